@@ -1,0 +1,1 @@
+"""Kafka to Kafka, one transaction at a time."""

@@ -1,0 +1,78 @@
+"""The protocols between the loop and the world: two sessions (Kafka's and the simulated one) keep the same promises."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from processor.core.topology import Topology
+from processor.core.values import Record
+
+
+class Identity(NamedTuple):
+    """Which topic a name stands for now, and what one of its partitions holds: offsets [start, end)."""
+
+    topic_id: str
+    start: int
+    end: int
+
+
+#: A record to be written: topic, partition (None: that of its key), key, value, headers.
+Write = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]]]
+
+
+class Session(Protocol):
+    """One task's connection to the log: its partition of every input, its changelog partition, its producer.
+
+    Every method may raise the errors of `core.errors`. Between `begin` and `commit` or `abort` a transaction is open.
+    """
+
+    partition: int
+    partitions: int
+
+    def open(self) -> None:
+        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
+
+    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Key and value of all committed records of the changelog partition, up to its *high watermark*."""
+
+    def identities(self) -> Mapping[str, Identity]:
+        """Per input topic."""
+
+    def seek(self, offsets_next: Mapping[str, int]) -> None:
+        """Read the inputs from there on."""
+
+    def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
+        """At most so many records, after at most that time, in order within each topic."""
+
+    def positions(self) -> Mapping[str, int]:
+        """Per input topic the offset to read next; unlike a record's offset it also moves past markers."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def produce(self, writes: Iterable[Write]) -> None:
+        """Add records to the open transaction."""
+
+    def commit(self) -> None:
+        """Make the open transaction true, all of it. When it returns, the outcome is known and was success."""
+
+    def abort(self) -> None:
+        """Make nothing of the open transaction true, and renew the producer."""
+
+    def close(self) -> None:
+        """Leave; an open transaction is aborted."""
+
+
+class Codec(Protocol):
+    """Bytes to values and back, by the contracts."""
+
+    def decode(self, record: Record) -> Any:
+        """The value of an input record; raises `Rejected` with the reason when it breaks its contract."""
+
+    def encode(self, topic: str, value: Mapping[str, Any]) -> bytes:
+        """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
+
+    def encode_state(self, state: Any) -> bytes:
+        """The bytes of a state."""
+
+    def decode_state(self, topology: Topology, data: bytes) -> Any:
+        """The state; raises `Corrupted` when the bytes are not a state of this topology."""

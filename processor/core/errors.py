@@ -1,0 +1,38 @@
+"""Errors, named by what happens next. Anything else is a bug: it crashes loudly and the supervisor starts again.
+
+    ProcessorError
+    |__ Retriable   the same call may succeed: call it again within the deadline
+    |__ Abortable   this transaction is lost: abort, renew the producer, rewind to the progress, do it again
+    |__ Fenced      another owner has the work: leave quietly
+    |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
+    |__ Rejected    this record can never be processed: a dead letter with the reason, and go on
+    |__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
+"""
+
+
+class ProcessorError(Exception):
+    """The root; its message is one sentence for a person."""
+
+
+class Retriable(ProcessorError):
+    """The same call may succeed: call it again within the deadline."""
+
+
+class Abortable(ProcessorError):
+    """This transaction is lost: abort, renew the producer, rewind to the progress, do it again."""
+
+
+class Fenced(ProcessorError):
+    """Another owner has the work: leave quietly."""
+
+
+class Corrupted(ProcessorError):
+    """What is held in memory cannot be trusted: drop it, restore from the changelog."""
+
+
+class Rejected(ProcessorError):
+    """This record can never be processed: a dead letter with the reason, and go on."""
+
+
+class Refused(ProcessorError):
+    """The log is not the log that was read before, or a setting is wrong: stop, a human decides."""

@@ -1,0 +1,94 @@
+"""The heart: fold a batch of records into one transaction, and do nothing else.
+
+Exactly-once in this product is one sentence: *a transaction is a value*. `fold` computes it from the state as of the
+last committed transaction and the records after it; the session then makes all of it true or none of it:
+
+    records = session.poll()                      what came, from the progress on
+    transaction = fold(topology, store, records)  outputs, state changes, dead letters, progress: a value
+    session.commit(transaction)                   one Kafka transaction
+    store.apply(transaction.changes)              only after the commit
+
+A crash before the commit leaves nothing behind: the successor aborts the open transaction, restores state *and*
+progress from one changelog partition, and folds the same records again. A crash after the commit loses nothing: the
+successor reads the new state and the new progress. Since both came out of one transaction, they can not disagree.
+A zombie can not commit at all: its successor took its transactional id.
+
+`fold` is the only place that calls a handler.
+"""
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any, Protocol
+
+from processor.core.errors import Rejected
+from processor.core.partition import home
+from processor.core.topology import Topology
+from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
+
+
+# Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
+_new = tuple.__new__
+
+
+class States(Protocol):
+    """The states as of the last committed transaction."""
+
+    def get(self, key: str) -> Any:
+        """The state of `key`, or None."""
+
+
+def fold(
+    topology: Topology,
+    states: States,
+    records: Iterable[Record],
+    decode: Callable[[Record], Any],
+    partitions: int,
+) -> Transaction:
+    """One transaction out of records that follow the progress, in order.
+
+    Args:
+        topology: the pipeline.
+        states: read only; the new states are in the transaction.
+        records: of this task's partition of every input topic.
+        decode: turns a record into the value of its contract, or raises `Rejected`.
+        partitions: of the input topics, to tell which records lie at home.
+    """
+    key_of, handle, known = topology.key, topology.handle, states.get
+    row_of = {topic: itemgetter(*fields) if fields else None for topic, fields in topology.outputs.items()}
+    every: list[Produced] = []
+    latest: dict[tuple[str, Any], Produced] = {}
+    changes: dict[str, Change] = {}
+    forwards: list[Forward] = []
+    dead_letters: list[DeadLetter] = []
+    offsets_next: dict[str, int] = {}
+    folded = ignored = 0
+    for record in records:
+        folded += 1
+        topic, partition, offset, _, _ = record
+        offsets_next[topic] = offset + 1
+        try:
+            value = decode(record)
+            key = str(key_of(value))
+            changed = changes.get(key)
+            state = known(key) if changed is None else changed[0]
+            # A key that has a state here has its home here: the hash is computed for new keys only.
+            if state is None and (at := home(key, partitions)) != partition:
+                forwards.append(Forward(record, key, at))
+                continue
+            state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value)))
+        except Rejected as reason:
+            dead_letters.append(DeadLetter(record, str(reason)))
+            continue
+        if state_new is state and not outputs:
+            ignored += 1
+            continue
+        changes[key] = (state_new, record)
+        for output_topic, fields in outputs:
+            row = row_of[output_topic]
+            if row is None:
+                every.append((output_topic, key, fields, record))
+            else:
+                latest[output_topic, row(fields)] = (output_topic, key, fields, record)
+    accepted = folded - ignored - len(forwards) - len(dead_letters)
+    counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
+    return Transaction([*every, *latest.values()], changes, forwards, dead_letters, offsets_next, counts)

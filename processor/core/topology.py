@@ -1,0 +1,47 @@
+"""What a pipeline declares: its inputs, its key, its state, its handler and its outputs. One literal an app."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from processor.core.values import Event, Output
+
+#: `(state or None, event) -> (state or None, outputs)`. What it returns is all that it does: no clock, no dice, no
+#: I/O. None as state forgets the key. It may raise `Rejected` for an event that can never be processed.
+Handler = Callable[[Any, Event], tuple[Any, Sequence[Output]]]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One pipeline. Contracts are found by topic in `avro/`, so they are not named here.
+
+    Attributes:
+        name: the domain; also the application id, and the first word of its topics.
+        inputs: topics read. They have the same number of partitions; partition p of all of them is task p.
+        key: the state key of an input value, an int or text. All events of a key are folded one after the other.
+        state: the class of the state, a dataclass.
+        handle: the handler.
+        outputs: topics written. The value names the fields that identify a row where only the latest row matters
+            (several of them in one transaction become one record), or is None where every record counts.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    key: Callable[[Any], int | str]
+    state: type
+    handle: Handler
+    outputs: Mapping[str, tuple[str, ...] | None]
+
+    @property
+    def changelog(self) -> str:
+        """The compacted topic that holds state and progress."""
+        return f"{self.name}.changelog"
+
+    @property
+    def dead(self) -> dict[str, str]:
+        """Per input topic the topic of its dead letters."""
+        return {topic: f"{topic}.dead" for topic in self.inputs}
+
+    def transactional_id(self, partition: int) -> str:
+        """Stable for a task: whoever takes the task over fences whoever had it, at once."""
+        return f"onefold-{self.name}-{partition}"

@@ -1,0 +1,1 @@
+"""One file per outside system, each the only importer of its library."""

@@ -1,0 +1,110 @@
+"""The contracts of `avro/`: which topic carries which record, and the types that a value of it must have."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import fastavro
+import fastavro.schema
+import msgspec
+
+from processor.core.errors import Refused
+
+_ROOT = Path(__file__).resolve().parents[2]
+#: The folder of the contracts: at the top of a checkout, or shipped as data in the wheel.
+FOLDER = next((f for f in (_ROOT / "avro", _ROOT / "onefold_data" / "avro") if f.is_dir()), _ROOT / "avro")
+
+# First two bytes of Avro single-object encoding, from the Avro specification.
+SINGLE_OBJECT = b"\xc3\x01"
+
+# JSON text may hold NUL as an escape; Postgres text can not.
+_TEXT = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
+_LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_INT = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_PRIMITIVES: dict[str, Any] = {
+    "null": None,
+    "boolean": bool,
+    "int": _INT,
+    "long": _LONG,
+    "float": float,
+    "double": float,
+    "string": _TEXT,
+}
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One record schema.
+
+    Attributes:
+        name: its full name, such as `runner.Update`.
+        schema: parsed by fastavro.
+        prefix: the ten bytes before every single-object encoded value: marker and fingerprint (CRC-64-AVRO).
+        type: a msgspec Struct with the contract's fields; JSON and Avro values alike become one of these.
+    """
+
+    name: str
+    schema: Any
+    prefix: bytes
+    type: type[msgspec.Struct]
+
+
+def load(folder: Path = FOLDER) -> dict[str, Contract]:
+    """All contracts by topic.
+
+    Raises:
+        Refused: a file is no usable contract, or two of them claim one topic.
+    """
+    contracts: dict[str, Contract] = {}
+    for path in sorted(folder.glob("*.avsc")):
+        try:
+            raw = json.loads(path.read_text())
+            contract = _contract(raw)
+        except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+            raise Refused(f"avro/{path.name} is no usable contract: {error}") from error
+        for topic in raw.get("topics", ()):
+            if topic in contracts:
+                raise Refused(f"avro/{path.name} claims topic {topic}, which {contracts[topic].name} has already")
+            contracts[topic] = contract
+    return contracts
+
+
+def _contract(raw: dict[str, Any]) -> Contract:
+    schema = fastavro.parse_schema(raw)
+    # fastavro's hex is the fingerprint in little-endian order already, which is what single-object encoding wants.
+    canonical = fastavro.schema.to_parsing_canonical_form(schema)
+    fingerprint = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+    return Contract(f"{raw['namespace']}.{raw['name']}", schema, SINGLE_OBJECT + fingerprint, _struct(raw))
+
+
+def _struct(record: dict[str, Any]) -> type[msgspec.Struct]:
+    fields: list[Any] = []
+    for field in record["fields"]:
+        kind = _type(field["type"])
+        fields.append((field["name"], kind, field["default"]) if "default" in field else (field["name"], kind))
+    # Values hold no references to one another: keeping them out of the garbage collector's sight is 10 % of decoding.
+    return msgspec.defstruct(record["name"], fields, kw_only=True, frozen=True, gc=False)
+
+
+def _type(schema: Any) -> Any:
+    """The Python type of an Avro schema, for msgspec's strict checks."""
+    if isinstance(schema, list):
+        kinds = [_type(branch) for branch in schema]
+        union = kinds[0]
+        for kind in kinds[1:]:
+            union = union | kind if union is not None else kind | None
+        return union
+    if isinstance(schema, str):
+        return _PRIMITIVES[schema]
+    match schema["type"]:
+        case "record":
+            return _struct(schema)
+        case "enum":
+            return Literal[tuple(schema["symbols"])]
+        case "array":
+            return list[_type(schema["items"])]
+        case "map":
+            return dict[str, _type(schema["values"])]
+        case primitive:
+            return _PRIMITIVES[primitive]

@@ -1,0 +1,305 @@
+"""Kafka, and the only place that knows confluent-kafka: the session of a task, and what its errors mean.
+
+librdkafka lacks KIP-890: a request that it sent again on a new connection can reach the broker after the *next* transaction
+has begun, and commit or abort that one. The defence is to never begin a transaction on a producer that may have such a
+request under way: after any sign of one (a lost connection, a request that timed out, a slow call) the current transaction
+is finished and the producer replaced, with the same transactional id; the broker's new epoch turns the late request away.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from processor.core.abc import Identity, Write
+from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable
+from processor.core.topology import Topology
+from processor.core.values import Record
+from processor.io.admin import RECORD_BYTES_MAX, identity, partitions_of
+
+# A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
+# exceed the delivery timeout below, and the longest fold of a batch.
+TRANSACTION_TIMEOUT_MS = 15_000
+DELIVERY_TIMEOUT_MS = 10_000
+# One call into librdkafka; a commit that needs longer is called again, which is the only legal thing to do.
+CALL_TIMEOUT_S = 5.0
+# Above this a call was not just slow: something was sent again, or may be.
+SUSPICIOUS_CALL_S = 1.0
+# Restoring must advance at least once in this time; less than the group's poll interval, so that the sentence is seen.
+RESTORE_STALL_S = 30.0
+# Memory for fetched records, per task. A quarter of a second at full speed.
+FETCH_QUEUE_KBYTES = 16_384
+
+# librdkafka's RD_KAFKA_PARTITION_UA: the partition of the key.
+UNASSIGNED = -1
+
+# Record(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
+_new = tuple.__new__
+
+_SUSPICIOUS = ("FAIL", "REQTMOUT")
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_FORBIDDEN = (
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+)
+
+
+def translate(error: KafkaError, doing: str) -> ProcessorError:
+    """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
+    sentence = f"{doing}: {error.name()}: {error.str()}"
+    if error.code() in _FORBIDDEN:
+        return Refused(sentence)
+    if error.code() in _FENCED:
+        return Fenced(sentence)
+    if error.txn_requires_abort():
+        return Abortable(sentence)
+    if error.retriable():
+        return Retriable(sentence)
+    return Corrupted(sentence)
+
+
+class Suspicion(logging.Handler):
+    """Listens to librdkafka's log for signs that a request may have been sent twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signs: list[str] = []
+        self.logger = logging.Logger("librdkafka", logging.DEBUG)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the signs, and show nothing: what matters surfaces as an error of a call."""
+        message = record.getMessage()
+        if message.startswith(_SUSPICIOUS):
+            self.signs.append(message)
+
+
+class KafkaSession:
+    """The session of one task on a real cluster (see `core.abc.Session`).
+
+    Args:
+        client: librdkafka settings, at least `bootstrap.servers`.
+        renew_on_suspicion: False switches the defence above off. Only its own test does that.
+    """
+
+    def __init__(
+        self, topology: Topology, partition: int, client: Mapping[str, str], *, renew_on_suspicion: bool = True
+    ) -> None:
+        self.partition = partition
+        self._topology = topology
+        self._client = dict(client)
+        self._admin = AdminClient(self._client)
+        self.partitions = partitions_of(self._admin, topology)
+        self._transactional_id = topology.transactional_id(partition)
+        self._renew_on_suspicion = renew_on_suspicion
+        self._suspicion = Suspicion()
+        self._producer: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._positions: dict[str, int] = {}
+        self._begun = False
+        self.renewals = 0
+
+    # --- taking over
+
+    def open(self) -> None:
+        """A producer of our own epoch: fences the predecessor and aborts what it left open."""
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        settings = {
+            **self._client,
+            "transactional.id": self._transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+            "enable.idempotence": True,
+            "acks": "all",
+            # Java's partitioner, so that keys live where every other producer puts them.
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "message.max.bytes": RECORD_BYTES_MAX,
+            "queue.buffering.max.messages": 2_000_000,
+            # 100 ms of waiting each time the coordinator is still busy with the last marker would be most of a commit.
+            "retry.backoff.ms": 20,
+            # The lines that `Suspicion` reads are of level 6.
+            "log_level": 6,
+        }
+        producer = Producer(settings, logger=self._suspicion.logger)
+        try:
+            producer.init_transactions(CALL_TIMEOUT_S * 4)
+        except KafkaException as error:
+            raise translate(error.args[0], f"taking over {self._transactional_id}") from error
+        producer.poll(0)
+        self._suspicion.signs.clear()
+        return producer
+
+    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Committed records of the changelog partition, up to the high watermark.
+
+        The last stable offset would not do: an open transaction of somebody else holds it back, and restoring up to it
+        "succeeds" with old states.
+        """
+        topic = self._topology.changelog
+        end = identity(self._admin, topic, self.partition).end
+        consumer = self._new_consumer()
+        consumer.assign([TopicPartition(topic, self.partition, OFFSET_BEGINNING)])
+        position = 0
+        deadline = time.monotonic() + RESTORE_STALL_S
+        try:
+            while position < end:
+                if time.monotonic() > deadline:
+                    raise Retriable(
+                        f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there "
+                        f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was"
+                    )
+                for message in consumer.consume(10_000, 0.2):
+                    at = _position_after(message, f"restoring {topic}")
+                    if at > position:
+                        position, deadline = at, time.monotonic() + RESTORE_STALL_S
+                    if message.error() is None:
+                        yield message.key(), message.value()
+        finally:
+            consumer.close()
+
+    def identities(self) -> dict[str, Identity]:
+        """Per input topic."""
+        return {topic: identity(self._admin, topic, self.partition) for topic in self._topology.inputs}
+
+    # --- reading
+
+    def _new_consumer(self) -> Consumer:
+        return Consumer(
+            {
+                **self._client,
+                # Required by the client and never used: positions come from the changelog.
+                "group.id": f"onefold-{self._topology.name}-tasks",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                # Never jump: an offset that is gone is for a person to decide about.
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "fetch.wait.max.ms": 50,
+                "queued.max.messages.kbytes": FETCH_QUEUE_KBYTES,
+                "log_level": 0,
+            }
+        )
+
+    def seek(self, offsets_next: Mapping[str, int]) -> None:
+        """Read the inputs from there on."""
+        if self._consumer is None:
+            self._consumer = self._new_consumer()
+        self._consumer.assign([TopicPartition(topic, self.partition, at) for topic, at in offsets_next.items()])
+        self._positions = dict(offsets_next)
+
+    def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
+        """At most so many records, after at most that time."""
+        assert self._consumer is not None
+        records: list[Record] = []
+        add, partition = records.append, self.partition
+        for message in self._consumer.consume(count_max, timeout_s):
+            topic, offset = message.topic(), message.offset()
+            if message.error() is None:
+                add(_new(Record, (topic, partition, offset, message.key(), message.value())))
+                self._positions[topic] = offset + 1
+            else:
+                self._positions[topic] = _position_after(message, "reading the input")
+        return records
+
+    def positions(self) -> dict[str, int]:
+        """Per input topic the offset to read next, markers at the end included."""
+        return self._positions
+
+    # --- writing
+
+    def begin(self) -> None:
+        """Begin a transaction, on a producer that is above suspicion."""
+        self._writer.poll(0)
+        if self._suspicion.signs and self._renew_on_suspicion:
+            self._producer = self._new_producer()
+            self.renewals += 1
+        with _raising("begin"):
+            self._writer.begin_transaction()
+        self._begun = True
+
+    def produce(self, writes: Iterable[Write]) -> None:
+        """Add records to the open transaction."""
+        add = self._writer.produce
+        try:
+            for topic, partition, key, value, headers in writes:
+                add(topic, value, key, UNASSIGNED if partition is None else partition, headers=headers)
+        except (KafkaException, BufferError) as error:
+            # A produce that raised did not poison the transaction: committing now would commit a hole.
+            raise Abortable(f"a record could not be produced: {error}") from error
+
+    def commit(self) -> None:
+        """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
+        # Delivery takes as long as it takes; only the call after it is short enough to be suspected when it is slow.
+        self._writer.flush(DELIVERY_TIMEOUT_MS / 1000)
+        started = time.monotonic()
+        deadline = started + 2 * TRANSACTION_TIMEOUT_MS / 1000
+        while True:
+            try:
+                with _raising("commit"):
+                    self._writer.commit_transaction(CALL_TIMEOUT_S)
+                break
+            except Retriable as error:
+                self._suspicion.signs.append("commit was called again")
+                if time.monotonic() > deadline:
+                    raise Corrupted(f"the outcome of a commit stays unknown: {error}") from error
+        self._begun = False
+        self._writer.poll(0)
+        if time.monotonic() - started > SUSPICIOUS_CALL_S:
+            self._suspicion.signs.append("commit was slow")
+
+    def abort(self) -> None:
+        """Abort and take a new producer, whatever the abort says: initialising it ends the transaction as well."""
+        self._begun = False
+        with contextlib.suppress(KafkaException):
+            self._writer.abort_transaction(CALL_TIMEOUT_S)
+        self._producer = self._new_producer()
+        self.renewals += 1
+
+    def close(self) -> None:
+        """Leave; readers should not have to wait for the timeout of a transaction that we left open."""
+        if self._begun:
+            self._begun = False
+            with contextlib.suppress(KafkaException):
+                self._writer.abort_transaction(CALL_TIMEOUT_S)
+        self._producer = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    @property
+    def _writer(self) -> Producer:
+        assert self._producer is not None, "open() comes first"
+        return self._producer
+
+
+@contextlib.contextmanager
+def _raising(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], doing) from error
+
+
+def _position_after(message: Message, doing: str) -> int:
+    """The offset to read after this message; an end-of-partition event also counts the markers before it."""
+    error = message.error()
+    if error is None:
+        return message.offset() + 1
+    if error.code() == KafkaError._PARTITION_EOF:
+        return message.offset()
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise Refused(f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}")
+    raise translate(error, doing)

@@ -1,0 +1,94 @@
+"""The consumer group in which instances share the tasks. It decides who *tries* a partition; the transactional id decides
+who wins."""
+
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from processor.core.errors import Refused, Retriable
+from processor.core.topology import Topology
+from processor.io.admin import group_of
+
+# A killed instance is missed after this long; the smallest value that brokers allow by default.
+SESSION_TIMEOUT_MS = 6_000
+
+
+class Membership:
+    """One instance's place in the group. Its consumer never reads a record: tasks have their own.
+
+    Args:
+        instance: a name that survives a restart, so that a restarted instance gets its tasks back at once.
+        assigned, revoked: called from `poll` with partition numbers. After `revoked` returns they are somebody else's.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        client: Mapping[str, str],
+        instance: str,
+        assigned: Callable[[list[int]], None],
+        revoked: Callable[[list[int]], None],
+    ) -> None:
+        self._topology = topology
+        self._assigned, self._revoked = assigned, revoked
+        self._committed: dict[tuple[str, int], int] = {}
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": group_of(topology),
+                "group.instance.id": f"{group_of(topology)}-{instance}",
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 3,
+                # Range puts the same partition number of all inputs into one hand, and is eager: revoked means all.
+                "partition.assignment.strategy": "range",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        self._consumer.subscribe(list(topology.inputs), on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def poll(self, timeout_s: float) -> None:
+        """Stay a member, and let the group give and take.
+
+        Raises:
+            Refused: another process uses the same instance name.
+            Retriable: the group can not be reached.
+        """
+        message = self._consumer.poll(timeout_s)
+        error = message.error() if message is not None else None
+        if error is None:
+            return
+        if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
+            raise Refused(f"another process is the same instance of {self._topology.name}: {error.str()}")
+        if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            raise Refused(f"not allowed in the group {group_of(self._topology)}: {error.str()}")
+        raise Retriable(f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
+
+    def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
+        """Commit positions to the group, as a courtesy to Kafka's own tools. Nothing reads them back as the truth."""
+        changed = {at: offset for at, offset in offsets_next.items() if self._committed.get(at) != offset}
+        if not changed:
+            return
+        offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in changed.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            # A rebalance is under way, or the broker is; the next round says it again.
+            return
+        self._committed.update(changed)
+
+    def close(self) -> None:
+        """Leave the loop; as a named instance the tasks stay reserved until the session times out."""
+        self._consumer.close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions)
+        if partitions:
+            consumer.pause(partitions)
+        self._committed.clear()
+        self._assigned(sorted({at.partition for at in partitions}))
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._revoked(sorted({at.partition for at in partitions}))

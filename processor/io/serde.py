@@ -1,0 +1,158 @@
+"""Bytes to values and back: three spellings of one contract come in, one goes out.
+
+In: JSON text, Avro single-object encoding, or the Confluent wire format; the first byte tells which. All three end as the
+same msgspec Struct, checked against the same contract, so nothing behind this door knows how a value was spelled.
+Out: Avro single-object encoding, which needs no server.
+
+Admission control is here (what is refused here never touches a state): size, depth, UTF-8, NUL, whole numbers within
+64 bits, finite numbers, unknown schemas, trailing bytes. Each refusal is a `Rejected` with one sentence.
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import fastavro
+import msgspec
+
+from processor.core.errors import Corrupted, Rejected
+from processor.core.topology import Topology
+from processor.core.values import Record
+from processor.io.contracts import SINGLE_OBJECT, Contract
+
+# Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
+INPUT_BYTES_MAX = 1024 * 1024
+# The largest value the processor writes: the state of a big key. Topics and producer allow a little more, for the rest.
+OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+# No contract is nested this deep; a parser's own limit depends on how deep the caller's stack is already.
+DEPTH_MAX = 64
+# A magic byte and a big-endian schema id, from Confluent's wire format.
+_CONFLUENT_HEADER_BYTES = 5
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS = re.compile(rb"[][{}]")
+
+_AVRO_ERRORS = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError, MemoryError)
+
+
+class Registry(Protocol):
+    """Where Confluent schema ids are looked up."""
+
+    def schema(self, schema_id: int) -> Any:
+        """The parsed writer schema; `Rejected` when there is none, `Retriable` when the registry does not answer."""
+
+
+class AvroCodec:
+    """The codec of one topology, by the contracts of its topics."""
+
+    def __init__(self, topology: Topology, contracts: Mapping[str, Contract], registry: Registry | None = None) -> None:
+        self._decode_json = {topic: msgspec.json.Decoder(contracts[topic].type).decode for topic in topology.inputs}
+        self._inputs = {topic: contracts[topic] for topic in topology.inputs}
+        self._outputs = {topic: (contracts[topic].prefix, contracts[topic].schema) for topic in topology.outputs}
+        self._registry = registry
+        self._state_encode = msgspec.json.Encoder().encode
+        self._state_decode = msgspec.json.Decoder(topology.state).decode
+
+    def decode(self, record: Record) -> Any:
+        """The value of an input record; raises `Rejected` with the reason when it breaks its contract."""
+        data = record.value
+        if not data:
+            raise Rejected("the value is empty" if data is not None else "the value is null")
+        if len(data) > INPUT_BYTES_MAX:
+            raise Rejected(f"the value has {len(data)} bytes; at most {INPUT_BYTES_MAX} are taken")
+        first = data[0]
+        if first == 0xC3:
+            return self._decode_single_object(record.topic, data)
+        if first == 0:
+            return self._decode_confluent(record.topic, data)
+        try:
+            # The parser skips over fields that the contract lacks without looking at their bytes.
+            data.isascii() or data.decode()
+            if data.count(b"[") + data.count(b"{") > DEPTH_MAX:
+                _refuse_depth(data)
+            return self._decode_json[record.topic](data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Rejected(f"not JSON of {self._inputs[record.topic].name}: {error}") from None
+
+    def _decode_single_object(self, topic: str, data: bytes) -> Any:
+        contract = self._inputs[topic]
+        if not data.startswith(contract.prefix):
+            if not data.startswith(SINGLE_OBJECT):
+                raise Rejected("the value is neither JSON text nor Avro")
+            raise Rejected(f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}")
+        return _convert(contract, _read(data, len(contract.prefix), contract.schema, None))
+
+    def _decode_confluent(self, topic: str, data: bytes) -> Any:
+        if len(data) < _CONFLUENT_HEADER_BYTES:
+            raise Rejected("the value is cut off within the Confluent header")
+        if self._registry is None:
+            raise Rejected("Confluent wire format, but no schema registry is set (schema.registry.url)")
+        contract = self._inputs[topic]
+        writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
+        return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.schema))
+
+    def encode(self, topic: str, value: Mapping[str, Any]) -> bytes:
+        """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
+        prefix, schema = self._outputs[topic]
+        buffer = io.BytesIO()
+        buffer.write(prefix)
+        try:
+            fastavro.schemaless_writer(buffer, schema, value)
+        except _AVRO_ERRORS as error:
+            raise Rejected(f"its output to {topic} breaks the contract: {error}") from None
+        data = buffer.getvalue()
+        return _within(data, topic)
+
+    def encode_state(self, state: Any) -> bytes:
+        """The bytes of a state: JSON, so that a person can read the changelog."""
+        return _within(self._state_encode(state), "the changelog")
+
+    def decode_state(self, topology: Topology, data: bytes) -> Any:
+        """The state; raises `Corrupted` when the bytes are not a state of this topology."""
+        try:
+            return self._state_decode(data)
+        except msgspec.MsgspecError as error:
+            raise Corrupted(f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}") from None
+
+
+def _refuse_depth(data: bytes) -> None:
+    """Only for text with many brackets: how deep are those outside of strings nested?"""
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH_MAX:
+            raise Rejected(f"the JSON text is nested deeper than {DEPTH_MAX}")
+
+
+def _read(data: bytes, start: int, writer: Any, reader: Any) -> Any:
+    """The value of an Avro body that is exactly one value, as a writer makes it.
+
+    The reader also takes trailing bytes, padded numbers and numbers beyond 64 bits (they wrap around). Writing what was read
+    and comparing finds all of these.
+    """
+    body = io.BytesIO(data)
+    body.seek(start)
+    again = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(again, writer, fastavro.schemaless_reader(body, writer))
+        body.seek(start)
+        value = fastavro.schemaless_reader(body, writer, reader)
+    except _AVRO_ERRORS as error:
+        raise Rejected(f"the Avro body can not be read: {error or type(error).__name__}") from None
+    if again.getvalue() != data[start:]:
+        raise Rejected("the Avro body is not exactly one value as a writer makes it")
+    return value
+
+
+def _convert(contract: Contract, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, contract.type)
+    except msgspec.ValidationError as error:
+        raise Rejected(f"not {contract.name}: {error}") from None
+
+
+def _within(data: bytes, topic: str) -> bytes:
+    if len(data) >= OUTPUT_BYTES_MAX:
+        raise Rejected(f"its record for {topic} has {len(data)} bytes; less than {OUTPUT_BYTES_MAX} can be written")
+    return data

@@ -1,0 +1,69 @@
+"""How careful to be after a crash, so that one poisonous record can not crash a task for ever.
+
+A record that kills the process (a crash in compiled code, memory, a bug in a handler) kills it again after every restart.
+Nothing in the process survives to count that, so the counting is done in the changelog:
+
+- Every owner of a task begins by writing its caution level; when its first records went well it writes "calm".
+- Who finds a predecessor that never became calm takes one step: level 1 folds small batches, level 2 single records, and
+  before each single record it notes which one it is about to try.
+- Who finds such a note was preceded by a crash at exactly that record. When that makes three crashes in all (a large
+  batch, a small batch, the record alone) the record becomes a dead letter without another try.
+
+A kill from outside costs a few small batches at the next start, never an answer.
+"""
+
+import json
+from dataclasses import dataclass
+
+from processor.core.errors import Corrupted
+
+# Records in one transaction at levels 0, 1 and 2. Level 0 is what throughput wants; 100 keeps level 2 short.
+BATCH = (10_000, 100, 1)
+# So many records must go well before the level is left: the whole batch in which the crash may have happened.
+WINDOW = (10_000, 10_000, 100)
+# Crashes at one record before it is set aside; the first two happened in batches that held it.
+CRASHES_MAX = 3
+_CRASHES_BEFORE_LEVEL_2 = 2
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What the changelog says: the level, whether its owner became calm, the record being tried and how often it was."""
+
+    level: int = 0
+    calm: bool = True
+    topic: str | None = None
+    offset: int = 0
+    tries: int = 0
+
+    def encode(self) -> bytes:
+        """The value of the caution record."""
+        return json.dumps(self.__dict__).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> "Caution":
+        """The caution; raises `Corrupted` when the bytes are none."""
+        try:
+            return Caution(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise Corrupted(f"the changelog's caution record can not be read: {error}") from error
+
+    def successor(self) -> "Caution":
+        """What the next owner begins with."""
+        if self.calm:
+            return Caution(calm=False)
+        return Caution(min(self.level + 1, 2), False, self.topic, self.offset, self.tries)
+
+    def trying(self, topic: str, offset: int) -> "Caution":
+        """One more try of that record."""
+        tries = self.tries + 1 if (topic, offset) == (self.topic, self.offset) else 1
+        return Caution(2, False, topic, offset, tries)
+
+    def poisonous(self, topic: str, offset: int) -> bool:
+        """Whether that record was tried alone, and crashed, often enough."""
+        tried = self.tries if (topic, offset) == (self.topic, self.offset) else 0
+        return _CRASHES_BEFORE_LEVEL_2 + tried >= CRASHES_MAX
+
+    def relaxed(self) -> "Caution":
+        """One level down, after a window of records went well."""
+        return Caution(1, calm=False) if self.level == 2 else Caution()

@@ -1,0 +1,124 @@
+"""What the changelog partition of a task holds, and reading it back.
+
+Three kinds of records, told apart by the first byte of the key:
+
+    s<key>   the state of a key (JSON); a null value forgets the key
+    p        the progress: per input the topic's id and the offset to read next, and the counts
+    c        how careful the next owner should be (see `caution`)
+
+State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import json
+
+from processor.core.abc import Codec, Identity
+from processor.core.errors import Corrupted, Refused
+from processor.core.topology import Topology
+from processor.core.values import Counts
+from processor.runtime.caution import Caution
+from processor.runtime.store import Store
+
+STATE = b"s"
+PROGRESS_KEY = b"p"
+CAUTION_KEY = b"c"
+
+
+@dataclass
+class Progress:
+    """Where a task stands: per input topic its id and the offset to read next; how many records ended how."""
+
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    offsets_next: dict[str, int] = field(default_factory=dict)
+    counts: Counts = Counts()
+    transactions: int = 0
+
+    def encode(self) -> bytes:
+        """The value of the progress record."""
+        inputs = {
+            topic: {"topic_id": self.topic_ids[topic], "next_offset": offset}
+            for topic, offset in self.offsets_next.items()
+        }
+        body = {"inputs": inputs, "counts": self.counts._asdict(), "transactions": self.transactions}
+        return json.dumps(body).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> "Progress":
+        """The progress; raises `Corrupted` when the bytes are none."""
+        try:
+            body = json.loads(data)
+            inputs = body["inputs"]
+            return Progress(
+                {topic: at["topic_id"] for topic, at in inputs.items()},
+                {topic: at["next_offset"] for topic, at in inputs.items()},
+                Counts(**body["counts"]),
+                body["transactions"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupted(f"the changelog's progress record can not be read: {error}") from error
+
+    def advanced(self, offsets_next: Mapping[str, int], counts: Counts) -> "Progress":
+        """The progress after one more transaction. It never goes back."""
+        for topic, offset in offsets_next.items():
+            if offset < self.offsets_next[topic]:
+                raise Corrupted(f"progress of {topic} would go back from {self.offsets_next[topic]} to {offset}")
+        offsets = {**self.offsets_next, **offsets_next}
+        return Progress(self.topic_ids, offsets, self.counts.plus(counts), self.transactions + 1)
+
+    def checked(self, identities: Mapping[str, Identity]) -> "Progress":
+        """The same progress, now known to belong to these very topics; inputs seen for the first time start at their start.
+
+        Raises:
+            Refused: a topic is not the one that was read before, or no longer holds what comes next.
+        """
+        for topic, identity in identities.items():
+            if topic not in self.offsets_next:
+                continue
+            offset = self.offsets_next[topic]
+            if self.topic_ids[topic] != identity.topic_id:
+                raise Refused(
+                    f"topic {topic} was deleted and created again (id {self.topic_ids[topic]} then, {identity.topic_id} now): "
+                    f"its records are not the ones behind the stored state. Delete the changelog to start over"
+                )
+            if offset > identity.end:
+                raise Refused(f"topic {topic} ends at offset {identity.end}, but {offset} was reached before: the log lost records")
+            if offset < identity.start:
+                raise Refused(f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread")
+        topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
+        offsets = {topic: self.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
+        return Progress(topic_ids, offsets, self.counts, self.transactions)
+
+
+@dataclass
+class Restored:
+    """All that a task's changelog partition says."""
+
+    store: Store
+    progress: Progress
+    caution: Caution
+
+
+def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, bytes | None]]) -> Restored:
+    """Fold the changelog: the last record of a key is what holds."""
+    states: dict[str, Any] = {}
+    progress, caution = Progress(), Caution()
+    for key, value in records:
+        if key[:1] == STATE:
+            if value is None:
+                states.pop(key[1:].decode(), None)
+            else:
+                states[key[1:].decode()] = value
+        elif value is None:
+            raise Corrupted(f"{topology.changelog} holds a deleted {key!r} record")
+        elif key == PROGRESS_KEY:
+            progress = Progress.decode(value)
+        elif key == CAUTION_KEY:
+            caution = Caution.decode(value)
+        else:
+            raise Corrupted(f"{topology.changelog} holds a record of unknown kind {key[:20]!r}")
+    # Decoded once a key, after the last record of it is known.
+    store = Store({key: codec.decode_state(topology, value) for key, value in states.items()})
+    return Restored(store, progress, caution)

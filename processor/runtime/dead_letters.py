@@ -1,0 +1,31 @@
+"""What a dead letter looks like: the original bytes, and where they came from and why they are here in its headers."""
+
+import hashlib
+
+from processor.core.values import SOURCE_HEADER, DeadLetter
+
+REASON_HEADER = "onefold-reason"
+DIGEST_HEADER = "onefold-sha256"
+LENGTH_HEADER = "onefold-bytes"
+
+# A dead letter must fit wherever its record did, with headers; larger values are cut, and their digest tells them apart.
+VALUE_BYTES_MAX = 64 * 1024
+# A reason may quote a parser that quotes its input.
+REASON_CHARACTERS_MAX = 500
+
+
+def value_of(letter: DeadLetter) -> bytes | None:
+    """The original value, or its first 64 KiB."""
+    value = letter.record.value
+    return value if value is None else value[:VALUE_BYTES_MAX]
+
+
+def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
+    """Origin, reason, and digest and length of the whole value."""
+    value = letter.record.value or b""
+    return [
+        (SOURCE_HEADER, letter.record.source),
+        (REASON_HEADER, letter.reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace")),
+        (DIGEST_HEADER, hashlib.sha256(value).hexdigest().encode()),
+        (LENGTH_HEADER, str(len(value)).encode()),
+    ]

@@ -1,0 +1,118 @@
+"""The life of a task in its own thread: what happens next after each kind of error. All control flow is here."""
+
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+import structlog
+
+from processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
+from processor.runtime.task import Task
+
+log = structlog.get_logger()
+
+# First and longest wait before a task is opened again. The longest is short beside every session timeout.
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
+
+
+class Phase(StrEnum):
+    """Where a task is in its life."""
+
+    RESTORING = "restoring"
+    RUNNING = "running"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+
+
+class TaskLoop:
+    """Runs one task until it is stopped, loses its partition, or may not go on.
+
+    `phase` and `detail` say where it is; `turned_at` (monotonic seconds) when it last made a step, for the watchdog.
+    """
+
+    def __init__(self, partition: int, make: Callable[[Callable[[], None]], Task]) -> None:
+        self.partition = partition
+        self.phase = Phase.RESTORING
+        self.detail = ""
+        self.turned_at = time.monotonic()
+        self.offsets_next: dict[str, int] = {}
+        self.fenced = False
+        self.failure: BaseException | None = None
+        self._make = make
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"task-{partition}", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end after the transaction in hand."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end; False when it has not ended in time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        backoff_s = BACKOFF_FIRST_S
+        while not self._stop.is_set():
+            try:
+                if self._live():
+                    return
+                backoff_s = BACKOFF_FIRST_S
+            except (Retriable, Corrupted, Abortable) as error:
+                self._enter(Phase.WAITING, str(error))
+                log.warning("task starts over", partition=self.partition, reason=str(error), wait_s=backoff_s)
+            except Fenced as error:
+                self.fenced = True
+                self._enter(Phase.STOPPED, str(error))
+                log.warning("task was taken over", partition=self.partition, reason=str(error))
+                return
+            except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
+                self.failure = error
+                self._enter(Phase.STOPPED, str(error))
+                return
+            self._idle(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    def _live(self) -> bool:
+        """Open the task and turn it. True when it was asked to stop."""
+        self._enter(Phase.RESTORING, "")
+        task = self._make(self._beat)
+        try:
+            task.open()
+            self._enter(Phase.RUNNING, "")
+            log.info("task runs", partition=self.partition, keys=len(task.store), next=task.progress.offsets_next)
+            while not self._stop.is_set():
+                self._turn(task)
+            return True
+        finally:
+            task.close()
+
+    def _turn(self, task: Task) -> None:
+        try:
+            task.turn()
+        except Abortable as error:
+            # The session has aborted, renewed its producer and rewound to the progress: the same records come again.
+            log.warning("transaction aborted", partition=self.partition, reason=str(error))
+        self.offsets_next = task.progress.offsets_next
+        self._beat()
+
+    def _beat(self) -> None:
+        self.turned_at = time.monotonic()
+
+    def _idle(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+        self._beat()
+
+    def _enter(self, phase: Phase, detail: str) -> None:
+        self.phase, self.detail = phase, detail
+        self._beat()
+
+
+def refusal(failure: BaseException | None) -> str | None:
+    """The sentence of a refusal, or None for any other failure."""
+    return str(failure) if isinstance(failure, Refused) else None

@@ -1,0 +1,85 @@
+"""The tasks that this instance has now: started when the group gives them, stopped when it takes them away."""
+
+import time
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from processor.runtime.loop import Phase, TaskLoop
+from processor.runtime.task import Task
+
+log = structlog.get_logger()
+
+# A task ends after the transaction in hand; one that hangs longer is left behind, and fenced by its successor.
+STOP_TIMEOUT_S = 10.0
+# A fenced task that is still ours was fenced by a timeout, or by somebody with a stale view of the group. Trying again at
+# once could fence them in turn; after this time the group has usually told one of us.
+FENCED_PAUSE_S = 2.0
+
+
+class TaskPool:
+    """Task loops by partition.
+
+    Args:
+        make: makes the task of a partition; it gets the loop's heartbeat.
+    """
+
+    def __init__(self, make: Callable[[int, Callable[[], None]], Task]) -> None:
+        self._make = make
+        self._loops: dict[int, TaskLoop] = {}
+        self._fenced_at: dict[int, float] = {}
+
+    def start(self, partitions: Iterable[int]) -> None:
+        """Begin the tasks of these partitions; those that run already go on."""
+        for partition in partitions:
+            if partition not in self._loops:
+                loop = TaskLoop(partition, lambda beat, partition=partition: self._make(partition, beat))
+                self._loops[partition] = loop
+                loop.start()
+
+    def stop(self, partitions: Iterable[int]) -> None:
+        """End the tasks of these partitions, side by side."""
+        loops = [self._loops.pop(partition) for partition in list(partitions) if partition in self._loops]
+        for loop in loops:
+            loop.stop()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for loop in loops:
+            self._fenced_at.pop(loop.partition, None)
+            if not loop.join(max(0.0, deadline - time.monotonic())):
+                log.warning("task did not end in time; its successor fences it", partition=loop.partition)
+
+    def stop_all(self) -> None:
+        """End all tasks."""
+        self.stop(list(self._loops))
+
+    def check(self) -> None:
+        """Start fenced tasks again after a pause, and raise what a task could not go on from."""
+        now = time.monotonic()
+        for partition, loop in list(self._loops.items()):
+            if loop.failure is not None:
+                raise loop.failure
+            if loop.fenced and now - self._fenced_at.setdefault(partition, now) > FENCED_PAUSE_S:
+                del self._loops[partition], self._fenced_at[partition]
+                self.start([partition])
+
+    def silent_for_s(self) -> float:
+        """Seconds since the quietest task that should be working made a step."""
+        now = time.monotonic()
+        return max((now - loop.turned_at for loop in self._loops.values() if loop.phase != Phase.STOPPED), default=0.0)
+
+    def offsets_next(self) -> dict[tuple[str, int], int]:
+        """Per (topic, partition) the offset to read next, of tasks that run."""
+        return {
+            (topic, partition): offset
+            for partition, loop in list(self._loops.items())
+            for topic, offset in loop.offsets_next.items()
+        }
+
+    def summary(self) -> tuple[Phase, str]:
+        """The phase that says most about the whole, and its detail."""
+        phases = [(loop.phase, loop.detail, loop.partition) for loop in self._loops.values()]
+        for phase in (Phase.WAITING, Phase.RESTORING):
+            for found, detail, partition in phases:
+                if found == phase:
+                    return phase, detail or f"task {partition} is {phase}"
+        return Phase.RUNNING, f"{len(phases)} tasks"

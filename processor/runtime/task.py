@@ -1,0 +1,201 @@
+"""One task: one partition of the inputs, its states, its session. Here is the cycle: poll, fold, commit, apply."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from processor.core.abc import Codec, Session, Write
+from processor.core.errors import Abortable, Rejected
+from processor.core.fold import fold
+from processor.core.topology import Topology
+from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction
+from processor.runtime.caution import BATCH, WINDOW, Caution
+from processor.runtime.changelog import CAUTION_KEY, PROGRESS_KEY, STATE, Progress, restore
+from processor.runtime.dead_letters import headers_of, value_of
+from processor.runtime.store import Store
+
+# How long records are gathered for one transaction. A commit costs about 15 ms of waiting, so twenty times a second
+# leaves most of the time for work, and 25 ms on average is little beside the sink's micro-batch.
+GATHER_S = 0.05
+
+
+class Task:
+    """Folds one partition. Not safe to share between threads.
+
+    Args:
+        step: called with the name of each step before the next is taken; tests stop a task there.
+        beat: called while a long restore goes on, so that a watchdog knows it does.
+        turnstile: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
+            would let them take turns every 5 ms, which costs a third of the throughput; waiting for the broker is outside.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        session: Session,
+        codec: Codec,
+        step: Callable[[str], None] = lambda name: None,
+        beat: Callable[[], None] = lambda: None,
+        turnstile: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self.topology = topology
+        self._session = session
+        self._codec = codec
+        self._step = step
+        self._beat = beat
+        self._turnstile = turnstile or nullcontext()
+        self.store = Store()
+        self.progress = Progress()
+        self.caution = Caution()
+        self._went_well = 0
+
+    def open(self) -> None:
+        """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
+
+        Raises:
+            Refused: an input topic is not the one that was read before, or lost what comes next.
+        """
+        self._session.open()
+        self._step("after_open")
+        restored = restore(self.topology, self._codec, self._beating(self._session.restore()))
+        self._step("after_restore")
+        self.store = restored.store
+        self.progress = restored.progress.checked(self._session.identities())
+        self._session.seek(self.progress.offsets_next)
+        self._went_well = 0
+        self._write_caution(restored.caution.successor())
+
+    def _beating(self, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
+        for record in records:
+            self._beat()
+            yield record
+
+    def turn(self) -> int:
+        """One cycle. Returns how many records it folded."""
+        records = self._session.poll(BATCH[self.caution.level], GATHER_S)
+        if not records:
+            self._rest()
+            return 0
+        rejected: dict[Record, str] = {}
+        if self.caution.level == 2:
+            self._try_alone(records[0], rejected)
+        with self._turnstile:
+            transaction, writes = self._prepare(records, rejected)
+            progress = self.progress.advanced(transaction.offsets_next, transaction.counts)
+            self._write(writes, progress)
+        self._commit(progress)
+        self.store.apply(transaction.changes)
+        self._step("after_apply")
+        self._went_well += len(records)
+        if not self.caution.calm and self._went_well >= WINDOW[self.caution.level]:
+            self._relax()
+        return len(records)
+
+    def close(self) -> None:
+        """Leave in good order; the next owner need not be careful."""
+        try:
+            if not self.caution.calm:
+                self._write_caution(Caution())
+        finally:
+            self._session.close()
+
+    def _rest(self) -> None:
+        """Nothing to read: whatever crashed a predecessor is behind us, and markers at the end of an input are read too."""
+        if not self.caution.calm:
+            self._write_caution(Caution())
+        positions = self._session.positions()
+        if any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items()):
+            progress = self.progress.advanced(positions, Counts())
+            self._write([], progress)
+            self._commit(progress)
+
+    def _relax(self) -> None:
+        self._went_well = 0
+        self._write_caution(self.caution.relaxed())
+
+    def _try_alone(self, record: Record, rejected: dict[Record, str]) -> None:
+        if self.caution.poisonous(record.topic, record.offset):
+            rejected[record] = "the processor crashed three times at this record"
+        else:
+            self._write_caution(self.caution.trying(record.topic, record.offset))
+
+    def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
+        """Fold and encode. What can not be encoded is the fault of the record that caused it: fold again without it."""
+
+        def decode(record: Record) -> object:
+            if record in rejected:
+                raise Rejected(rejected[record])
+            return self._codec.decode(record)
+
+        while True:
+            chosen = decode if rejected else self._codec.decode
+            transaction = fold(self.topology, self.store, records, chosen, self._session.partitions)
+            try:
+                return transaction, self._encode(transaction)
+            except _Unencodable as fault:
+                rejected[fault.record] = fault.reason
+
+    def _encode(self, transaction: Transaction) -> list[Write]:
+        encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self.topology.changelog
+        writes: list[Write] = []
+        add = writes.append
+        cause: Record | None = None
+        try:
+            for topic, key, value, cause in transaction.outputs:
+                add((topic, None, key.encode(), encode(topic, value), [(SOURCE_HEADER, cause.source)]))
+            for key, (state, cause) in transaction.changes.items():
+                data = None if state is None else encode_state(state)
+                add((changelog, self._session.partition, STATE + key.encode(), data, []))
+        except Rejected as reason:
+            assert cause is not None
+            raise _Unencodable(cause, str(reason)) from reason
+        for record, key, home in transaction.forwards:
+            add((record.topic, home, key.encode(), record.value, [(SOURCE_HEADER, record.source)]))
+        writes += [self._dead(letter) for letter in transaction.dead_letters]
+        return writes
+
+    def _dead(self, letter: DeadLetter) -> Write:
+        record = letter.record
+        topic = self.topology.dead[record.topic]
+        return (topic, self._session.partition, record.key, value_of(letter), headers_of(letter))
+
+    def _write_caution(self, caution: Caution) -> None:
+        write: Write = (self.topology.changelog, self._session.partition, CAUTION_KEY, caution.encode(), [])
+        self._write([write], self.progress)
+        self._commit(self.progress)
+        self.caution = caution
+
+    def _write(self, writes: list[Write], progress: Progress) -> None:
+        """Open a Kafka transaction and put everything into it, the progress last."""
+        session, step = self._session, self._step
+        step("before_begin")
+        session.begin()
+        step("after_begin")
+        with self._rewinding():
+            session.produce(writes)
+            step("after_produce")
+            session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), [])])
+        step("before_commit")
+
+    def _commit(self, progress: Progress) -> None:
+        with self._rewinding():
+            self._session.commit()
+        self._step("after_commit")
+        self.progress = progress
+
+    @contextmanager
+    def _rewinding(self) -> Iterator[None]:
+        """When the transaction is lost: abort it, and read again from the progress."""
+        try:
+            yield
+        except Abortable:
+            self._session.abort()
+            self._session.seek(self.progress.offsets_next)
+            raise
+
+
+class _Unencodable(Exception):
+    def __init__(self, record: Record, reason: str) -> None:
+        super().__init__(reason)
+        self.record = record
+        self.reason = reason

@@ -1,0 +1,197 @@
+"""One processor instance, put together: the only place where topologies, runtime and Kafka meet."""
+
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+from confluent_kafka.admin import AdminClient
+
+from processor import apps
+from processor.core.errors import Refused, Retriable
+from processor.core.topology import Topology
+from processor.io import contracts
+from processor.io.admin import create_topics, partitions_of
+from processor.io.kafka import KafkaSession
+from processor.io.membership import Membership
+from processor.io.registry import ConfluentRegistry
+from processor.io.serde import AvroCodec
+from processor.runtime.pool import TaskPool
+from processor.runtime.task import Task
+
+log = structlog.get_logger()
+
+# Longer than the longest legal silence of a task: a new producer (20 s) and a commit that is called again (30 s).
+WATCHDOG_S = 60.0
+# How long to wait for a cluster, or an input topic, that is not there yet.
+PATIENCE_S = 120.0
+# The main thread's rhythm: heartbeats of the group are in librdkafka's threads and do not depend on it.
+ROUND_S = 0.3
+
+# Folding makes many objects and no cycles; at Python's own thresholds looking for cycles takes a fifth of the time.
+GC_THRESHOLDS = (200_000, 50, 100)
+
+EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 69
+
+
+def domains() -> list[str]:
+    """The pipelines that there are: the modules of `processor.apps`."""
+    return sorted(module.name for module in pkgutil.iter_modules(apps.__path__))
+
+
+def topology_of(domain: str) -> Topology:
+    """The topology of a domain.
+
+    Raises:
+        Refused: there is no such domain.
+    """
+    if domain not in domains():
+        raise Refused(f"there is no domain {domain!r}; there are {', '.join(domains())}")
+    topology: Topology = importlib.import_module(f"processor.apps.{domain}").TOPOLOGY
+    return topology
+
+
+def codec_of(topology: Topology, schema_registry_url: str | None = None) -> AvroCodec:
+    """The codec of a topology, by the contracts of `avro/`."""
+    found = contracts.load()
+    missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
+    if missing:
+        raise Refused(f"no contract in avro/ names the topic {missing[0]} in its topics")
+    return AvroCodec(topology, found, ConfluentRegistry(schema_registry_url) if schema_registry_url else None)
+
+
+def run(
+    domain: str,
+    *,
+    client: Mapping[str, str],
+    instance: str,
+    status_file: Path | None = None,
+    step: Callable[[str], None] = lambda name: None,
+    schema_registry_url: str | None = None,
+    patience_s: float = PATIENCE_S,
+    watchdog_s: float = WATCHDOG_S,
+) -> int:
+    """Process a domain until SIGTERM or SIGINT. Returns the exit code.
+
+    Args:
+        client: librdkafka settings, at least `bootstrap.servers`.
+        instance: a name that survives a restart; unique among the instances of the domain.
+        status_file: kept fresh with {"state", "detail", "updated_at"}.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    status = Status(status_file)
+    try:
+        topology = topology_of(domain)
+        codec = codec_of(topology, schema_registry_url)
+        _wait_for_topics(topology, client, status, stop, patience_s)
+        gc.set_threshold(*GC_THRESHOLDS)
+        _Instance(topology, codec, client, instance, step, watchdog_s).run(status, stop)
+    except Refused as error:
+        status.write("stopped", str(error))
+        log.error(str(error))
+        return EXIT_REFUSED
+    except Retriable as error:
+        status.write("stopped", str(error))
+        log.error(f"{error} (waited {patience_s:.0f} s)")
+        return EXIT_UNAVAILABLE
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    status.write("stopped", "asked to stop")
+    return 0
+
+
+class Status:
+    """The status file: written whole or not at all."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def write(self, state: str, detail: str) -> None:
+        """Say how it is now."""
+        if self._path is None:
+            return
+        body = {"state": state, "detail": detail, "updated_at": time.time()}
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(json.dumps(body))
+        os.replace(fresh, self._path)
+
+
+class _Instance:
+    """The main thread of an instance: stays in the group, watches the tasks, tells how they are."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        codec: AvroCodec,
+        client: Mapping[str, str],
+        instance: str,
+        step: Callable[[str], None],
+        watchdog_s: float,
+    ) -> None:
+        self._watchdog_s = watchdog_s
+        turnstile = threading.Lock()
+
+        def make(partition: int, beat: Callable[[], None]) -> Task:
+            return Task(topology, KafkaSession(topology, partition, client), codec, step, beat, turnstile)
+
+        self._pool = TaskPool(make)
+        self._member = Membership(topology, client, instance, self._pool.start, self._pool.stop)
+
+    def run(self, status: Status, stop: threading.Event) -> None:
+        """Until asked to stop."""
+        self._arm()
+        try:
+            while not stop.is_set():
+                self._round(status)
+        finally:
+            self._pool.stop_all()
+            self._member.close()
+
+    def _round(self, status: Status) -> None:
+        try:
+            self._member.poll(ROUND_S)
+        except Retriable as error:
+            status.write("waiting", str(error))
+        self._pool.check()
+        self._member.publish(self._pool.offsets_next())
+        status.write(*self._pool.summary())
+        if self._pool.silent_for_s() < self._watchdog_s:
+            self._arm()
+
+    def _arm(self) -> None:
+        """A hang in compiled code holds every Python thread back or none of them: this timer is outside Python's reach.
+
+        It prints where every thread stands and ends the process; the supervisor starts it again.
+        """
+        faulthandler.dump_traceback_later(self._watchdog_s, exit=True)
+
+
+def _wait_for_topics(
+    topology: Topology, client: Mapping[str, str], status: Status, stop: threading.Event, patience_s: float
+) -> None:
+    deadline = time.monotonic() + patience_s
+    said = ""
+    while not stop.is_set():
+        try:
+            partitions = partitions_of(AdminClient(dict(client)), topology)
+            create_topics(topology, partitions, client, inputs=False)
+            return
+        except Retriable as error:
+            if time.monotonic() > deadline:
+                raise
+            status.write("waiting", str(error))
+            if str(error) != said:
+                log.warning("waiting", reason=str(error))
+                said = str(error)
+        stop.wait(1.0)
