@@ -70,8 +70,11 @@ class Suspicion(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.signs: list[str] = []
-        self.logger = logging.Logger("librdkafka", logging.DEBUG)
-        self.logger.addHandler(self)
+        # One a session: a name of its own keeps another session's signs out, and its lines out of the program's log.
+        self.logger = logging.getLogger(f"librdkafka.{id(self)}")
+        self.logger.setLevel(logging.DEBUG)
+        self.logger.propagate = False
+        self.logger.handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the signs, and show nothing: what matters surfaces as an error of a call."""
@@ -222,7 +225,8 @@ class KafkaSession:
 
     def begin(self) -> None:
         """Begin a transaction, on a producer that is above suspicion."""
-        self._writer.poll(0)
+        with _raising("begin"):
+            self._writer.poll(0)
         if self._suspicion.signs and self._renew_on_suspicion:
             self._producer = self._new_producer()
             self.renewals += 1
@@ -256,7 +260,6 @@ class KafkaSession:
                 if time.monotonic() > deadline:
                     raise Corrupted(f"the outcome of a commit stays unknown: {error}") from error
         self._begun = False
-        self._writer.poll(0)
         if time.monotonic() - started > SUSPICIOUS_CALL_S:
             self._suspicion.signs.append("commit was slow")
 

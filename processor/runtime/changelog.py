@@ -9,11 +9,10 @@ Three kinds of records, told apart by the first byte of the key:
 State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import json
 
 from processor.core.abc import Codec, Identity
 from processor.core.errors import Corrupted, Refused
@@ -33,7 +32,7 @@ class Progress:
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     offsets_next: dict[str, int] = field(default_factory=dict)
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
     transactions: int = 0
 
     def encode(self) -> bytes:

@@ -9,7 +9,7 @@ from processor.core.errors import Abortable, Rejected
 from processor.core.fold import fold
 from processor.core.topology import Topology
 from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction
-from processor.runtime.caution import BATCH, WINDOW, Caution
+from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from processor.runtime.changelog import CAUTION_KEY, PROGRESS_KEY, STATE, Progress, restore
 from processor.runtime.dead_letters import headers_of, value_of
 from processor.runtime.store import Store
@@ -47,6 +47,7 @@ class Task:
         self.store = Store()
         self.progress = Progress()
         self.caution = Caution()
+        self._ends: dict[str, int] = {}
         self._went_well = 0
 
     def open(self) -> None:
@@ -60,7 +61,9 @@ class Task:
         restored = restore(self.topology, self._codec, self._beating(self._session.restore()))
         self._step("after_restore")
         self.store = restored.store
-        self.progress = restored.progress.checked(self._session.identities())
+        identities = self._session.identities()
+        self.progress = restored.progress.checked(identities)
+        self._ends = {topic: identity.end for topic, identity in identities.items()}
         self._session.seek(self.progress.offsets_next)
         self._went_well = 0
         self._write_caution(restored.caution.successor())
@@ -87,8 +90,7 @@ class Task:
         self.store.apply(transaction.changes)
         self._step("after_apply")
         self._went_well += len(records)
-        if not self.caution.calm and self._went_well >= WINDOW[self.caution.level]:
-            self._relax()
+        self._relax()
         return len(records)
 
     def close(self) -> None:
@@ -100,22 +102,27 @@ class Task:
             self._session.close()
 
     def _rest(self) -> None:
-        """Nothing to read: whatever crashed a predecessor is behind us, and markers at the end of an input are read too."""
-        if not self.caution.calm:
-            self._write_caution(Caution())
+        """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
         positions = self._session.positions()
         if any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items()):
             progress = self.progress.advanced(positions, Counts())
             self._write([], progress)
             self._commit(progress)
+        self._relax()
 
     def _relax(self) -> None:
-        self._went_well = 0
-        self._write_caution(self.caution.relaxed())
+        """Be less careful when what a predecessor may have crashed at went well: it lies below where the inputs ended."""
+        if self.caution.calm:
+            return
+        if all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items()):
+            self._write_caution(Caution())
+        elif self._went_well >= WINDOW[self.caution.level]:
+            self._went_well = 0
+            self._write_caution(self.caution.relaxed())
 
     def _try_alone(self, record: Record, rejected: dict[Record, str]) -> None:
         if self.caution.poisonous(record.topic, record.offset):
-            rejected[record] = "the processor crashed three times at this record"
+            rejected[record] = f"the processor crashed {CRASHES_MAX} times at this record"
         else:
             self._write_caution(self.caution.trying(record.topic, record.offset))
 

@@ -1,0 +1,84 @@
+"""The session of a task on the simulated log (see `core.abc.Session`)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from processor.core.abc import Identity, Write
+from processor.core.errors import Retriable
+from processor.core.topology import Topology
+from processor.core.values import Record
+from processor.testing.log import SimulatedLog
+
+
+class SimulatedSession:
+    """Keeps the promises of a Kafka session, deterministically.
+
+    `suspicious` is what librdkafka's log is to the real session: set it, and the producer is renewed before the next
+    transaction. `epoch` is that of the present producer.
+    """
+
+    def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
+        self.partition = partition
+        self.partitions = log.partitions(topology.inputs[0])
+        self.suspicious = False
+        self.epoch = 0
+        self._log = log
+        self._topology = topology
+        self._id = topology.transactional_id(partition)
+        self._positions: dict[str, int] = {}
+
+    def open(self) -> None:
+        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
+        self.epoch = self._log.init(self._id)
+
+    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
+        topic = self._topology.changelog
+        entries, position = self._log.read(topic, self.partition, 0)
+        end = self._log.identity(topic, self.partition).end
+        for _, entry in entries:
+            yield entry.key or b"", entry.value
+        if position < end:
+            raise Retriable(f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there")
+
+    def identities(self) -> Mapping[str, Identity]:
+        """Per input topic."""
+        return {topic: self._log.identity(topic, self.partition) for topic in self._topology.inputs}
+
+    def seek(self, offsets_next: Mapping[str, int]) -> None:
+        """Read the inputs from there on."""
+        self._positions = dict(offsets_next)
+
+    def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
+        """At most so many records; there is nothing to wait for."""
+        records: list[Record] = []
+        for topic, position in list(self._positions.items()):
+            found, self._positions[topic] = self._log.read(topic, self.partition, position, count_max - len(records))
+            records += [Record(topic, self.partition, at, entry.key, entry.value) for at, entry in found]
+        return records
+
+    def positions(self) -> Mapping[str, int]:
+        """Per input topic the offset to read next, markers included."""
+        return self._positions
+
+    def begin(self) -> None:
+        """Begin a transaction, on a producer that is above suspicion."""
+        if self.suspicious:
+            self.epoch = self._log.init(self._id)
+            self.suspicious = False
+
+    def produce(self, writes: Iterable[Write]) -> None:
+        """Add records to the open transaction."""
+        for topic, partition, key, value, headers in writes:
+            self._log.write(self._id, self.epoch, topic, partition, key, value, headers)
+
+    def commit(self) -> None:
+        """Make the open transaction true."""
+        self._log.end(self._id, self.epoch, commit=True)
+
+    def abort(self) -> None:
+        """Make nothing of it true, and renew the producer."""
+        self.epoch = self._log.init(self._id)
+
+    def close(self) -> None:
+        """Leave; an open transaction is aborted, unless a successor has done that."""
+        self._log.late_end(self._id, self.epoch, commit=False)

@@ -1,0 +1,125 @@
+"""The fold: what one batch of records becomes, as a value."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from processor.core.errors import Rejected
+from processor.core.fold import fold
+from processor.core.partition import home
+from processor.core.topology import Topology
+from processor.core.values import Event, Output, Record
+from processor.runtime.store import Store
+
+
+@dataclass
+class Total:
+    amount: int
+
+
+def add(total: Total | None, event: Event) -> tuple[Total | None, list[Output]]:
+    """A pipeline for tests: adds; 0 changes nothing, 13 is refused, a negative number forgets the key."""
+    name, amount = event.value
+    if amount == 0:
+        return total, []
+    if amount == 13:
+        raise Rejected("thirteen is not taken")
+    if amount < 0:
+        return None, []
+    new = Total((total.amount if total else 0) + amount)
+    return new, [("sums.totals", {"name": name, "total": new.amount}), ("sums.every", {"name": name, "amount": amount})]
+
+
+SUMS = Topology("sums", ("sums.in",), lambda value: value[0], Total, add, {"sums.totals": ("name",), "sums.every": None})
+
+
+def decode(record: Record) -> Any:
+    if record.value == b"junk":
+        raise Rejected("not a number")
+    return (record.key or b"").decode(), int(record.value or b"")
+
+
+def records(*pairs: tuple[str, bytes], start: int = 0) -> list[Record]:
+    return [Record("sums.in", 0, start + at, key.encode(), value) for at, (key, value) in enumerate(pairs)]
+
+
+def folded(*pairs: tuple[str, bytes], store: Store | None = None, partitions: int = 1) -> Any:
+    return fold(SUMS, store or Store(), records(*pairs), decode, partitions)
+
+
+def test_later_records_of_a_batch_see_the_state_of_earlier_ones() -> None:
+    """The store is not touched, and still the second record adds to the first."""
+    store = Store({"a": Total(5)})
+
+    transaction = folded(("a", b"1"), ("a", b"2"), store=store)
+
+    assert Total(8) == transaction.changes["a"][0]
+    assert Total(5) == store.get("a")
+
+
+def test_where_the_latest_row_wins_only_the_latest_is_produced() -> None:
+    """A row that changed twice is one record; a topic where every record counts gets both."""
+    transaction = folded(("a", b"1"), ("b", b"7"), ("a", b"2"))
+
+    assert [("a", 1), ("b", 7), ("a", 2)] == [(v["name"], v["amount"]) for t, _, v, _ in transaction.outputs if t == "sums.every"]
+    assert {"a": 3, "b": 7} == {v["name"]: v["total"] for t, _, v, _ in transaction.outputs if t == "sums.totals"}
+    assert 5 == len(transaction.outputs)
+
+
+def test_an_output_names_the_record_that_caused_it() -> None:
+    """The latest row is caused by the latest record."""
+    transaction = folded(("a", b"1"), ("a", b"2"))
+
+    assert [b"sums.in/0/1"] == [cause.source for topic, _, _, cause in transaction.outputs if topic == "sums.totals"]
+
+
+def test_refusals_are_dead_letters_and_leave_no_trace() -> None:
+    """What can not be decoded and what the handler refuses: a reason each, and the records around them count."""
+    transaction = folded(("a", b"1"), ("a", b"junk"), ("a", b"13"), ("a", b"2"))
+
+    assert ["not a number", "thirteen is not taken"] == [letter.reason for letter in transaction.dead_letters]
+    assert Total(3) == transaction.changes["a"][0]
+    assert {"accepted": 2, "ignored": 0, "forwarded": 0, "dead": 2} == transaction.counts._asdict()
+
+
+def test_a_record_that_changes_nothing_is_counted() -> None:
+    """Ignored is a number, not a silence."""
+    transaction = folded(("a", b"0"), ("a", b"1"))
+
+    assert {"accepted": 1, "ignored": 1, "forwarded": 0, "dead": 0} == transaction.counts._asdict()
+
+
+def test_the_progress_is_behind_the_last_record() -> None:
+    """Also when that record was refused."""
+    assert {"sums.in": 3} == folded(("a", b"1"), ("a", b"1"), ("a", b"junk")).offsets_next
+
+
+def test_no_state_forgets_the_key() -> None:
+    """And a record after that begins anew."""
+    store = Store({"a": Total(5), "b": Total(6)})
+
+    transaction = folded(("a", b"-1"), ("b", b"-1"), ("b", b"2"), store=store)
+    store.apply(transaction.changes)
+
+    assert {"b": Total(2)} == store.snapshot()
+
+
+def test_a_record_away_from_home_is_forwarded_and_not_folded() -> None:
+    """A key without a state here is sent where it belongs."""
+    stranger = next(key for key in "abcdefgh" if home(key, 3) != 0)
+    resident = next(key for key in "abcdefgh" if home(key, 3) == 0)
+
+    transaction = folded((stranger, b"1"), (resident, b"1"), partitions=3)
+
+    assert [(stranger, home(stranger, 3))] == [(forward.key, forward.home) for forward in transaction.forwards]
+    assert [resident] == list(transaction.changes)
+    assert {"accepted": 1, "ignored": 0, "forwarded": 1, "dead": 0} == transaction.counts._asdict()
+
+
+def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:
+    """It crashes; it is not a dead letter."""
+    undeclared = Topology("sums", ("sums.in",), SUMS.key, Total, add, {"sums.totals": ("name",)})
+
+    with pytest.raises(KeyError, match=r"sums\.every"):
+        fold(undeclared, Store(), records(("a", b"1")), decode, 1)

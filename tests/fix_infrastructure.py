@@ -1,0 +1,92 @@
+"""A real broker and a real PostgreSQL for the whole session, and a database, topics and groups of its own for each test."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from psycopg import sql
+
+from console.embedded.stack import Infrastructure
+from console.embedded.stack import infrastructure as start
+from processor.core.topology import Topology
+from processor.io.admin import create_topics
+from processor.service import topology_of
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="session")
+def infrastructure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Infrastructure]:
+    """The embedded broker and database; their data goes with the session."""
+    with start(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(infrastructure: Infrastructure) -> str:
+    """Where the broker listens."""
+    return infrastructure.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn(infrastructure: Infrastructure) -> str:
+    """The server's own database; tests that write take `database`."""
+    return infrastructure.postgres_dsn
+
+
+@pytest.fixture
+def client(bootstrap_servers: str) -> dict[str, str]:
+    """librdkafka settings."""
+    return {"bootstrap.servers": bootstrap_servers}
+
+
+@pytest.fixture
+def database(postgres_dsn: str) -> Iterator[str]:
+    """The DSN of an empty database that only this test uses."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
+    """Makes a domain's topics anew, empty; whatever a test before this one left there is gone."""
+
+    def make(domain: str, partitions: int = 2) -> Topology:
+        topology = topology_of(domain)
+        admin = AdminClient(client)
+        topics = (*topology.inputs, *topology.outputs, *topology.dead.values(), topology.changelog)
+        delete_topics(admin, topics)
+        eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")
+        return topology
+
+    return make
+
+
+def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
+    """Delete those that exist, and wait until the broker no longer knows them."""
+    for future in admin.delete_topics([topic for topic in topics if topic in admin.list_topics().topics] or ["none"]).values():
+        try:
+            future.result()
+        except KafkaException:
+            continue
+    eventually(lambda: not set(topics) & set(admin.list_topics().topics), 20, f"{topics} are deleted")
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the checkout that is tested."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name == "ONEFOLD_CACHE"}

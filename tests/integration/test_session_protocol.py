@@ -1,0 +1,153 @@
+"""What a session promises, on the simulated log and on a real broker alike."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from processor.core.abc import Session
+from processor.core.errors import Fenced, ProcessorError, Retriable
+from processor.io import kafka
+from tests.waiting import eventually
+from tests.worlds import KafkaWorld, SimulatedWorld, World
+
+
+@pytest.fixture(params=["simulated", "kafka"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Each test twice."""
+    return SimulatedWorld() if request.param == "simulated" else KafkaWorld(request.getfixturevalue("client"))
+
+
+@pytest.fixture
+def session(world: World) -> Iterator[Session]:
+    """An open session."""
+    opened = world.session()
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def write(session: Session, topic: str, *values: bytes) -> None:
+    session.begin()
+    session.produce([(topic, 0, b"s", value, []) for value in values])
+
+
+def test_a_commit_makes_all_of_it_true(world: World, session: Session) -> None:
+    """In every topic of the transaction."""
+    session.begin()
+    session.produce([(world.output, None, b"k", b"1", [("h", b"v")]), (world.changelog, 0, b"s", b"2", [])])
+    session.commit()
+
+    eventually(lambda: world.committed(world.output) == [b"1"] and world.committed(world.changelog) == [b"2"], 10, "visible")
+
+
+def test_an_abort_makes_none_of_it_true(world: World, session: Session) -> None:
+    """And the session goes on with the next transaction."""
+    write(session, world.output, b"lost")
+    session.abort()
+    write(session, world.output, b"kept")
+    session.commit()
+
+    eventually(lambda: world.committed(world.output) == [b"kept"], 10, "only the second transaction is visible")
+
+
+def test_a_successor_fences_its_predecessor(world: World, session: Session) -> None:
+    """The zombie's records are never seen, whatever it does next."""
+    write(session, world.output, b"zombie")
+    successor = world.session()
+    successor.open()
+    write(successor, world.output, b"successor")
+    successor.commit()
+
+    with pytest.raises(Fenced):
+        session.commit()
+    with pytest.raises(ProcessorError):
+        write(session, world.output, b"zombie again")
+        session.commit()
+    eventually(lambda: world.committed(world.output) == [b"successor"], 10, "only the successor is visible")
+    successor.close()
+
+
+def test_taking_over_ends_what_was_left_open(world: World, session: Session) -> None:
+    """Readers do not wait for the timeout of a transaction whose owner was killed."""
+    write(session, world.output, b"left open")
+    successor = world.session()
+    successor.open()
+    world.append(world.output, b"after")
+
+    eventually(lambda: world.committed(world.output) == [b"after"], 5, "a reader gets past the aborted transaction")
+    successor.close()
+
+
+def test_restore_gives_what_was_committed_in_order(world: World, session: Session) -> None:
+    """Aborted records are not among it, and markers at the end do not stop it."""
+    for number in range(3):
+        write(session, world.changelog, b"%d" % number)
+        session.commit()
+    write(session, world.changelog, b"lost")
+    session.abort()
+
+    assert [(b"s", b"0"), (b"s", b"1"), (b"s", b"2")] == list(session.restore())
+
+
+def test_restore_of_nothing_ends(world: World, session: Session) -> None:
+    """An empty partition, and one that holds nothing but aborted records and markers."""
+    assert [] == list(session.restore())
+    write(session, world.changelog, b"lost")
+    session.abort()
+    assert [] == list(session.restore())
+
+
+def test_restore_never_stops_before_the_high_watermark(
+    world: World, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A foreign transaction that is open hides later commits from readers; a restore that ended there would be stale."""
+    monkeypatch.setattr(kafka, "RESTORE_STALL_S", 1.0)
+    finish = world.leave_open(world.changelog)
+    write(session, world.changelog, b"committed above")
+    session.commit()
+
+    with pytest.raises(Retriable, match="transaction is open"):
+        list(session.restore())
+    finish()
+    assert [(b"s", b"committed above")] == eventually(lambda: list(session.restore()), 10, "restored")
+
+
+def test_poll_gives_committed_records_from_the_progress_on(world: World, session: Session) -> None:
+    """In order, with their offsets."""
+    world.append(world.input, b"a", b"b")
+    world.append(world.input, b"lost", commit=False)
+    world.append(world.input, b"c")
+    session.seek({world.input: 1})
+
+    records = polled(session, 2)
+
+    assert [(1, b"b"), (5, b"c")] == [(record.offset, record.value) for record in records]
+
+
+def test_positions_move_past_markers(world: World, session: Session) -> None:
+    """So that a drained input has no lag."""
+    world.append(world.input, b"a")
+    world.append(world.input, b"lost", commit=False)
+    session.seek({world.input: 0})
+    polled(session, 1)
+
+    eventually(lambda: not session.poll(10, 0.1) and session.positions() == {world.input: 4}, 10, "position at the end")
+    assert 4 == session.identities()[world.input].end
+
+
+def test_a_recreated_topic_has_another_identity(world: World, session: Session) -> None:
+    """Its name and offsets may be the same; it is not the same log."""
+    world.append(world.input, b"a")
+    before = session.identities()[world.input]
+    world.recreate(world.input)
+    world.append(world.input, b"b")
+    after = eventually(lambda: session.identities()[world.input], 10, "described")
+
+    assert before.topic_id != after.topic_id
+
+
+def polled(session: Session, count: int) -> list:  # type: ignore[type-arg]
+    """So many records, over as many polls as it takes."""
+    records: list = []  # type: ignore[type-arg]
+    eventually(lambda: records.extend(session.poll(100, 0.1)) or len(records) >= count, 10, f"{count} records")
+    return records

@@ -1,0 +1,168 @@
+"""The real loop on the simulated log, stopped at every step there is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.core.errors import Fenced, Refused
+from processor.core.topology import Topology
+from processor.runtime.task import Task
+from processor.service import topology_of
+from processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
+from processor.testing.driver import STEPS
+
+RUNNER = topology_of("runner")
+CAMPAIGNS = topology_of("campaigns")
+SEED_TIME = 1_509_559_388_000
+
+
+def update(user: int, sequence: int, meters: int, timestamp: int, run: int = 1000) -> dict[str, int]:
+    return {"user_id": user, "distance_meters": meters, "timestamp_utc": timestamp, "sequence_id": sequence, "run_id": run}
+
+
+RUNNER_INPUT = [update(user, n, 10 * n + user, 30_000 * n, run=n // 5) for n in range(1, 9) for user in range(3)]
+CAMPAIGNS_INPUT = [
+    {"id": id, "email": "A", "subject": "A", "sent": 100 * n, "date": f"2021-12-01 {10 + n}:00:00"}
+    for n in range(1, 5)
+    for id in range(3)
+]
+
+
+def feed(driver: TopologyDriver, inputs: list[dict[str, Any]]) -> None:
+    """Three waves, with repeats of the wave before, records away from home, and bad ones."""
+    topic = driver.topology.inputs[0]
+    third = len(inputs) // 3
+    for wave in range(3):
+        for value in inputs[max(0, wave - 1) * third : (wave + 1) * third]:
+            driver.send(topic, value)
+        for value in inputs[wave * third : wave * third + 2]:
+            for partition in range(driver.partitions):
+                driver.send(topic, value, partition=partition)
+        driver.send(topic, b"not json")
+        driver.run()
+    driver.stop()
+
+
+def outcome(driver: TopologyDriver) -> dict[str, Any]:
+    """All that can be seen from outside, with how often each record is there.
+
+    Offsets may differ: what a crashed transaction wrote takes offsets for ever, also in the input when it forwarded.
+    """
+    outputs = {topic: sorted(map(str, driver.read(topic))) for topic in driver.topology.outputs}
+    topic = driver.topology.inputs[0]
+    dead = sorted((value, headers["onefold-reason"]) for _, value, headers in driver.records(f"{topic}.dead"))
+    inputs = sorted((value, sorted(headers)) for _, value, headers in driver.records(topic))
+    counts = [driver.task(partition).progress.counts for partition in range(driver.partitions)]
+    return {**outputs, "dead": dead, "inputs": inputs, "states": driver.states(), "counts": counts}
+
+
+@pytest.mark.parametrize(("topology", "inputs"), [(RUNNER, RUNNER_INPUT), (CAMPAIGNS, CAMPAIGNS_INPUT)], ids=["runner", "campaigns"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_leaves_no_trace(topology: Topology, inputs: list[dict[str, Any]], step: str) -> None:
+    """Every hit of every step: tables, records, dead letters, states and counts are those of a run without a crash."""
+    undisturbed = TopologyDriver(topology, partitions=2)
+    feed(undisturbed, inputs)
+    expected = outcome(undisturbed)
+    for hit in range(1, 100):
+        driver = TopologyDriver(topology, partitions=2)
+        driver.crash_at(step, hit)
+        feed(driver, inputs)
+        if not driver.restarts:
+            assert hit > 1, f"step {step} was never reached"
+            return
+        assert expected == outcome(driver), f"crash at {step}, hit {hit}"
+    pytest.fail(f"step {step} never ran out of hits")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 6)), max_size=6))
+def test_any_sequence_of_crashes_leaves_no_trace(crashes: list[tuple[str, int]]) -> None:
+    """One crash after another, also while recovering from the one before."""
+    expected = TopologyDriver(RUNNER)
+    disturbed = TopologyDriver(RUNNER)
+    for number, value in enumerate(RUNNER_INPUT):
+        for driver in (expected, disturbed):
+            driver.send("runner.updates", value)
+        if number < len(crashes):
+            disturbed.crash_at(*crashes[number])
+        disturbed.run()
+    expected.run()
+
+    assert expected.states() == disturbed.states()
+    assert expected.table("runner.stats") == disturbed.table("runner.stats")
+    assert sorted(map(str, expected.read("runner.messages"))) == sorted(map(str, disturbed.read("runner.messages")))
+
+
+def test_the_seeds_crash_in_the_middle() -> None:
+    """270 m, ten minutes, and 'well done' before it, after a crash between the outputs and the state."""
+    start = SEED_TIME - 600_000
+    driver = TopologyDriver(RUNNER)
+    for value in (update(1, 1, 30, start), update(1, 2, 40, start + 150_000), update(1, 3, 80, start + 330_000)):
+        driver.send("runner.updates", value)
+    driver.run()
+    driver.send("runner.updates", update(1, 4, 120, SEED_TIME))
+    driver.crash_at("before_commit")
+    driver.run()
+
+    assert 1 == driver.restarts
+    assert (270, 600_000) == tuple(driver.table("runner.stats")[1000, 1][name] for name in ("total_meters", "total_time_ms"))
+    assert (SEED_TIME, "good job", "well done") == tuple(
+        driver.table("runner.tendency")[1,][name] for name in ("timestamp_utc", "current", "previous")
+    )
+    assert 1 == len([message for message in driver.read("runner.messages") if message["sequence_id"] == 4])
+
+
+def test_a_zombie_that_wakes_up_commits_nothing() -> None:
+    """It was stopped in the middle of a transaction; its successor has done the same work."""
+    driver = TopologyDriver(RUNNER)
+    driver.send("runner.updates", update(1, 1, 10, 0))
+    zombie = driver.task()
+    records = zombie._session.poll(10, 0)
+    with pytest.raises(Fenced):
+        transaction, writes = zombie._prepare(records, {})
+        zombie._write(writes, zombie.progress.advanced(transaction.offsets_next, transaction.counts))
+        driver.kill()
+        driver.run()
+        zombie._commit(zombie.progress)
+
+    assert 1 == len(driver.read("runner.messages"))
+
+
+def test_a_late_request_can_not_end_the_next_transaction() -> None:
+    """R1 on the simulated log: a request to abort that was under way while the next transaction began."""
+    for suspicious, taken in ((False, True), (True, False)):
+        driver = TopologyDriver(RUNNER)
+        session = driver.task()._session
+        assert isinstance(session, SimulatedSession)
+        late = session.epoch
+        session.suspicious = suspicious
+        session.begin()
+        session.produce([("runner.messages", 0, b"k", b"v", [])])
+        assert taken == driver.log.late_end(RUNNER.transactional_id(0), late, commit=False)
+        session.commit()
+
+        assert taken == (driver.records("runner.messages") == [])
+
+
+@pytest.mark.parametrize(
+    ("disturb", "says"),
+    [
+        (lambda log: log.create("runner.updates", 1), "deleted and created again"),
+        (lambda log: log._topics["runner.updates"].partitions[0].clear(), "the log lost records"),
+    ],
+)
+def test_another_log_under_the_same_name_is_refused(disturb: Any, says: str) -> None:
+    """Going on would skip or repeat records without a word."""
+    log = SimulatedLog()
+    for topic in (*RUNNER.inputs, *RUNNER.outputs, "runner.updates.dead", "runner.changelog"):
+        log.create(topic, 1)
+    driver = TopologyDriver(RUNNER, log=log)
+    driver.send("runner.updates", update(1, 1, 10, 0))
+    driver.run()
+    disturb(log)
+    task = Task(RUNNER, SimulatedSession(log, RUNNER, 0), driver.codec)
+
+    with pytest.raises(Refused, match=says):
+        task.open()

@@ -1,0 +1,20 @@
+"""Waiting for a condition, with a deadline: what tests do instead of sleeping."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 0.05
+
+
+def eventually(predicate: Callable[[], T], deadline_s: float, why: str) -> T:
+    """The first true value of `predicate`; fails with `why` when there is none in time."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        if value := predicate():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {deadline_s} s: {why}")
+        time.sleep(_LOOK_AGAIN_S)

@@ -1,0 +1,131 @@
+"""Two worlds that keep the same promises: the simulated log and a real broker. Protocol tests are written against both."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import closing
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from processor.core.abc import Session
+from processor.core.topology import Topology
+from processor.io.admin import create_topics
+from processor.io.kafka import KafkaSession
+from processor.testing import SimulatedLog, SimulatedSession
+from tests.fix_infrastructure import delete_topics
+
+
+def nothing_topology() -> Topology:
+    """Topics of their own for a test; the handler is never called."""
+    name = f"protocol-{uuid.uuid4().hex[:8]}"
+    return Topology(name, (f"{name}.in",), str, object, lambda state, event: (state, ()), {f"{name}.out": None})
+
+
+class World(ABC):
+    """A log with the topics of a topology, one partition each."""
+
+    def __init__(self) -> None:
+        self.topology = nothing_topology()
+        self.input = self.topology.inputs[0]
+        self.output = next(iter(self.topology.outputs))
+        self.changelog = self.topology.changelog
+
+    @abstractmethod
+    def session(self) -> Session:
+        """A session of task 0, not yet open."""
+
+    @abstractmethod
+    def committed(self, topic: str) -> list[bytes | None]:
+        """Values that a reader of committed records sees."""
+
+    @abstractmethod
+    def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
+        """Write values in a transaction of somebody else."""
+
+    @abstractmethod
+    def leave_open(self, topic: str) -> Callable[[], None]:
+        """Somebody else's transaction that has written and does not end until the returned function is called."""
+
+    @abstractmethod
+    def recreate(self, topic: str) -> None:
+        """Delete the topic and make it again."""
+
+
+class SimulatedWorld(World):
+    """On the simulated log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = SimulatedLog()
+        for topic in (self.input, self.output, self.changelog):
+            self.log.create(topic, 1)
+
+    def session(self) -> SimulatedSession:
+        return SimulatedSession(self.log, self.topology, 0)
+
+    def committed(self, topic: str) -> list[bytes | None]:
+        return [entry.value for _, entry in self.log.read(topic, 0, 0)[0]]
+
+    def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
+        epoch = self.log.init("somebody")
+        for value in values:
+            self.log.write("somebody", epoch, topic, 0, b"s", value, ())
+        self.log.end("somebody", epoch, commit=commit)
+
+    def leave_open(self, topic: str) -> Callable[[], None]:
+        epoch = self.log.init("lingering")
+        self.log.write("lingering", epoch, topic, 0, b"s", b"open", ())
+        return lambda: self.log.end("lingering", epoch, commit=False)
+
+    def recreate(self, topic: str) -> None:
+        self.log.create(topic, 1)
+
+
+class KafkaWorld(World):
+    """On a real broker."""
+
+    def __init__(self, client: dict[str, str]) -> None:
+        super().__init__()
+        self.client = client
+        self.admin = AdminClient(client)
+        create_topics(self.topology, 1, client)
+
+    def session(self) -> KafkaSession:
+        return KafkaSession(self.topology, 0, self.client)
+
+    def committed(self, topic: str) -> list[bytes | None]:
+        settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False}
+        values: list[bytes | None] = []
+        with closing(Consumer({**self.client, **settings})) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            while True:
+                for message in consumer.consume(1000, 10):
+                    if message.error() is None:
+                        values.append(message.value())
+                    else:
+                        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                        return values
+
+    def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
+        producer = self._producer("somebody")
+        for value in values:
+            producer.produce(topic, value, b"s", 0)
+        producer.flush(10)
+        producer.commit_transaction(20) if commit else producer.abort_transaction(20)
+
+    def leave_open(self, topic: str) -> Callable[[], None]:
+        producer = self._producer("lingering")
+        producer.produce(topic, b"open", b"s", 0)
+        producer.flush(10)
+        return lambda: producer.abort_transaction(20)
+
+    def recreate(self, topic: str) -> None:
+        delete_topics(self.admin, (topic,))
+        create_topics(self.topology, 1, self.client)
+
+    def _producer(self, name: str) -> Producer:
+        producer = Producer({**self.client, "transactional.id": f"{self.topology.name}-{name}", "log_level": 0})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        return producer
