@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
-from confluent_kafka.admin import AdminClient
 
 from processor import apps
 from processor.core.errors import Refused, Retriable
 from processor.core.topology import Topology
 from processor.io import contracts
-from processor.io.admin import create_topics, partitions_of
+from processor.io.admin import connect, create_topics, partitions_of
 from processor.io.kafka import KafkaSession
-from processor.io.membership import Membership
+from processor.io.membership import SESSION_TIMEOUT_MS, Membership
 from processor.io.registry import ConfluentRegistry
 from processor.io.serde import AvroCodec
 from processor.runtime.pool import TaskPool
@@ -79,6 +78,7 @@ def run(
     schema_registry_url: str | None = None,
     patience_s: float = PATIENCE_S,
     watchdog_s: float = WATCHDOG_S,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
 ) -> int:
     """Process a domain until SIGTERM or SIGINT. Returns the exit code.
 
@@ -86,6 +86,9 @@ def run(
         client: librdkafka settings, at least `bootstrap.servers`.
         instance: a name that survives a restart; unique among the instances of the domain.
         status_file: kept fresh with {"state", "detail", "updated_at"}.
+        patience_s: how long to wait for a cluster or an input topic that is not there yet.
+        watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
+        session_timeout_ms: a killed instance's tasks go to the others after this time.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -96,7 +99,9 @@ def run(
         codec = codec_of(topology, schema_registry_url)
         _wait_for_topics(topology, client, status, stop, patience_s)
         gc.set_threshold(*GC_THRESHOLDS)
-        _Instance(topology, codec, client, instance, step, watchdog_s).run(status, stop)
+        pool = TaskPool(_maker(topology, codec, client, step))
+        member = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
+        _Instance(pool, member, watchdog_s).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
@@ -127,26 +132,24 @@ class Status:
         os.replace(fresh, self._path)
 
 
+def _maker(
+    topology: Topology, codec: AvroCodec, client: Mapping[str, str], step: Callable[[str], None]
+) -> Callable[[int, Callable[[], None]], Task]:
+    turnstile = threading.Lock()
+
+    def make(partition: int, beat: Callable[[], None]) -> Task:
+        return Task(topology, KafkaSession(topology, partition, client), codec, step, beat, turnstile)
+
+    return make
+
+
 class _Instance:
     """The main thread of an instance: stays in the group, watches the tasks, tells how they are."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        codec: AvroCodec,
-        client: Mapping[str, str],
-        instance: str,
-        step: Callable[[str], None],
-        watchdog_s: float,
-    ) -> None:
+    def __init__(self, pool: TaskPool, member: Membership, watchdog_s: float) -> None:
+        self._pool = pool
+        self._member = member
         self._watchdog_s = watchdog_s
-        turnstile = threading.Lock()
-
-        def make(partition: int, beat: Callable[[], None]) -> Task:
-            return Task(topology, KafkaSession(topology, partition, client), codec, step, beat, turnstile)
-
-        self._pool = TaskPool(make)
-        self._member = Membership(topology, client, instance, self._pool.start, self._pool.stop)
 
     def run(self, status: Status, stop: threading.Event) -> None:
         """Until asked to stop."""
@@ -184,7 +187,7 @@ def _wait_for_topics(
     said = ""
     while not stop.is_set():
         try:
-            partitions = partitions_of(AdminClient(dict(client)), topology)
+            partitions = partitions_of(connect(client), topology)
             create_topics(topology, partitions, client, inputs=False)
             return
         except Retriable as error:

@@ -14,7 +14,7 @@ from psycopg import sql
 from console.embedded.stack import Infrastructure
 from console.embedded.stack import infrastructure as start
 from processor.core.topology import Topology
-from processor.io.admin import create_topics
+from processor.io.admin import connect, create_topics
 from processor.service import topology_of
 from tests.waiting import eventually
 
@@ -61,10 +61,12 @@ def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
 
     def make(domain: str, partitions: int = 2) -> Topology:
         topology = topology_of(domain)
-        admin = AdminClient(client)
+        admin = connect(client)
         topics = (*topology.inputs, *topology.outputs, *topology.dead.values(), topology.changelog)
         delete_topics(admin, topics)
-        eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")
+        eventually(
+            lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made"
+        )
         return topology
 
     return make
@@ -72,7 +74,9 @@ def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
 
 def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
     """Delete those that exist, and wait until the broker no longer knows them."""
-    for future in admin.delete_topics([topic for topic in topics if topic in admin.list_topics().topics] or ["none"]).values():
+    for future in admin.delete_topics(
+        [topic for topic in topics if topic in admin.list_topics().topics] or ["none"]
+    ).values():
         try:
             future.result()
         except KafkaException:
@@ -89,4 +93,6 @@ def checkout() -> Path:
 @pytest.fixture
 def environment() -> dict[str, str]:
     """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name == "ONEFOLD_CACHE"}
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name == "ONEFOLD_CACHE"
+    }

@@ -95,17 +95,20 @@ class KafkaWorld(World):
         return KafkaSession(self.topology, 0, self.client)
 
     def committed(self, topic: str) -> list[bytes | None]:
-        settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False}
+        settings = {
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
         values: list[bytes | None] = []
         with closing(Consumer({**self.client, **settings})) as consumer:
             consumer.assign([TopicPartition(topic, 0, 0)])
-            while True:
-                for message in consumer.consume(1000, 10):
-                    if message.error() is None:
-                        values.append(message.value())
-                    else:
-                        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                        return values
+            while (message := consumer.poll(10)) is not None and message.error() is None:
+                values.append(message.value())
+        assert message is not None, f"the end of {topic} was not reached"
+        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+        return values
 
     def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
         producer = self._producer("somebody")

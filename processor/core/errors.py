@@ -1,12 +1,12 @@
 """Errors, named by what happens next. Anything else is a bug: it crashes loudly and the supervisor starts again.
 
-    ProcessorError
-    |__ Retriable   the same call may succeed: call it again within the deadline
-    |__ Abortable   this transaction is lost: abort, renew the producer, rewind to the progress, do it again
-    |__ Fenced      another owner has the work: leave quietly
-    |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
-    |__ Rejected    this record can never be processed: a dead letter with the reason, and go on
-    |__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
+ProcessorError
+|__ Retriable   the same call may succeed: call it again within the deadline
+|__ Abortable   this transaction is lost: abort, renew the producer, rewind to the progress, do it again
+|__ Fenced      another owner has the work: leave quietly
+|__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
+|__ Rejected    this record can never be processed: a dead letter with the reason, and go on
+|__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
 """
 
 

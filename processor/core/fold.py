@@ -25,7 +25,6 @@ from processor.core.partition import home
 from processor.core.topology import Topology
 from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
 
-
 # Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
 _new = tuple.__new__
 

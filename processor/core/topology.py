@@ -6,6 +6,9 @@ from typing import Any
 
 from processor.core.values import Event, Output
 
+#: Key of the changelog record that says how far a task has come.
+PROGRESS_KEY = b"p"
+
 #: `(state or None, event) -> (state or None, outputs)`. What it returns is all that it does: no clock, no dice, no
 #: I/O. None as state forgets the key. It may raise `Rejected` for an event that can never be processed.
 Handler = Callable[[Any, Event], tuple[Any, Sequence[Output]]]

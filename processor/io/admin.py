@@ -1,16 +1,19 @@
 """Topics: making them, and asking what they are."""
 
+import json
 from collections.abc import Mapping
+from contextlib import closing
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from processor.core.abc import Identity
 from processor.core.errors import Refused, Retriable
-from processor.core.topology import Topology
+from processor.core.topology import PROGRESS_KEY, Topology
 from processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
 
+# Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
+_TAIL = 20
 # One call to the cluster; a broker that is there answers in milliseconds.
 CALL_TIMEOUT_S = 10.0
 
@@ -39,8 +42,10 @@ def create_topics(topology: Topology, partitions: int, client: Mapping[str, str]
     if inputs:
         # Larger than admission allows, so that what is too large becomes a dead letter and not a producer's riddle.
         wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.inputs}
-    admin = AdminClient(dict(client))
-    missing = [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in _existing(admin)]
+    admin = connect(client)
+    missing = [
+        NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in _existing(admin)
+    ]
     if not missing:
         return []
     created = []
@@ -65,7 +70,9 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
     existing = _existing(admin)
     for topic in topology.inputs:
         if topic not in existing:
-            raise Retriable(f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up")
+            raise Retriable(
+                f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up"
+            )
     counts = {topic: existing[topic] for topic in (*topology.inputs, topology.changelog) if topic in existing}
     if len(set(counts.values())) > 1:
         raise Refused(
@@ -95,31 +102,70 @@ def group_of(topology: Topology) -> str:
 
 
 def lag(topology: Topology, client: Mapping[str, str]) -> int:
-    """Input records (and markers) that are readable and not yet folded, by the group's offsets. Drained is 0.
+    """Input records (and markers) that are readable and not yet folded. Drained is 0.
 
-    The group's offsets are a courtesy of the processor, about half a second behind its progress.
+    By the progress in the changelog, which is the truth; the group's offsets are only a courtesy.
     """
-    admin = AdminClient(dict(client))
-    partitions = [
-        TopicPartition(topic, partition)
-        for topic in topology.inputs
-        for partition in range(_existing(admin).get(topic, 0))
-    ]
-    if not partitions:
+    admin = connect(client)
+    counts = _existing(admin)
+    inputs = [TopicPartition(topic, p) for topic in topology.inputs for p in range(counts.get(topic, 0))]
+    if not inputs:
         return 0
+    ends = _ends(admin, inputs)
+    reached = _reached(admin, topology, counts.get(topology.changelog, 0), client)
+    return sum(end - min(end, reached.get(at, 0)) for at, end in ends.items())
+
+
+def _reached(
+    admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]
+) -> dict[tuple[str, int], int]:
+    """Per input partition the offset to read next, from the last progress record of each changelog partition."""
+    ends = _ends(admin, [TopicPartition(topology.changelog, partition) for partition in range(partitions)])
+    reached: dict[tuple[str, int], int] = {}
+    settings = {"group.id": group_of(topology), "isolation.level": "read_committed", "enable.partition.eof": True}
+    with closing(Consumer({**client, **settings, "enable.auto.commit": False, "log_level": 0})) as consumer:
+        for (topic, partition), end in ends.items():
+            span = _TAIL
+            while (
+                not (last := _last_progress(consumer, TopicPartition(topic, partition, max(0, end - span))))
+                and span < end
+            ):
+                span *= 10
+            for name, at in (last or {}).items():
+                reached[name, partition] = at["next_offset"]
+    return reached
+
+
+def _last_progress(consumer: Consumer, start: TopicPartition) -> dict[str, dict[str, int]] | None:
+    """The inputs of the last progress record from that offset on."""
+    found = None
+    consumer.assign([start])
+    while (message := consumer.poll(CALL_TIMEOUT_S)) is not None:
+        if message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF:
+            return found
+        if message.error() is not None:
+            raise _unanswered(KafkaException(message.error()), f"{start.topic} can not be read")
+        if message.key() == PROGRESS_KEY:
+            found = json.loads(message.value())["inputs"]
+    raise Retriable(f"the end of {start.topic}/{start.partition} can not be read")
+
+
+def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
+    """Last stable offsets."""
     try:
-        group = group_of(topology)
-        asked = [ConsumerGroupTopicPartitions(group, partitions)]
-        committed = admin.list_consumer_group_offsets(asked, request_timeout=CALL_TIMEOUT_S)[group].result()
-        next_offsets = {(at.topic, at.partition): max(at.offset, 0) for at in committed.topic_partitions}
-        ends = admin.list_offsets(
+        asked = admin.list_offsets(
             {at: OffsetSpec.latest() for at in partitions},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=CALL_TIMEOUT_S,
         )
-        return sum(future.result().offset - next_offsets.get((at.topic, at.partition), 0) for at, future in ends.items())
+        return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
     except KafkaException as error:
-        raise _unanswered(error, f"the lag of {topology.name} can not be read") from error
+        raise _unanswered(error, "the ends of topics can not be read") from error
+
+
+def connect(client: Mapping[str, str]) -> AdminClient:
+    """An admin client that keeps its log to itself: what matters is raised."""
+    return AdminClient({**client, "log_level": 0})
 
 
 def _existing(admin: AdminClient) -> dict[str, int]:

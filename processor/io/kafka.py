@@ -12,13 +12,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from processor.core.abc import Identity, Write
 from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable
 from processor.core.topology import Topology
 from processor.core.values import Record
-from processor.io.admin import RECORD_BYTES_MAX, identity, partitions_of
+from processor.io.admin import RECORD_BYTES_MAX, connect, identity, partitions_of
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.
@@ -97,7 +96,7 @@ class KafkaSession:
         self.partition = partition
         self._topology = topology
         self._client = dict(client)
-        self._admin = AdminClient(self._client)
+        self._admin = connect(self._client)
         self.partitions = partitions_of(self._admin, topology)
         self._transactional_id = topology.transactional_id(partition)
         self._renew_on_suspicion = renew_on_suspicion
@@ -162,7 +161,7 @@ class KafkaSession:
                         f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there "
                         f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was"
                     )
-                for message in consumer.consume(10_000, 0.2):
+                for message in consumer.consume(10_000, 0.05):
                     at = _position_after(message, f"restoring {topic}")
                     if at > position:
                         position, deadline = at, time.monotonic() + RESTORE_STALL_S
@@ -304,5 +303,7 @@ def _position_after(message: Message, doing: str) -> int:
     if error.code() == KafkaError._PARTITION_EOF:
         return message.offset()
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise Refused(f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}")
+        raise Refused(
+            f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}"
+        )
     raise translate(error, doing)

@@ -28,6 +28,7 @@ class Membership:
         instance: str,
         assigned: Callable[[list[int]], None],
         revoked: Callable[[list[int]], None],
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
         self._topology = topology
         self._assigned, self._revoked = assigned, revoked
@@ -37,8 +38,8 @@ class Membership:
                 **client,
                 "group.id": group_of(topology),
                 "group.instance.id": f"{group_of(topology)}-{instance}",
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
-                "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 3,
+                "session.timeout.ms": session_timeout_ms,
+                "heartbeat.interval.ms": session_timeout_ms // 3,
                 # Range puts the same partition number of all inputs into one hand, and is eager: revoked means all.
                 "partition.assignment.strategy": "range",
                 "enable.auto.commit": False,

@@ -48,7 +48,13 @@ def _safe(schema_id: int, text: str) -> Any:
     try:
         raw = json.loads(text)
         parsed = fastavro.parse_schema(raw)
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+    ) as error:
         raise Rejected(f"schema {schema_id} of the registry can not be parsed: {error}") from None
     _refuse_bombs(schema_id, raw, ())
     return parsed

@@ -80,7 +80,9 @@ class AvroCodec:
         if not data.startswith(contract.prefix):
             if not data.startswith(SINGLE_OBJECT):
                 raise Rejected("the value is neither JSON text nor Avro")
-            raise Rejected(f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}")
+            raise Rejected(
+                f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}"
+            )
         return _convert(contract, _read(data, len(contract.prefix), contract.schema, None))
 
     def _decode_confluent(self, topic: str, data: bytes) -> Any:
@@ -113,7 +115,9 @@ class AvroCodec:
         try:
             return self._state_decode(data)
         except msgspec.MsgspecError as error:
-            raise Corrupted(f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}") from None
+            raise Corrupted(
+                f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}"
+            ) from None
 
 
 def _refuse_depth(data: bytes) -> None:

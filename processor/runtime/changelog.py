@@ -16,13 +16,12 @@ from typing import Any
 
 from processor.core.abc import Codec, Identity
 from processor.core.errors import Corrupted, Refused
-from processor.core.topology import Topology
+from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Counts
 from processor.runtime.caution import Caution
 from processor.runtime.store import Store
 
 STATE = b"s"
-PROGRESS_KEY = b"p"
 CAUTION_KEY = b"c"
 
 
@@ -83,9 +82,13 @@ class Progress:
                     f"its records are not the ones behind the stored state. Delete the changelog to start over"
                 )
             if offset > identity.end:
-                raise Refused(f"topic {topic} ends at offset {identity.end}, but {offset} was reached before: the log lost records")
+                raise Refused(
+                    f"topic {topic} ends at offset {identity.end}, but {offset} was reached before: the log lost records"
+                )
             if offset < identity.start:
-                raise Refused(f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread")
+                raise Refused(
+                    f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread"
+                )
         topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
         offsets = {topic: self.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
         return Progress(topic_ids, offsets, self.counts, self.transactions)

@@ -7,10 +7,10 @@ from typing import Any
 from processor.core.abc import Codec, Session, Write
 from processor.core.errors import Abortable, Rejected
 from processor.core.fold import fold
-from processor.core.topology import Topology
+from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction
 from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
-from processor.runtime.changelog import CAUTION_KEY, PROGRESS_KEY, STATE, Progress, restore
+from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from processor.runtime.dead_letters import headers_of, value_of
 from processor.runtime.store import Store
 
@@ -150,11 +150,11 @@ class Task:
         try:
             for topic, key, value, cause in transaction.outputs:
                 add((topic, None, key.encode(), encode(topic, value), [(SOURCE_HEADER, cause.source)]))
-            for key, (state, cause) in transaction.changes.items():
+            for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it can not be encoded
                 data = None if state is None else encode_state(state)
                 add((changelog, self._session.partition, STATE + key.encode(), data, []))
         except Rejected as reason:
-            assert cause is not None
+            assert cause is not None, "something was being encoded"
             raise _Unencodable(cause, str(reason)) from reason
         for record, key, home in transaction.forwards:
             add((record.topic, home, key.encode(), record.value, [(SOURCE_HEADER, record.source)]))

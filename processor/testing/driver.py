@@ -1,10 +1,10 @@
 """`TopologyDriver`: send, run, read, and crash wherever you like.
 
-    driver = TopologyDriver(TOPOLOGY)
-    driver.send("runner.updates", {"user_id": 1, ...})
-    driver.crash_at("before_commit")
-    driver.run()
-    assert driver.read("runner.stats") == [...]
+driver = TopologyDriver(TOPOLOGY)
+driver.send("runner.updates", {"user_id": 1, ...})
+driver.crash_at("before_commit")
+driver.run()
+assert driver.read("runner.stats") == [...]
 """
 
 import io

@@ -88,7 +88,9 @@ class SimulatedLog:
         open_ = (at for at, entry in enumerate(entries) if self._state[entry.transaction] == "open")
         return next(open_, len(entries))
 
-    def read(self, topic: str, partition: int, start: int, count_max: int = 1 << 30) -> tuple[list[tuple[int, Entry]], int]:
+    def read(
+        self, topic: str, partition: int, start: int, count_max: int = 1 << 30
+    ) -> tuple[list[tuple[int, Entry]], int]:
         """Committed records from an offset on, and the offset to go on from."""
         entries = self._topics[topic].partitions[partition]
         end = self.stable(topic, partition)

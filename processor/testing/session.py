@@ -38,7 +38,9 @@ class SimulatedSession:
         for _, entry in entries:
             yield entry.key or b"", entry.value
         if position < end:
-            raise Retriable(f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there")
+            raise Retriable(
+                f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there"
+            )
 
     def identities(self) -> Mapping[str, Identity]:
         """Per input topic."""

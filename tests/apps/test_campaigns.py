@@ -37,8 +37,13 @@ def test_the_seeds_three_messages() -> None:
     """Campaign A has 1100, in its two slots."""
     _, totals = fold([send(NOON, 100), send(ONE, 1000)])
 
-    assert (NOON, 100, ONE, 1000, None, 2) == tuple(
-        totals[name] for name in ("date_1", "sent_1", "date_2", "sent_2", "sent_rest", "sends")
+    assert tuple(totals[name] for name in ("date_1", "sent_1", "date_2", "sent_2", "sent_rest", "sends")) == (
+        NOON,
+        100,
+        ONE,
+        1000,
+        None,
+        2,
     )
 
 
@@ -58,8 +63,14 @@ def test_every_order_of_arrival_ends_alike(order: tuple[int, ...]) -> None:
     events = [SENDS[at] for at in order]
     _, totals = fold([event for pair in zip(events, reversed(events), strict=True) for event in pair])
 
-    assert (ONE, 1200, TWO, 7, None, 2, "B") == tuple(
-        totals[name] for name in ("date_1", "sent_1", "date_2", "sent_2", "sent_rest", "sends", "email")
+    assert tuple(totals[name] for name in ("date_1", "sent_1", "date_2", "sent_2", "sent_rest", "sends", "email")) == (
+        ONE,
+        1200,
+        TWO,
+        7,
+        None,
+        2,
+        "B",
     )
 
 
@@ -94,27 +105,33 @@ def test_a_third_send_is_never_lost() -> None:
     """It stands beside the slots."""
     _, totals = fold([send(TWO, 7), send(NOON, 100), send(ONE, 1000), send("2021-12-01 15:00:00", 3)])
 
-    assert (100, 1000, 10, 4, 1110) == (*(totals[n] for n in ("sent_1", "sent_2", "sent_rest", "sends")), computed(totals))
+    assert (*(totals[n] for n in ("sent_1", "sent_2", "sent_rest", "sends")), computed(totals)) == (
+        100,
+        1000,
+        10,
+        4,
+        1110,
+    )
 
 
 def test_a_correction_downwards_needs_a_version() -> None:
     """Without one the greater count holds; with one the correction does, also against a late repeat."""
-    assert 100 == computed(fold([send(NOON, 100), send(NOON, 90)])[1])
-    assert 90 == computed(fold([send(NOON, 100), send(NOON, 90, version=1), send(NOON, 100)])[1])
+    assert computed(fold([send(NOON, 100), send(NOON, 90)])[1]) == 100
+    assert computed(fold([send(NOON, 100), send(NOON, 90, version=1), send(NOON, 100)])[1]) == 90
 
 
 def test_a_send_moves_to_another_date_by_being_withdrawn() -> None:
     """Its old date holds no slot."""
     _, totals = fold([send(NOON, 100), send(NOON, 0, version=1), send(TWO, 100)])
 
-    assert (TWO, None, 1) == (totals["date_1"], totals["date_2"], totals["sends"])
+    assert (totals["date_1"], totals["date_2"], totals["sends"]) == (TWO, None, 1)
 
 
 def test_a_campaign_with_all_sends_withdrawn_has_no_slots() -> None:
     """And keeps its name."""
     _, totals = fold([send(NOON, 100, subject="S"), send(NOON, 0, version=1, subject="S")])
 
-    assert (None, None, 0, "S") == (totals["date_1"], totals["sent_1"], totals["sends"], totals["subject"])
+    assert (totals["date_1"], totals["sent_1"], totals["sends"], totals["subject"]) == (None, None, 0, "S")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +180,11 @@ def test_values_out_of_range_are_refused(event: Event, field: str) -> None:
 
 def test_a_campaign_holds_a_thousand_sends() -> None:
     """One more is refused; a correction of one that is held is not."""
-    dates = [f"20{year:02}-01-{day:02} {hour:02}:00:00" for year in range(10, 99) for day in range(1, 29) for hour in (1, 2)]
+    dates = [
+        f"20{year:02}-01-{day:02} {hour:02}:00:00" for year in range(10, 99) for day in range(1, 29) for hour in (1, 2)
+    ]
     state, _ = fold([send(date, 1) for date in dates[:SENDS_MAX]])
 
     with pytest.raises(Rejected, match=str(SENDS_MAX)):
         handle(state, send(dates[SENDS_MAX], 1))
-    assert 1000 + 4 == computed(fold([send(dates[0], 5)], state)[1])
+    assert computed(fold([send(dates[0], 5)], state)[1]) == 1000 + 4

@@ -36,11 +36,11 @@ def test_the_seeds_two_tests(previous: str) -> None:
 
     _, produced = fold(update(5, 120, SEED_TIME), update(5, 120, -1), state=before)
 
-    assert [(270, 10 * MINUTE)] == [(s["total_meters"], s["total_time_ms"]) for s in produced["runner.stats"]]
+    assert [(s["total_meters"], s["total_time_ms"]) for s in produced["runner.stats"]] == [(270, 10 * MINUTE)]
     assert [(SEED_TIME, "good job", previous)] == [
         (t["timestamp_utc"], t["current"], t["previous"]) for t in produced["runner.tendency"]
     ]
-    assert [SEED_TIME] == [message["timestamp_utc"] for message in produced["runner.messages"]]
+    assert [message["timestamp_utc"] for message in produced["runner.messages"]] == [SEED_TIME]
 
 
 def test_a_late_update_changes_nothing() -> None:
@@ -55,8 +55,10 @@ def test_a_new_run_starts_at_zero() -> None:
     """Metres and time of a run are its own; the sequence goes on."""
     _, produced = fold(update(1, 500, 0, run=1), update(2, 100, 5000, run=2), update(3, 100, 9000, run=2))
 
-    assert [(1, 500, 0), (2, 100, 0), (2, 200, 4000)] == [
-        (s["run_id"], s["total_meters"], s["total_time_ms"]) for s in produced["runner.stats"]
+    assert [(s["run_id"], s["total_meters"], s["total_time_ms"]) for s in produced["runner.stats"]] == [
+        (1, 500, 0),
+        (2, 100, 0),
+        (2, 200, 4000),
     ]
 
 
@@ -82,7 +84,7 @@ def test_a_clock_that_steps_back_does_not_shorten_the_run() -> None:
     """Time is the latest timestamp less the first."""
     _, produced = fold(update(1, 10, 10_000), update(2, 10, 40_000), update(3, 10, 20_000))
 
-    assert [0, 30_000, 30_000] == [s["total_time_ms"] for s in produced["runner.stats"]]
+    assert [s["total_time_ms"] for s in produced["runner.stats"]] == [0, 30_000, 30_000]
 
 
 @pytest.mark.parametrize(
@@ -94,16 +96,16 @@ def test_tendency_is_pace_now_against_pace_before(meters: int, tendency: str) ->
     _, produced = fold(update(1, 7, 0), update(2, 100, MINUTE), update(3, meters, 2 * MINUTE))
 
     assert ["good job", "good job", tendency] == [t["current"] for t in produced["runner.tendency"]]
-    assert ["fine", "good job", "good job"] == [t["previous"] for t in produced["runner.tendency"]]
+    assert [t["previous"] for t in produced["runner.tendency"]] == ["fine", "good job", "good job"]
 
 
 def test_an_update_without_time_since_the_last_compares_nothing() -> None:
     """Two updates of one moment have no pace, and the interval before them stays the one to compare with."""
     state, produced = fold(update(1, 0, 0), update(2, 100, MINUTE), update(3, 900, MINUTE), update(4, 100, 2 * MINUTE))
 
-    assert ["good job"] * 4 == [t["current"] for t in produced["runner.tendency"]]
+    assert [t["current"] for t in produced["runner.tendency"]] == ["good job"] * 4
     assert state is not None
-    assert 1100 == state.runs[0].total_meters
+    assert state.runs[0].total_meters == 1100
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ def add(total: Total | None, event: Event) -> tuple[Total | None, list[Output]]:
     return new, [("sums.totals", {"name": name, "total": new.amount}), ("sums.every", {"name": name, "amount": amount})]
 
 
-SUMS = Topology("sums", ("sums.in",), lambda value: value[0], Total, add, {"sums.totals": ("name",), "sums.every": None})
+SUMS = Topology(
+    "sums", ("sums.in",), lambda value: value[0], Total, add, {"sums.totals": ("name",), "sums.every": None}
+)
 
 
 def decode(record: Record) -> Any:
@@ -62,37 +64,41 @@ def test_where_the_latest_row_wins_only_the_latest_is_produced() -> None:
     """A row that changed twice is one record; a topic where every record counts gets both."""
     transaction = folded(("a", b"1"), ("b", b"7"), ("a", b"2"))
 
-    assert [("a", 1), ("b", 7), ("a", 2)] == [(v["name"], v["amount"]) for t, _, v, _ in transaction.outputs if t == "sums.every"]
-    assert {"a": 3, "b": 7} == {v["name"]: v["total"] for t, _, v, _ in transaction.outputs if t == "sums.totals"}
-    assert 5 == len(transaction.outputs)
+    assert [(v["name"], v["amount"]) for t, _, v, _ in transaction.outputs if t == "sums.every"] == [
+        ("a", 1),
+        ("b", 7),
+        ("a", 2),
+    ]
+    assert {v["name"]: v["total"] for t, _, v, _ in transaction.outputs if t == "sums.totals"} == {"a": 3, "b": 7}
+    assert len(transaction.outputs) == 5
 
 
 def test_an_output_names_the_record_that_caused_it() -> None:
     """The latest row is caused by the latest record."""
     transaction = folded(("a", b"1"), ("a", b"2"))
 
-    assert [b"sums.in/0/1"] == [cause.source for topic, _, _, cause in transaction.outputs if topic == "sums.totals"]
+    assert [cause.source for topic, _, _, cause in transaction.outputs if topic == "sums.totals"] == [b"sums.in/0/1"]
 
 
 def test_refusals_are_dead_letters_and_leave_no_trace() -> None:
     """What can not be decoded and what the handler refuses: a reason each, and the records around them count."""
     transaction = folded(("a", b"1"), ("a", b"junk"), ("a", b"13"), ("a", b"2"))
 
-    assert ["not a number", "thirteen is not taken"] == [letter.reason for letter in transaction.dead_letters]
+    assert [letter.reason for letter in transaction.dead_letters] == ["not a number", "thirteen is not taken"]
     assert Total(3) == transaction.changes["a"][0]
-    assert {"accepted": 2, "ignored": 0, "forwarded": 0, "dead": 2} == transaction.counts._asdict()
+    assert transaction.counts._asdict() == {"accepted": 2, "ignored": 0, "forwarded": 0, "dead": 2}
 
 
 def test_a_record_that_changes_nothing_is_counted() -> None:
     """Ignored is a number, not a silence."""
     transaction = folded(("a", b"0"), ("a", b"1"))
 
-    assert {"accepted": 1, "ignored": 1, "forwarded": 0, "dead": 0} == transaction.counts._asdict()
+    assert transaction.counts._asdict() == {"accepted": 1, "ignored": 1, "forwarded": 0, "dead": 0}
 
 
 def test_the_progress_is_behind_the_last_record() -> None:
     """Also when that record was refused."""
-    assert {"sums.in": 3} == folded(("a", b"1"), ("a", b"1"), ("a", b"junk")).offsets_next
+    assert folded(("a", b"1"), ("a", b"1"), ("a", b"junk")).offsets_next == {"sums.in": 3}
 
 
 def test_no_state_forgets_the_key() -> None:
@@ -114,7 +120,7 @@ def test_a_record_away_from_home_is_forwarded_and_not_folded() -> None:
 
     assert [(stranger, home(stranger, 3))] == [(forward.key, forward.home) for forward in transaction.forwards]
     assert [resident] == list(transaction.changes)
-    assert {"accepted": 1, "ignored": 0, "forwarded": 1, "dead": 0} == transaction.counts._asdict()
+    assert transaction.counts._asdict() == {"accepted": 1, "ignored": 0, "forwarded": 1, "dead": 0}
 
 
 def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:

@@ -34,7 +34,9 @@ def test_home_agrees_with_the_client_that_writes(client: dict[str, str]) -> None
     landed: dict[str, int] = {}
     producer = Producer({**client, "partitioner": "murmur2_random"})
     for number in range(-50, 200):
-        producer.produce(topic, b"", str(number), on_delivery=lambda _, sent: landed.update({sent.key().decode(): sent.partition()}))
+        producer.produce(
+            topic, b"", str(number), on_delivery=lambda _, sent: landed.update({sent.key().decode(): sent.partition()})
+        )
     producer.flush(20)
 
     assert {str(number): home(str(number), 7) for number in range(-50, 200)} == landed

@@ -31,13 +31,20 @@ def write(session: Session, topic: str, *values: bytes) -> None:
     session.produce([(topic, 0, b"s", value, []) for value in values])
 
 
+def commit(session: Session, topic: str, value: bytes) -> None:
+    write(session, topic, value)
+    session.commit()
+
+
 def test_a_commit_makes_all_of_it_true(world: World, session: Session) -> None:
     """In every topic of the transaction."""
     session.begin()
     session.produce([(world.output, None, b"k", b"1", [("h", b"v")]), (world.changelog, 0, b"s", b"2", [])])
     session.commit()
 
-    eventually(lambda: world.committed(world.output) == [b"1"] and world.committed(world.changelog) == [b"2"], 10, "visible")
+    eventually(
+        lambda: world.committed(world.output) == [b"1"] and world.committed(world.changelog) == [b"2"], 10, "visible"
+    )
 
 
 def test_an_abort_makes_none_of_it_true(world: World, session: Session) -> None:
@@ -61,8 +68,7 @@ def test_a_successor_fences_its_predecessor(world: World, session: Session) -> N
     with pytest.raises(Fenced):
         session.commit()
     with pytest.raises(ProcessorError):
-        write(session, world.output, b"zombie again")
-        session.commit()
+        commit(session, world.output, b"zombie again")
     eventually(lambda: world.committed(world.output) == [b"successor"], 10, "only the successor is visible")
     successor.close()
 
@@ -86,15 +92,15 @@ def test_restore_gives_what_was_committed_in_order(world: World, session: Sessio
     write(session, world.changelog, b"lost")
     session.abort()
 
-    assert [(b"s", b"0"), (b"s", b"1"), (b"s", b"2")] == list(session.restore())
+    assert list(session.restore()) == [(b"s", b"0"), (b"s", b"1"), (b"s", b"2")]
 
 
 def test_restore_of_nothing_ends(world: World, session: Session) -> None:
     """An empty partition, and one that holds nothing but aborted records and markers."""
-    assert [] == list(session.restore())
+    assert list(session.restore()) == []
     write(session, world.changelog, b"lost")
     session.abort()
-    assert [] == list(session.restore())
+    assert list(session.restore()) == []
 
 
 def test_restore_never_stops_before_the_high_watermark(
@@ -109,7 +115,7 @@ def test_restore_never_stops_before_the_high_watermark(
     with pytest.raises(Retriable, match="transaction is open"):
         list(session.restore())
     finish()
-    assert [(b"s", b"committed above")] == eventually(lambda: list(session.restore()), 10, "restored")
+    assert eventually(lambda: list(session.restore()), 10, "restored") == [(b"s", b"committed above")]
 
 
 def test_poll_gives_committed_records_from_the_progress_on(world: World, session: Session) -> None:
@@ -121,7 +127,7 @@ def test_poll_gives_committed_records_from_the_progress_on(world: World, session
 
     records = polled(session, 2)
 
-    assert [(1, b"b"), (5, b"c")] == [(record.offset, record.value) for record in records]
+    assert [(record.offset, record.value) for record in records] == [(1, b"b"), (5, b"c")]
 
 
 def test_positions_move_past_markers(world: World, session: Session) -> None:
@@ -132,7 +138,7 @@ def test_positions_move_past_markers(world: World, session: Session) -> None:
     polled(session, 1)
 
     eventually(lambda: not session.poll(10, 0.1) and session.positions() == {world.input: 4}, 10, "position at the end")
-    assert 4 == session.identities()[world.input].end
+    assert session.identities()[world.input].end == 4
 
 
 def test_a_recreated_topic_has_another_identity(world: World, session: Session) -> None:

@@ -38,7 +38,7 @@ def test_the_third_crash_at_one_record_alone_sets_it_aside(before: int) -> None:
     (letter,) = driver.records("runner.updates.dead")
     assert b"runner.updates/0/%d" % before == letter[2]["onefold-source"]
     assert b"crashed 3 times" in letter[2]["onefold-reason"]
-    assert 2 + CRASHES_MAX == driver.restarts
+    assert driver.restarts == 2 + CRASHES_MAX
     assert 10 * (before + 5) == driver.table("runner.stats")[1, 1]["total_meters"]
 
 
@@ -47,10 +47,11 @@ def test_two_poisonous_records_are_both_set_aside() -> None:
     driver = driver_with(10, POISON, 10, POISON, 10)
     driver.run()
 
-    assert [b"runner.updates/0/1", b"runner.updates/0/3"] == sorted(
-        headers["onefold-source"] for _, _, headers in driver.records("runner.updates.dead")
-    )
-    assert 30 == driver.table("runner.stats")[1, 1]["total_meters"]
+    assert sorted(headers["onefold-source"] for _, _, headers in driver.records("runner.updates.dead")) == [
+        b"runner.updates/0/1",
+        b"runner.updates/0/3",
+    ]
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 30
 
 
 @pytest.mark.parametrize("step", ["after_begin", "before_commit", "after_restore"])
@@ -65,8 +66,8 @@ def test_kills_from_outside_set_nothing_aside(step: str) -> None:
         driver.run()
 
     assert driver.restarts >= 50
-    assert [] == driver.records("runner.updates.dead")
-    assert 1010 == driver.table("runner.stats")[1, 1]["total_meters"]
+    assert driver.records("runner.updates.dead") == []
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 1010
 
 
 def test_caution_ends_when_all_is_well() -> None:
@@ -75,7 +76,7 @@ def test_caution_ends_when_all_is_well() -> None:
     driver.crash_at("before_commit", 2)
     driver.run()
 
-    assert 1 == driver.restarts
+    assert driver.restarts == 1
     assert Caution() == driver.task().caution
 
 
@@ -85,4 +86,4 @@ def test_a_task_that_ends_in_good_order_leaves_no_caution() -> None:
     driver.task()
     driver.stop()
 
-    assert 0 == driver.task().caution.level
+    assert driver.task().caution.level == 0

@@ -19,14 +19,20 @@ SEED_TIME = 1_509_559_388_000
 
 
 def update(user: int, sequence: int, meters: int, timestamp: int, run: int = 1000) -> dict[str, int]:
-    return {"user_id": user, "distance_meters": meters, "timestamp_utc": timestamp, "sequence_id": sequence, "run_id": run}
+    return {
+        "user_id": user,
+        "distance_meters": meters,
+        "timestamp_utc": timestamp,
+        "sequence_id": sequence,
+        "run_id": run,
+    }
 
 
 RUNNER_INPUT = [update(user, n, 10 * n + user, 30_000 * n, run=n // 5) for n in range(1, 9) for user in range(3)]
 CAMPAIGNS_INPUT = [
-    {"id": id, "email": "A", "subject": "A", "sent": 100 * n, "date": f"2021-12-01 {10 + n}:00:00"}
+    {"id": campaign, "email": "A", "subject": "A", "sent": 100 * n, "date": f"2021-12-01 {10 + n}:00:00"}
     for n in range(1, 5)
-    for id in range(3)
+    for campaign in range(3)
 ]
 
 
@@ -58,7 +64,9 @@ def outcome(driver: TopologyDriver) -> dict[str, Any]:
     return {**outputs, "dead": dead, "inputs": inputs, "states": driver.states(), "counts": counts}
 
 
-@pytest.mark.parametrize(("topology", "inputs"), [(RUNNER, RUNNER_INPUT), (CAMPAIGNS, CAMPAIGNS_INPUT)], ids=["runner", "campaigns"])
+@pytest.mark.parametrize(
+    ("topology", "inputs"), [(RUNNER, RUNNER_INPUT), (CAMPAIGNS, CAMPAIGNS_INPUT)], ids=["runner", "campaigns"]
+)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_no_trace(topology: Topology, inputs: list[dict[str, Any]], step: str) -> None:
     """Every hit of every step: tables, records, dead letters, states and counts are those of a run without a crash."""
@@ -106,12 +114,17 @@ def test_the_seeds_crash_in_the_middle() -> None:
     driver.crash_at("before_commit")
     driver.run()
 
-    assert 1 == driver.restarts
-    assert (270, 600_000) == tuple(driver.table("runner.stats")[1000, 1][name] for name in ("total_meters", "total_time_ms"))
-    assert (SEED_TIME, "good job", "well done") == tuple(
-        driver.table("runner.tendency")[1,][name] for name in ("timestamp_utc", "current", "previous")
+    assert driver.restarts == 1
+    assert tuple(driver.table("runner.stats")[1000, 1][name] for name in ("total_meters", "total_time_ms")) == (
+        270,
+        600_000,
     )
-    assert 1 == len([message for message in driver.read("runner.messages") if message["sequence_id"] == 4])
+    assert tuple(driver.table("runner.tendency")[1,][name] for name in ("timestamp_utc", "current", "previous")) == (
+        SEED_TIME,
+        "good job",
+        "well done",
+    )
+    assert len([message for message in driver.read("runner.messages") if message["sequence_id"] == 4]) == 1
 
 
 def test_a_zombie_that_wakes_up_commits_nothing() -> None:
@@ -119,15 +132,15 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1, 1, 10, 0))
     zombie = driver.task()
-    records = zombie._session.poll(10, 0)
-    with pytest.raises(Fenced):
-        transaction, writes = zombie._prepare(records, {})
-        zombie._write(writes, zombie.progress.advanced(transaction.offsets_next, transaction.counts))
-        driver.kill()
-        driver.run()
-        zombie._commit(zombie.progress)
+    transaction, writes = zombie._prepare(zombie._session.poll(10, 0), {})
+    progress = zombie.progress.advanced(transaction.offsets_next, transaction.counts)
+    zombie._write(writes, progress)
+    driver.kill()
+    driver.run()
 
-    assert 1 == len(driver.read("runner.messages"))
+    with pytest.raises(Fenced):
+        zombie._commit(progress)
+    assert len(driver.read("runner.messages")) == 1
 
 
 def test_a_late_request_can_not_end_the_next_transaction() -> None:

@@ -1,0 +1,41 @@
+"""R1: a request to end a transaction that reaches the broker after the next transaction has begun.
+
+librdkafka does not raise the producer's epoch with every transaction (KIP-890), so the broker can not tell such a request
+from one for the transaction that is open now. The session's defence is to renew its producer after any sign of a request
+that was sent twice.
+"""
+
+import pytest
+
+from processor.io.kafka import KafkaSession
+from tests.fix_proxy import END_TXN, KafkaProxy
+from tests.waiting import eventually
+from tests.worlds import KafkaWorld
+
+
+@pytest.mark.parametrize("defence", [True, False])
+def test_a_late_commit_can_not_make_an_aborted_transaction_true(
+    client: dict[str, str], kafka_proxy: KafkaProxy, defence: bool
+) -> None:
+    """With the defence off the aborted record is visible: the hazard is real, and this is what the defence is worth."""
+    world = KafkaWorld(client)
+    session = KafkaSession(
+        world.topology, 0, {"bootstrap.servers": kafka_proxy.bootstrap_servers}, renew_on_suspicion=defence
+    )
+    session.open()
+    session.begin()
+    session.produce([(world.output, 0, b"k", b"first", [])])
+    kafka_proxy.hold(END_TXN)
+    session.commit()
+    assert kafka_proxy.held.is_set()
+
+    session.begin()
+    session.produce([(world.output, 0, b"k", b"aborted", [])])
+    session._writer.flush(10)
+    kafka_proxy.release()
+    session.abort()
+
+    expected = [b"first"] if defence else [b"first", b"aborted"]
+    assert defence == (session.renewals > 1)
+    eventually(lambda: world.committed(world.output) == expected, 10, f"the output is {expected}")
+    session.close()

@@ -1,0 +1,290 @@
+"""Processor instances as real processes on a real broker: killed, paused, hung, fed with bad input, and judged."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from console.embedded.stack import Infrastructure
+from processor.core.errors import Refused
+from processor.core.topology import Topology
+from processor.io.admin import create_topics
+from processor.io.kafka import KafkaSession
+from processor.service import topology_of
+from processor.testing.driver import STEPS
+from proof.workloads import campaigns, runner
+from proof.workloads.hostile import BROKEN, ODD, Good
+from tests.fix_infrastructure import delete_topics
+from tests.processes import drained, instance, judge, produce, records
+from tests.waiting import eventually
+
+MakeDomain = Callable[..., Topology]
+
+
+def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Generated input with duplicates, late updates and corrections."""
+    generate = {"runner": runner, "campaigns": campaigns}[domain].generate
+    return [(made.key, made.value) for made in generate(seed, count)]
+
+
+@pytest.mark.parametrize("domain", ["runner", "campaigns"])
+def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str) -> None:
+    """One process after the other is killed, each at another step and with input under way; the last one finishes."""
+    topology = fresh_domain(domain)
+    for number, step in enumerate(STEPS):
+        produce(client, topology.inputs[0], wave(domain, number, 300))
+        hit = 1 if step in ("after_open", "after_restore") else 3
+        with instance(topology, client, tmp_path / "log", failpoint=f"{step}:{hit}") as process:
+            assert process.wait(30) == -signal.SIGKILL, f"killed at {step}"
+    with instance(topology, client, tmp_path / "log"):
+        drained(topology, client)
+
+    expected = judge(topology, client)
+    assert expected.counts.accepted > 100
+
+
+def test_instances_share_the_tasks_and_one_goes_on_for_the_other(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """Both work; one is killed with a transaction open; the other takes its partitions and misses nothing."""
+    topology = fresh_domain("runner", 4)
+    with (
+        instance(topology, client, tmp_path / "a", name="a") as killed,
+        instance(topology, client, tmp_path / "b", name="b"),
+    ):
+        produce(client, "runner.updates", wave("runner", 1, 3000))
+        eventually(
+            lambda: all(b"task runs" in (tmp_path / n).read_bytes() for n in "ab"), 30, "both instances have tasks"
+        )
+        drained(topology, client)
+        killed.kill()
+        produce(client, "runner.updates", wave("runner", 2, 3000))
+        drained(topology, client)
+
+    judge(topology, client)
+
+
+def test_a_zombie_wakes_up_after_its_partitions_were_taken(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """Paused past the group's timeout while it works, and continued while its successor does: fenced, not doubled."""
+    topology = fresh_domain("runner", 1)
+    produce(client, "runner.updates", wave("runner", 1, 2000))
+    with instance(topology, client, tmp_path / "a", name="a") as zombie:
+        eventually(lambda: b"task runs" in (tmp_path / "a").read_bytes(), 30, "the first instance works")
+        zombie.send_signal(signal.SIGSTOP)
+        with instance(topology, client, tmp_path / "b", name="b"):
+            produce(client, "runner.updates", wave("runner", 2, 2000))
+            drained(topology, client)
+            zombie.send_signal(signal.SIGCONT)
+            produce(client, "runner.updates", wave("runner", 3, 2000))
+            drained(topology, client)
+
+    judge(topology, client)
+
+
+def test_a_hang_is_ended_by_the_watchdog(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """It prints where every thread stands, and the process ends; the next one finishes the work."""
+    topology = fresh_domain("runner", 1)
+    produce(client, "runner.updates", wave("runner", 1, 100))
+    with instance(topology, client, tmp_path / "log", hang_at="before_commit", watchdog_s=2.0) as process:
+        assert process.wait(30) == 1
+    assert "Timeout" in (tmp_path / "log").read_text()
+    assert "task.py" in (tmp_path / "log").read_text()
+    with instance(topology, client, tmp_path / "log"):
+        drained(topology, client)
+
+    judge(topology, client)
+
+
+def test_bad_input_becomes_dead_letters_and_nothing_else(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """Every hostile value there is, among good ones: a dead letter each with its reason, and the good ones unaffected."""
+    for domain in ("runner", "campaigns"):
+        topology = fresh_domain(domain)
+        made = list({"runner": runner, "campaigns": campaigns}[domain].generate(5, 2000))
+        hostile = list(hostile_values(domain, made))
+        produce(client, topology.inputs[0], hostile)
+        with instance(topology, client, tmp_path / domain) as process:
+            drained(topology, client)
+            assert process.poll() is None, "nothing crashed"
+
+        expected = judge(topology, client)
+        letters = records(client, f"{topology.inputs[0]}.dead")
+        assert expected.counts.dead > 20
+        assert all(letter.header("onefold-reason") for letter in letters)
+        assert all(len(letter.header("onefold-sha256") or b"") == 64 for letter in letters)
+
+
+def hostile_values(domain: str, made: list[Any]) -> list[tuple[bytes | None, bytes | None]]:
+    """Good records with every broken and every odd variant of some of them in between."""
+    rng = random.Random(11)
+    mixed: list[tuple[bytes | None, bytes | None]] = [(record.key, record.value) for record in made]
+    for variants in (BROKEN, ODD):
+        for variant in variants.values():
+            record = rng.choice(made)
+            mixed.insert(rng.randrange(len(mixed)), (record.key, variant(rng, Good(record.topic, record.value))))
+    return mixed
+
+
+def test_lines_typed_into_kafkas_own_producer(
+    fresh_domain: MakeDomain, client: dict[str, str], infrastructure: Infrastructure, tmp_path: Path
+) -> None:
+    """JSON lines without keys, so they lie in any partition: forwarded home, folded once."""
+    topology = fresh_domain("runner", 4)
+    lines = b"".join((value or b"") + b"\n" for _, value in wave("runner", 3, 400))
+    tool = infrastructure.broker.tool(
+        "org.apache.kafka.tools.ConsoleProducer",
+        *("--bootstrap-server", client["bootstrap.servers"], "--topic", "runner.updates"),
+        *("--producer-property", "batch.size=200"),
+    )
+    subprocess.run(tool, input=lines, check=True, timeout=60)
+    with instance(topology, client, tmp_path / "log"):
+        drained(topology, client)
+
+    expected = judge(topology, client)
+    assert expected.counts.forwarded > 0
+    assert expected.counts.records - expected.counts.forwarded == 400
+
+
+def test_confluent_wire_format_by_a_registrys_schemas(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """A writer with its fields in another order and one more; an unknown id and a bomb's schema are dead letters."""
+    fields = [
+        {"name": name, "type": "long"}
+        for name in ("run_id", "sequence_id", "timestamp_utc", "distance_meters", "user_id")
+    ]
+    update = {
+        "type": "record",
+        "name": "Update",
+        "namespace": "runner",
+        "fields": [*fields, {"name": "shoe", "type": "string"}],
+    }
+    bomb = {**update, "fields": [*fields, {"name": "nulls", "type": {"type": "array", "items": "null"}}]}
+    body = BytesIO()
+    value = {"user_id": 7, "distance_meters": 120, "timestamp_utc": 5, "sequence_id": 1, "run_id": 3, "shoe": "left"}
+    fastavro.schemaless_writer(body, fastavro.parse_schema(update), value)
+    topology = fresh_domain("runner", 1)
+    magic = [b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue() for schema_id in (1, 2, 404)]
+    produce(client, "runner.updates", [(b"7", data) for data in magic])
+    registry = _Registry({1: update, 2: bomb})
+    with instance(topology, client, tmp_path / "log", schema_registry_url=registry.url):
+        drained(topology, client)
+    registry.close()
+
+    (message,) = records(client, "runner.messages")
+    assert message.header("onefold-source") == b"runner.updates/0/0"
+    reasons = [(letter.header("onefold-reason") or b"").decode() for letter in records(client, "runner.updates.dead")]
+    assert len(reasons) == 2
+    assert "take no bytes" in reasons[0]
+    assert "no schema 404" in reasons[1]
+
+
+class _Registry:
+    """A schema registry as far as a reader sees one: schemas by id, over HTTP."""
+
+    def __init__(self, schemas: dict[int, Any]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                number = int(self.path.split("?")[0].rsplit("/", 1)[1])
+                found = (
+                    {"schema": json.dumps(schemas[number])}
+                    if number in schemas
+                    else {"error_code": 40403, "message": "?"}
+                )
+                data = json.dumps(found).encode()
+                self.send_response(200 if number in schemas else 404)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    """After a bounded wait: what is missing, no stack trace, exit code 69."""
+    topology = topology_of("runner")
+    with instance(topology, {"bootstrap.servers": "127.0.0.1:9"}, tmp_path / "log", patience_s=0.5) as process:
+        assert process.wait(60) == 69
+    said = (tmp_path / "log").read_text()
+    assert "the cluster does not answer" in said
+    assert "Traceback" not in said
+
+
+def test_a_missing_topic_is_one_sentence(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """It names the topic, and says how to make it."""
+    topology = fresh_domain("runner", 1)
+    delete_topics(AdminClient(client), ("runner.updates",))
+    with instance(topology, client, tmp_path / "log", patience_s=0.5) as process:
+        assert process.wait(60) == 69
+    said = (tmp_path / "log").read_text()
+    assert "runner.updates does not exist; make it with" in said
+    assert "Traceback" not in said
+
+
+def test_a_recreated_input_is_refused(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """The stored state belongs to the topic that is gone: a human decides. Exit code 3."""
+    topology = fresh_domain("runner", 1)
+    produce(client, "runner.updates", wave("runner", 1, 50))
+    with instance(topology, client, tmp_path / "log"):
+        drained(topology, client)
+    delete_topics(AdminClient(client), ("runner.updates",))
+    eventually(lambda: create_topics(topology, 1, client), 10, "made again")
+    with instance(topology, client, tmp_path / "log") as process:
+        assert process.wait(60) == 3
+    said = (tmp_path / "log").read_text()
+    assert "deleted and created again" in said
+    assert "Traceback" not in said
+
+
+def test_a_restore_takes_over_within_seconds(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """A restarted instance of the same name has its tasks back without waiting for the group's session to end."""
+    topology = fresh_domain("runner", 2)
+    produce(client, "runner.updates", wave("runner", 1, 500))
+    with instance(topology, client, tmp_path / "log") as first:
+        drained(topology, client)
+        first.kill()
+        first.wait(10)
+        produce(client, "runner.updates", wave("runner", 2, 500))
+        killed_at = time.monotonic()
+        with instance(topology, client, tmp_path / "log"):
+            drained(topology, client)
+
+    assert time.monotonic() - killed_at < 15
+    judge(topology, client)
+
+
+def test_the_session_refuses_unequal_partition_counts(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """More partitions than the changelog has: keys would move away from their states."""
+    topology = fresh_domain("runner", 2)
+    admin = AdminClient(client)
+    admin.create_partitions([NewPartitions("runner.updates", 3)])["runner.updates"].result()
+    eventually(lambda: len(admin.list_topics().topics["runner.updates"].partitions) == 3, 10, "three partitions")
+
+    with pytest.raises(Refused, match="same number of partitions"):
+        KafkaSession(topology, 0, client)

@@ -1,0 +1,134 @@
+"""Processor instances as real processes, and a judge of what they leave in Kafka that shares no code with them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from processor.core.topology import Topology
+from processor.io.admin import lag
+from proof import workloads
+from proof.decode import contracts, decode_output
+from proof.expect import Expected, Record, expect
+from proof.outputs import Outputs
+from proof.tables import KINDS
+from tests.waiting import eventually
+
+_CHILD = """
+import json, sys
+from console import failpoint
+from processor import service
+from threading import Event
+options = json.loads(sys.argv[1])
+hang_at = options.pop("hang_at", None)
+step = failpoint.from_environment()
+sys.exit(service.run(**options, step=lambda name: Event().wait() if name == hang_at else step(name)))
+"""
+
+
+@contextmanager
+def instance(
+    topology: Topology, client: dict[str, str], log: Path, *, name: str = "", failpoint: str = "", **options: Any
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A processor of the domain; killed at the end when it still runs. What it says is in `log`.
+
+    Its name is its own in each test, so that no test is given the tasks of another one's instance.
+    """
+    asked = {
+        "domain": topology.name,
+        "client": client,
+        "instance": log.parent.name + name,
+        "session_timeout_ms": 2000,
+        **options,
+    }
+    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with log.open("ab") as out:
+        process = _start(asked, environment, out)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait(10)
+
+
+def _start(asked: dict[str, Any], environment: dict[str, str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", _CHILD, json.dumps(asked)], env=environment, stdout=out, stderr=out)
+
+
+def produce(
+    client: dict[str, str], topic: str, values: list[tuple[bytes | None, bytes | None]], partition: int = -1
+) -> None:
+    """Keys and values, in one transaction."""
+    producer = Producer(
+        {**client, "transactional.id": f"test-{topic}", "partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for key, value in values:
+        producer.produce(topic, value, key, partition)
+    producer.commit_transaction(20)
+
+
+def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) -> None:
+    """Wait until everything readable is folded."""
+    eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")
+
+
+def records(client: dict[str, str], topic: str) -> list[Record]:
+    """All committed records of a topic, partition by partition."""
+    partitions = AdminClient(client).list_topics().topics[topic].partitions
+    settings = {
+        "group.id": "judge",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+    found: list[Record] = []
+    with closing(Consumer({**client, **settings})) as consumer:
+        for partition in partitions:
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            while (message := consumer.poll(10)) is not None and message.error() is None:
+                found.append(
+                    Record(topic, partition, message.offset(), message.key(), message.value(), message.headers() or [])
+                )
+            assert message is not None, f"the end of {topic}/{partition} was not reached"
+    return found
+
+
+def judge(topology: Topology, client: dict[str, str]) -> Expected:
+    """Every row, dead letter and forwarded copy is there, and none twice. Returns what was expected."""
+    workload = workloads.workload(topology.name)
+    inputs = [record for topic in topology.inputs for record in records(client, topic)]
+    partitions = len(AdminClient(client).list_topics().topics[topology.inputs[0]].partitions)
+    expected = expect(workload, inputs, partitions)
+    outputs = Outputs(workload)
+    for topic in topology.dead.values():
+        for record in records(client, topic):
+            outputs.feed(record)
+    for table in workload.tables:
+        latest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        columns = [column for column in table.columns if not column.generated]
+        for record in records(client, table.topic):
+            outputs.feed(record)
+            fields = decode_output(contracts()[table.topic], record.value)
+            row = tuple(
+                None if fields[column.name] is None else KINDS[column.kind].from_output(fields[column.name])
+                for column in columns
+            )
+            latest[row[: len(table.key)]] = row
+        wanted = {key: values[: len(columns)] for key, (values, _) in expected.model.rows[table.name].items()}
+        assert wanted == latest, f"rows of {table.name}"
+    assert list(outputs.judge(expected)) == []
+    assert not expected.uncopied, "forwarded records without a copy"
+    assert not expected.unsent, "copies of nothing"
+    return expected
