@@ -1,0 +1,106 @@
+"""What happens to one micro-batch: which offsets it covers, which way it is staged, and that it lands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+from pyspark.sql import DataFrame
+
+from spark_sink import checkpoint, identity, ledger
+from spark_sink.errors import Rewind, blames_a_row
+from spark_sink.isolate import set_aside
+from spark_sink.land import land
+from spark_sink.ledger import Batch, Partition, Span
+from spark_sink.postgres import Connection
+from spark_sink.stage import ShortWay, Stage, Staged, collect, distribute
+from spark_sink.topics import Topics
+
+if TYPE_CHECKING:
+    from spark_sink.lane import Plan
+
+# Batches of at most this many offsets are staged through the driver.
+SHORT_WAY_OFFSETS = 100_000
+
+# How many offsets a batch covers at most, about.
+MAX_OFFSETS_PER_BATCH = 400_000
+
+
+class Batches:
+    """Receives the micro-batches of one query, from its start to its end."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        connection: Connection,
+        topics: Topics,
+        stage: Stage,
+        start: dict[Partition, int],
+        ids: dict[str, str],
+        folder: Path,
+        parallelism: int,
+    ) -> None:
+        self._plan = plan
+        self._connection = connection
+        self._topics = topics
+        self._stage = stage
+        self._next = start
+        self._ids = ids
+        self._folder = folder
+        self._parallelism = parallelism
+        self.landed = 0
+        self.failure: BaseException | None = None
+
+    def on_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Called by Spark, in a thread of its own. An exception ends the query."""
+        try:
+            ends = checkpoint.ends(self._folder, batch_id)
+            batch = self._cover(ends)
+            if not ledger.landed(self._connection, batch):  # a twin that was faster spares us the reading
+                self._land(batch, frame)
+            self._next = self._next | ends
+            self.landed += batch.offsets
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _cover(self, ends: dict[Partition, int]) -> Batch:
+        """The exact ranges: from where the batch before ended to where Spark says that this one ends."""
+        name, writer = self._plan.domain.name, self._plan.writer
+        for key in sorted(ends.keys() - self._next.keys()):  # a partition added while we run: Spark reads it from 0
+            ledger.open_partition(self._connection, name, key, 0, self._ids[key[0]], writer)
+        spans = [Span(*key, self._next.get(key, 0), end, self._ids[key[0]]) for key, end in sorted(ends.items())]
+        if any(span.end < span.start for span in spans):
+            raise Rewind("Spark's checkpoint goes back behind the batch before")
+        return Batch(name, writer, tuple(span for span in spans if span.start < span.end))
+
+    def _land(self, batch: Batch, frame: DataFrame) -> None:
+        # one task per core instead of one per topic and partition: a small batch is mostly the cost of its tasks
+        rows = frame.coalesce(self._parallelism)
+        staged = self._staged(batch, rows)
+        identity.same_topics(self._topics, self._ids)
+        batch = _with_lasts(batch, staged)
+        targets, step = self._plan.domain.targets, self._plan.step
+        try:
+            land(self._connection, batch, staged, targets, step)
+        except psycopg.Error as error:
+            if not blames_a_row(error):
+                raise
+            good = set_aside(self._connection, batch.sink, self._stage, rows.toArrow(), targets, self._topics)
+            land(self._connection, batch, ShortWay(self._stage, good), targets, step)
+
+    def _staged(self, batch: Batch, rows: DataFrame) -> Staged:
+        if batch.offsets <= self._plan.short_way_offsets:
+            return collect(self._stage, rows)
+        return distribute(self._stage, rows, self._connection, self._plan.postgres_dsn, self._plan.writer)
+
+
+def _with_lasts(batch: Batch, staged: Staged) -> Batch:
+    """`batch` with the last record of each partition. Raises Rewind when one lies outside the batch's ranges."""
+    spans = tuple(replace(span, last=staged.lasts.get(span.key)) for span in batch.spans)
+    inside = [span for span in spans if span.last is not None and span.start <= span.last.offset < span.end]
+    if len(inside) != len(staged.lasts):
+        raise Rewind("the rows of a batch lie outside of the offsets that Spark's checkpoint gives it")
+    return replace(batch, spans=spans)

@@ -1,0 +1,57 @@
+"""Spark's checkpoint: a scratch pad. Each start gets a fresh one, and losing it costs nothing but that start.
+
+Only one thing is ever read from it: the exact end offsets of the batch at hand, which Spark writes down before it
+hands the batch over. The rows themselves cannot tell: transaction markers and aborted records take offsets too.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from spark_sink.errors import Rewind
+from spark_sink.ledger import Partition
+
+_MEMORY = Path("/dev") / "shm"  # where Linux keeps a file system in memory
+
+
+def scratch(root: Path) -> Path:
+    """A folder in memory that stands for `root`, where there is one: nothing in it has to survive, so no disk has to
+    be waited for. Otherwise `root` itself."""
+    if not os.access(_MEMORY, os.W_OK):
+        return root
+    return _MEMORY / f"onefold-{os.getuid()}" / str(root.absolute()).strip("/").replace("/", "-")
+
+
+def fresh(root: Path, writer: str, name: str, number: int) -> Path:
+    """A new folder for start `number` of `name` in this process. Those of dead processes of `writer` are removed."""
+    for home in root.glob(f"{writer}.*"):
+        if not _alive(home.name.rpartition(".")[2]):
+            shutil.rmtree(home, ignore_errors=True)
+    path = root / f"{writer}.{os.getpid()}" / name / str(number)
+    path.mkdir(parents=True)
+    return path
+
+
+def ends(path: Path, batch_id: int) -> dict[Partition, int]:
+    """The end offset of every partition in batch `batch_id`. Raises Rewind when Spark's note is gone or garbled."""
+    try:
+        # a version line, a line about the batch, and one line of JSON for our one source
+        source = json.loads((path / "offsets" / str(batch_id)).read_text().splitlines()[2])
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, partitions in source.items()
+            for partition, offset in partitions.items()
+        }
+    except (OSError, ValueError, IndexError, AttributeError, TypeError) as error:
+        raise Rewind(f"Spark's checkpoint was lost or damaged ({type(error).__name__})") from error
+
+
+def _alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):  # somebody else's process, or no name of ours: not ours to remove
+        return True
+    return True

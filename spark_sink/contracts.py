@@ -1,0 +1,134 @@
+"""The topics of a domain, what their records look like, and where their rows go: read from avro/ and sql/ alone.
+
+A topic is landed when `sql/merge/<topic>.sql` is there. Its contract is the `avro/*.avsc` whose attribute "topics"
+names it. The engine knows no domain.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from spark_sink.errors import Misconfigured
+
+_SINGLE_OBJECT_MARKER = b"\xc3\x01"
+_POSTGRES_TYPES = {
+    "long": "bigint",
+    "int": "integer",
+    "string": "text",
+    "boolean": "boolean",
+    "double": "double precision",
+    "float": "real",
+    "bytes": "bytea",
+}
+_STAGE = re.compile(r"(?<!:):stage\b")  # psql's variable syntax; `::stage` would be a cast
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a staging table."""
+
+    name: str
+    postgres_type: str
+
+
+# Every staged row says which output record it came from.
+ORIGIN = (Column("topic", "text"), Column("partition", "integer"), Column("offset", "bigint"))
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A record type. `header` is the 10 bytes that open each of its single-object values."""
+
+    name: str
+    schema: str
+    header: bytes
+    columns: tuple[Column, ...]
+    required: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where staged lines of one kind go: their columns, and the statement that merges them, cut at `:stage`."""
+
+    name: str
+    columns: tuple[Column, ...]
+    merge: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """All that the sink knows of a domain. `targets` holds one per topic, and REJECTED."""
+
+    name: str
+    contracts: dict[str, Contract]
+    targets: dict[str, Target]
+
+
+# Records that cannot be landed are rows too: they are staged and merged like all others, in the same transaction.
+REJECTED = "onefold.rejected"
+_REJECTED_COLUMNS = (Column("sink", "text"), Column("reason", "text"), Column("value", "bytea"), *ORIGIN)
+
+
+def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
+    """Everything about domain `name`. Raises Misconfigured, naming the file, when a piece is missing or wrong."""
+    topics = sorted(path.stem for path in (sql_root / "merge").glob(f"{name}.*.sql"))
+    if not topics:
+        raise Misconfigured(f"domain {name!r} has no sql/merge/{name}.*.sql: there is nothing to land")
+    contracts = _contracts_by_topic(avro_root)
+    missing = [topic for topic in topics if topic not in contracts]
+    if missing:
+        raise Misconfigured(f'no contract in avro/ names the topic {missing[0]!r} in its "topics"')
+    targets = {topic: _target(topic, (*contracts[topic].columns, *ORIGIN), sql_root) for topic in topics}
+    targets[REJECTED] = _target(REJECTED, _REJECTED_COLUMNS, sql_root)
+    return Domain(name, {topic: contracts[topic] for topic in topics}, targets)
+
+
+def read_contract(path: Path) -> Contract:
+    """The contract in one .avsc file. Raises Misconfigured when it is not a flat record that the sink can land."""
+    schema: dict[str, Any] = json.loads(path.read_text())
+    canonical = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    required = tuple(field["name"] for field in schema["fields"] if not isinstance(field["type"], list))
+    if not required:
+        raise Misconfigured(f"{path.name}: at least one field must not be nullable, it tells a record from garbage")
+    return Contract(
+        name=f"{schema.get('namespace', '')}.{schema['name']}".lstrip("."),
+        schema=json.dumps(schema),
+        header=_SINGLE_OBJECT_MARKER + bytes.fromhex(canonical),
+        columns=tuple(Column(field["name"], _postgres_type(path, field)) for field in schema["fields"]),
+        required=required,
+    )
+
+
+def _contracts_by_topic(avro_root: Path) -> dict[str, Contract]:
+    found: dict[str, Contract] = {}
+    for path in sorted(avro_root.glob("*.avsc")):
+        for topic in json.loads(path.read_text()).get("topics", ()):
+            if topic in found:
+                raise Misconfigured(f"{path.name}: topic {topic!r} has the contract {found[topic].name} already")
+            found[topic] = read_contract(path)
+    return found
+
+
+def _postgres_type(path: Path, field: dict[str, Any]) -> str:
+    """`["null", T]` and `T` are the same column: any staging column may be null."""
+    kind = field["type"]
+    if isinstance(kind, list):
+        kind = next((member for member in kind if member != "null"), "null")
+    if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
+        return "numeric"
+    plain = kind["type"] if isinstance(kind, dict) and "logicalType" not in kind else kind
+    if not isinstance(plain, str) or plain not in _POSTGRES_TYPES:
+        raise Misconfigured(f"{path.name}: field {field['name']!r} has a type that the sink cannot land: {kind}")
+    return _POSTGRES_TYPES[plain]
+
+
+def _target(name: str, columns: tuple[Column, ...], sql_root: Path) -> Target:
+    path = sql_root / "merge" / f"{name}.sql"
+    pieces = tuple(_STAGE.split(path.read_text()))
+    if len(pieces) < 2:
+        raise Misconfigured(f"sql/merge/{path.name} does not read from :stage")
+    return Target(name, columns, pieces)

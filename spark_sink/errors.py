@@ -1,0 +1,48 @@
+"""What can stop the sink, sorted by what has to happen next.
+
+Everything that is not here (a lost connection, a deadlock, a lost checkpoint, a broker that went away) has one
+answer: stop the query, read the positions from Postgres again, go on from there.
+"""
+
+import psycopg
+
+
+class SinkError(Exception):
+    """One clear sentence for the user. `exit_code` is what the process ends with when it cannot go on."""
+
+    exit_code = 1
+
+
+class Waiting(SinkError):
+    """Something that the sink needs is not there yet: Kafka, Postgres or a topic. Tried again until the deadline."""
+
+
+class Rewind(SinkError):
+    """The batch does not continue what Postgres holds: start again from the positions in Postgres."""
+
+
+class Misconfigured(SinkError):
+    """A contract, a merge or a migration is wrong: nothing but an edit can help."""
+
+    exit_code = 2
+
+
+class Refused(SinkError):
+    """The topics are not the ones whose records Postgres holds: going on would lose or mix data. A human decides."""
+
+    exit_code = 3
+
+
+# 22: a value that the column cannot hold; 23: a constraint that the row breaks. The same rows fail again for ever.
+_DATA_ERROR_CLASSES = ("22", "23")
+
+
+def blames_a_row(error: psycopg.Error) -> bool:
+    """Is it a row's own fault, so that trying again is useless and the row has to be found and set aside?"""
+    return (error.sqlstate or "")[:2] in _DATA_ERROR_CLASSES
+
+
+def sentence(error: BaseException) -> str:
+    """The first line of an error, for a status file or a log line: never a stack trace."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__

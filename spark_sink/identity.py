@@ -1,0 +1,79 @@
+"""Are these still the topics whose records Postgres holds? Asked at every start, before anything is read.
+
+Kafka itself says nothing when a topic was deleted and made anew, or when its log was cut and written again: offsets
+are just numbers, and readers go on in the middle of other data.
+"""
+
+from spark_sink import ledger
+from spark_sink.errors import Refused
+from spark_sink.ledger import Partition, Position
+from spark_sink.postgres import Connection
+from spark_sink.topics import Reach, Topics
+
+
+def recognise(
+    connection: Connection, sink: str, writer: str, topics: Topics, names: list[str]
+) -> tuple[dict[Partition, int], dict[str, str]]:
+    """The next offset of every partition of the topics `names`, and their ids, after every check.
+
+    Partitions that are new get a row in the ledger. Raises Refused when a topic is not what it was, Waiting when
+    Kafka does not answer or a topic is not there.
+    """
+    ids = topics.ids(names)
+    reach = topics.reach(names)
+    stored = ledger.positions(connection, sink)
+    for key, position in sorted(stored.items()):
+        if key[0] in ids:
+            _check(key, position, ids[key[0]], reach.get(key), topics)
+    for key in sorted(reach.keys() - stored.keys()):
+        ledger.open_partition(connection, sink, key, reach[key].start, ids[key[0]], writer)
+    now = ledger.positions(connection, sink)
+    return {key: now[key].next_offset for key in reach}, ids
+
+
+def same_topics(topics: Topics, ids: dict[str, str]) -> None:
+    """Asked after a batch was read and before it is landed. An id never comes back: when it is still the old one
+    now, every record of the batch came from the old topic. Raises Refused when it is not."""
+    for topic, topic_id in topics.ids(sorted(ids)).items():
+        if topic_id != ids[topic]:
+            raise Refused(_made_anew(topic, ids[topic], topic_id))
+
+
+def _check(key: Partition, position: Position, topic_id: str, reach: Reach | None, topics: Topics) -> None:
+    name = f"{key[0]}/{key[1]}"
+    if position.topic_id != topic_id:
+        raise Refused(_made_anew(key[0], position.topic_id, topic_id))
+    if reach is None:
+        raise Refused(f"Postgres holds records of {name}, and Kafka has no such partition")
+    if position.next_offset > reach.end:
+        raise Refused(
+            f"{name} ends at offset {reach.end}, but Postgres holds everything below {position.next_offset}: "
+            "Kafka lost records; see docs/operating.md"
+        )
+    if position.next_offset < reach.start:
+        raise Refused(
+            f"{name} begins at offset {reach.start}, but Postgres needs {position.next_offset} next: "
+            "Kafka deleted records before they were landed; see docs/operating.md"
+        )
+    _check_last(name, key, position, reach, topics)
+
+
+def _check_last(name: str, key: Partition, position: Position, reach: Reach, topics: Topics) -> None:
+    """The last record landed must still be there, unless retention or compaction may have removed it."""
+    last = position.last
+    if last is None or last.offset < reach.start:
+        return
+    found = topics.fingerprint_at(*key, last)
+    if found == last.fingerprint or (found is None and topics.is_compacted(key[0])):
+        return
+    raise Refused(
+        f"the record at {name}, offset {last.offset}, is not the one that was landed: "
+        "the topic was written anew; see docs/operating.md"
+    )
+
+
+def _made_anew(topic: str, old: str, new: str) -> str:
+    return (
+        f"topic {topic} was deleted and made anew (id {new}, Postgres holds records of {old}): "
+        "its offsets mean something else now; see docs/operating.md"
+    )

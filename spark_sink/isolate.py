@@ -1,0 +1,92 @@
+"""When Postgres refuses a row: find which, set them aside with the reason, let all others through.
+
+Postgres names the error, not the row. So halve the batch until single rows are left, each try in a transaction of
+its own that is always rolled back. This is the rare way, and it goes through the driver whatever the batch's size.
+"""
+
+import csv
+import io
+from collections.abc import Mapping
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from spark_sink.contracts import REJECTED, Target
+from spark_sink.errors import blames_a_row, sentence
+from spark_sink.land import merge
+from spark_sink.postgres import Connection
+from spark_sink.stage import ShortWay, Stage
+from spark_sink.topics import Topics
+
+
+def set_aside(
+    connection: Connection, sink: str, stage: Stage, rows: pa.Table, targets: Mapping[str, Target], topics: Topics
+) -> pa.Table:
+    """`rows` again, with each row that Postgres refuses turned into a row for REJECTED. Raises the error itself when
+    no single row is to blame."""
+    kept: list[pa.Table] = []
+    for name in pc.unique(rows["target"]).to_pylist():
+        part = rows.filter(pc.equal(rows["target"], name))
+        error = _try(connection, stage, part, targets[name])
+        refused = _halve(connection, stage, part, targets[name]) if error else {}
+        if error and not refused:
+            raise error
+        kept.append(_replace(part, sink, refused, topics))
+    return pa.concat_tables(kept)
+
+
+def _try(connection: Connection, stage: Stage, part: pa.Table, target: Target) -> psycopg.Error | None:
+    """The error that merging `part` runs into, or None. Changes nothing."""
+    staged = ShortWay(stage, part)
+    connection.execute("BEGIN")
+    try:
+        staged.fill(connection)
+        connection.execute(merge(target, _in_brackets(staged, target)))
+    except psycopg.Error as error:
+        if connection.closed or not blames_a_row(error):
+            raise
+        return error
+    finally:
+        if not connection.closed:
+            connection.execute("ROLLBACK")
+    return None
+
+
+def _in_brackets(staged: ShortWay, target: Target) -> sql.Composable:
+    return sql.SQL("({})").format(staged.relation(target.name))
+
+
+def _halve(connection: Connection, stage: Stage, part: pa.Table, target: Target) -> dict[int, str]:
+    """Row number -> reason, for each row that is refused even when it is alone."""
+    refused: dict[int, str] = {}
+    open_ranges = [(0, part.num_rows)]
+    while open_ranges:
+        start, end = open_ranges.pop()
+        error = _try(connection, stage, part.slice(start, end - start), target)
+        if error is not None and end - start == 1:
+            refused[start] = f"Postgres refused the row: {sentence(error)}"
+        elif error is not None:
+            middle = (start + end) // 2
+            open_ranges += [(start, middle), (middle, end)]
+    return refused
+
+
+def _replace(part: pa.Table, sink: str, refused: dict[int, str], topics: Topics) -> pa.Table:
+    if not refused:
+        return part
+    rows = part.to_pylist()
+    for number, reason in refused.items():
+        row = rows[number]
+        record = topics.record_from(row["topic"], row["partition"], row["offset"])
+        value = (record.value if record and record.offset == row["offset"] else None) or b""
+        origin = (row["topic"], row["partition"], row["offset"])
+        row["target"], row["line"] = REJECTED, _line(sink, reason, "\\x" + value.hex(), *origin)
+    return pa.Table.from_pylist(rows, schema=part.schema)
+
+
+def _line(*cells: object) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()

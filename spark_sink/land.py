@@ -1,0 +1,74 @@
+"""The heart: a batch and its offsets in one Postgres transaction. No Spark in here.
+
+    BEGIN
+      compare-and-swap of every partition     has anybody landed this already? does it continue what is stored?
+      fill the stage
+      merge every table                       only rows at or above the stored offset
+    COMMIT                                    all of it, or nothing
+
+Killed at any point, it has either happened or not, and the next one who enters the compare-and-swap finds out which.
+"""
+
+from collections.abc import Callable, Mapping
+
+from psycopg import sql
+
+from spark_sink import ledger
+from spark_sink.contracts import Target
+from spark_sink.ledger import Batch, Partition
+from spark_sink.postgres import Connection, transaction
+from spark_sink.stage import Staged
+
+Step = Callable[[str], None]
+
+
+def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[str, Target], step: Step) -> bool:
+    """Land `batch`; False when all of it had been landed before, by this sink or by another one.
+
+    Raises Rewind when the batch does not continue what is stored, psycopg.Error when Postgres fails; nothing has
+    happened then, unless the connection was lost in COMMIT: enter again to find out.
+    """
+    step("sink.before_cas")
+    with transaction(connection):
+        floors = ledger.advance(connection, batch)
+        step("sink.after_cas")
+        if floors is not None:
+            _apply(connection, staged, targets, floors, step)
+        step("sink.before_commit")
+    step("sink.after_commit")
+    return floors is not None
+
+
+def _apply(
+    connection: Connection, staged: Staged, targets: Mapping[str, Target], floors: dict[Partition, int], step: Step
+) -> None:
+    step("sink.before_copy")
+    staged.fill(connection)
+    step("sink.after_copy")
+    step("sink.before_merge")
+    for name in staged.targets:
+        connection.execute(merge(targets[name], above(staged.relation(name), floors)))
+    step("sink.after_merge")
+
+
+def above(relation: sql.Composable, floors: dict[Partition, int]) -> sql.Composable:
+    """`relation` without the rows below their partition's floor: those were landed by somebody else."""
+    keys = sorted(floors)
+    return sql.SQL(
+        "(SELECT staged.* FROM ({}) AS staged"
+        " JOIN unnest({}::text[], {}::integer[], {}::bigint[]) AS floor(topic, partition, since)"
+        ' ON staged.topic = floor.topic AND staged.partition = floor.partition AND staged."offset" >= floor.since)'
+    ).format(
+        relation,
+        sql.Literal([topic for topic, _ in keys]),
+        sql.Literal([partition for _, partition in keys]),
+        sql.Literal([floors[key] for key in keys]),
+    )
+
+
+def merge(target: Target, relation: sql.Composable) -> sql.Composable:
+    """The merge of `target`, reading from `relation`, which is put in the place of `:stage`."""
+    statement: list[sql.Composable] = [sql.SQL(target.merge[0])]
+    for piece in target.merge[1:]:
+        statement += [relation, sql.SQL(piece)]
+    return sql.Composed(statement)

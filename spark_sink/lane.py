@@ -1,0 +1,124 @@
+"""One domain's way into Postgres: a streaming query that starts from Postgres' positions, as often as need be.
+
+There is one recovery for everything that can go wrong with a batch, from a deadlock to a lost COMMIT answer to a
+deleted checkpoint: end the query, and start it again from what Postgres says. The batch that was under way has
+happened or has not; the compare-and-swap finds out.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_sink import checkpoint, identity, read
+from spark_sink.batches import MAX_OFFSETS_PER_BATCH, SHORT_WAY_OFFSETS, Batches
+from spark_sink.contracts import Domain
+from spark_sink.errors import Misconfigured, Waiting, sentence
+from spark_sink.land import merge
+from spark_sink.postgres import Connection, connect
+from spark_sink.schema import migrate
+from spark_sink.stage import Stage, open_stage
+from spark_sink.topics import Topics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a lane works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client."""
+
+    domain: Domain
+    bootstrap_servers: str
+    kafka_options: dict[str, str]
+    java_options: dict[str, str]
+    postgres_dsn: str
+    writer: str
+    sql_root: Path
+    checkpoint_root: Path
+    step: Callable[[str], None]
+    short_way_offsets: int = SHORT_WAY_OFFSETS
+    max_offsets: int = MAX_OFFSETS_PER_BATCH
+
+
+class Lane:
+    """Start it; ask for its `failure` now and then; start it again."""
+
+    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._query: StreamingQuery | None = None
+        self._batches: Batches | None = None
+        self._held = ExitStack()
+
+    @property
+    def name(self) -> str:
+        """The domain."""
+        return self._plan.domain.name
+
+    @property
+    def landed(self) -> int:
+        """How many offsets this lane has landed since its last start."""
+        return self._batches.landed if self._batches else 0
+
+    def start(self) -> None:
+        """Begin where Postgres says. Raises Waiting, Refused or Misconfigured, with nothing left running."""
+        self.stop()
+        try:
+            with ExitStack() as held:
+                self._begin(held)
+                self._held = held.pop_all()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise Waiting(f"Postgres does not answer: {sentence(error)}") from error
+        except psycopg.Error as error:
+            raise Misconfigured(f"Postgres refuses what sql/ asks of it: {sentence(error)}") from error
+        except PySparkException as error:
+            raise Waiting(f"Spark cannot read the topics: {sentence(error)}") from error
+
+    def failure(self) -> BaseException | None:
+        """Why the query ended; None while it is going."""
+        if self._query is None or self._batches is None:
+            return Waiting("not started yet")
+        if self._query.isActive:
+            return None
+        # our own error first: Spark's is a wrapper around it
+        return self._batches.failure or self._query.exception() or Waiting("Spark ended the query")
+
+    def stop(self) -> None:
+        """End the query and let go of what it held. A batch under way is rolled back."""
+        self._held.close()
+        if self._query is not None:
+            self._query.stop()
+        self._query = self._batches = None
+
+    def _begin(self, held: ExitStack) -> None:
+        plan = self._plan
+        migrate(plan.postgres_dsn, plan.sql_root)
+        # closing, not `with connection`: that would commit what a batch has done so far, were it under way
+        connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
+        topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
+        stage = open_stage(connection, plan.domain.targets)
+        _rehearse(connection, stage)
+        names = list(plan.domain.contracts)
+        start, ids = identity.recognise(connection, plan.domain.name, plan.writer, topics, names)
+        folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
+        frame = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
+        parallelism = self._spark.sparkContext.defaultParallelism
+        self._batches = Batches(plan, connection, topics, stage, start, ids, folder, parallelism)
+        writer = frame.writeStream.foreachBatch(self._batches.on_batch)
+        self._query = writer.option("checkpointLocation", str(folder)).start()
+
+
+def _rehearse(connection: Connection, stage: Stage) -> None:
+    """Run every merge on an empty stage: a mistake in one is found now, and by name."""
+    for name, target in stage.targets.items():
+        connection.execute("BEGIN")
+        try:
+            connection.execute(merge(target, stage.temporary(name)))
+        except psycopg.ProgrammingError as error:
+            raise Misconfigured(f"sql/merge/{name}.sql does not work: {sentence(error)}") from error
+        finally:
+            if not connection.closed:
+                connection.execute("ROLLBACK")

@@ -1,0 +1,142 @@
+"""The sink as a process: one Spark application, a lane per domain, and somebody who watches over them."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_sink import checkpoint
+from spark_sink.contracts import load_domain
+from spark_sink.errors import Misconfigured, SinkError, sentence
+from spark_sink.lane import Lane, Plan
+from spark_sink.session import java_client_options, spark_session
+from spark_sink.status import Status
+from spark_sink.watch import Watch
+
+log = logging.getLogger("onefold.sink")
+
+_TICK_S = 0.2  # how often the lanes are looked at; one that ended is noticed this late
+_STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one transaction, so nothing can be torn
+
+
+def data_root() -> Path:
+    """The folder that holds avro/ and sql/: the checkout, or the data of the installed wheel."""
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout if (checkout / "avro").is_dir() else checkout / "onefold_data"
+
+
+def run(
+    domains: list[str],
+    *,
+    bootstrap_servers: str,
+    kafka_options: dict[str, str],
+    postgres_dsn: str,
+    writer: str,
+    jars: list[Path],
+    java_home: str,
+    checkpoint_root: Path,
+    status_file: Path | None,
+    step: Callable[[str], None],
+    patience_s: float = 120.0,
+) -> int:
+    """Land `domains` until SIGTERM or SIGINT. Call it in the main thread.
+
+    `writer` names this sink in the ledger; `patience_s` is how long it goes on without what it needs. Returns the exit
+    code: 0 stopped on request, 1 gave up waiting, 2 a contract or SQL file is wrong, 3 the topics are not the ones
+    whose records Postgres holds.
+    """
+    status = Status(status_file)
+    status.say("starting", "starting Spark")
+    root = data_root()
+    try:
+        plans = [
+            Plan(
+                domain=load_domain(name, root / "avro", root / "sql"),
+                bootstrap_servers=bootstrap_servers,
+                kafka_options=kafka_options,
+                java_options=java_client_options(bootstrap_servers, kafka_options),
+                postgres_dsn=postgres_dsn,
+                writer=writer,
+                sql_root=root / "sql",
+                checkpoint_root=checkpoint.scratch(checkpoint_root),
+                step=step,
+            )
+            for name in domains
+        ]
+        with _stop_signals() as stop:
+            spark = _spark(jars, java_home, checkpoint_root)
+            _on_signals(stop)  # PySpark took SIGINT for itself
+            return _serve([Watch(Lane(spark, plan), patience_s) for plan in plans], status, stop, spark)
+    except SinkError as error:
+        log.error("%s", sentence(error))
+        status.say("waiting", sentence(error))
+        return error.exit_code
+
+
+def _spark(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
+    # py4j prints the stack trace of every exception that ends a query; we say what happened ourselves
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        return spark_session(jars, java_home, scratch)
+    except (PySparkException, OSError) as error:
+        raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
+
+
+def _serve(watches: list[Watch], status: Status, stop: threading.Event, spark: SparkSession) -> int:
+    try:
+        while not stop.is_set():
+            for watch in watches:
+                watch.tend()
+            status.say(*_summary(watches))
+            stop.wait(_TICK_S)
+        return 0
+    finally:
+        _within(_STOP_DEADLINE_S, [*(watch.lane.stop for watch in watches), spark.stop])
+
+
+def _summary(watches: list[Watch]) -> tuple[str, str]:
+    troubles = [f"{watch.lane.name}: {watch.trouble}" for watch in watches if watch.trouble is not None]
+    if all(watch.running for watch in watches):
+        landed = ", ".join(f"{watch.lane.name} {watch.lane.landed} offsets" for watch in watches)
+        return "running", "; ".join([f"landed since the last start: {landed}", *troubles])
+    return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the handlers from before are put back."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    _on_signals(stop)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _on_signals(stop: threading.Event) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _within(seconds: float, actions: list[Callable[[], None]]) -> None:
+    """Do all of `actions`, but wait no longer than `seconds` in all. Spark's stop is known to hang now and then."""
+
+    def work() -> None:
+        for action in actions:
+            with suppress(Exception):  # whatever it is, the next one must be stopped all the same
+                action()
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(seconds)

@@ -1,0 +1,92 @@
+"""The Spark application: one JVM for all domains, sized for a small machine."""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_sink.errors import Misconfigured
+
+# Nobody reads Spark's own log: what matters is said by the sink in one sentence each.
+_LOG4J = """\
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # there is no shuffle; should one ever be needed, it is a small one
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # larger buffers, fewer COPY statements: 10,000, the default, costs the long way a tenth
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # how long an idle query waits before it asks Kafka again; 10 ms, the default, burns a quarter of a core
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "5",
+    # the checkpoint is a scratch pad: no checksum file beside each file
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+
+_JAAS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
+    """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    os.environ["JAVA_HOME"] = java_home
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("onefold")
+    # in front of pyspark's own jars, by "spark.jars" they would come behind: its lz4-java has a known hole
+    # (CVE-2025-12183)
+    class_path = os.pathsep.join(map(str, jars))
+    builder = builder.config("spark.driver.extraClassPath", class_path)
+    builder = builder.config("spark.executor.extraClassPath", class_path)
+    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+    builder = builder.config("spark.local.dir", str(scratch / "local"))
+    # the tasks of the long way import this very package
+    builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(__file__).resolve().parents[1]))
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def java_client_options(bootstrap_servers: str, librdkafka: dict[str, str]) -> dict[str, str]:
+    """Settings for Kafka's Java client that say the same as these for librdkafka.
+
+    Raises Misconfigured for one that has no known counterpart: it must not be dropped silently.
+    """
+    options = {"bootstrap.servers": bootstrap_servers}
+    rest = dict(librdkafka)
+    mechanism = rest.pop("sasl.mechanism", None) or rest.pop("sasl.mechanisms", None)
+    user, password = rest.pop("sasl.username", None), rest.pop("sasl.password", None)
+    if mechanism is not None:
+        if mechanism not in _JAAS or user is None or password is None:
+            raise Misconfigured(f"kafka_options: Spark needs a user name and password of {', '.join(_JAAS)}")
+        options["sasl.mechanism"] = mechanism
+        options["sasl.jaas.config"] = f'{_JAAS[mechanism]} required username="{user}" password="{password}";'
+    if (authority := rest.pop("ssl.ca.location", None)) is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+    if (protocol := rest.pop("security.protocol", None)) is not None:
+        options["security.protocol"] = protocol.upper()
+    if rest:
+        raise Misconfigured(f"kafka_options: {min(rest)!r} is not known to Spark's Kafka client")
+    return options

@@ -1,0 +1,254 @@
+"""Bringing a batch's lines next to the tables: two ways, one merge.
+
+SHORT, for small batches: the driver collects the lines and copies them into temporary tables, inside the
+transaction that lands them. LONG: every executor task copies its lines into UNLOGGED tables over a connection of its
+own and reports the id of its transaction; the driver merges the rows of exactly the transactions reported, so that
+rows of a task that failed or ran twice never count.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+from pyspark.sql import DataFrame
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from spark_sink.contracts import Target
+from spark_sink.errors import Rewind
+from spark_sink.ledger import Last, Partition
+from spark_sink.postgres import Connection, connect, transaction
+
+_SCHEMA = "onefold_stage"
+_TABLE = re.compile(r"s(\d+)_\d+")
+# Namespace of the advisory locks by which a sink shows that its staging tables are in use.
+_STAGE_LOCK = 731_642_100
+_REPORT = "attempt string, target string, topic string, partition int, rows long, last_offset long, fingerprint long"
+
+
+class Staged(Protocol):
+    """A batch on its way: what `land` needs to know of it."""
+
+    lasts: dict[Partition, Last]
+    targets: list[str]
+
+    def fill(self, connection: Connection) -> None:
+        """Make `relation` readable, inside the landing transaction."""
+
+    def relation(self, target: str) -> sql.Composable:
+        """A SELECT over the staged rows of `target`."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The staging tables of one connection: temporary ones, and under `number` UNLOGGED ones for the executors."""
+
+    targets: Mapping[str, Target]
+    number: int
+
+    def temporary(self, target: str) -> sql.Identifier:
+        """The temporary table of `target`."""
+        return sql.Identifier("pg_temp", f"stage_{self._index(target)}")
+
+    def unlogged(self, target: str) -> sql.Identifier:
+        """The table that executors fill for `target`."""
+        return sql.Identifier(_SCHEMA, f"s{self.number}_{self._index(target)}")
+
+    def _index(self, target: str) -> int:
+        return sorted(self.targets).index(target)
+
+
+def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Stage:
+    """Staging tables for this connection, after those of dead sinks are dropped."""
+    _drop_garbage(connection)
+    stage = Stage(targets, secrets.randbits(31))
+    # Held by the session: it ends with the connection, whatever ends that. Shared: it excludes only the cleaner.
+    connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_STAGE_LOCK, stage.number))
+    for name, target in targets.items():
+        columns = _definitions(target)
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(stage.temporary(name), columns)
+        )
+        # A row names the transaction that wrote it: that is the attempt.
+        connection.execute(
+            sql.SQL("CREATE UNLOGGED TABLE {} ({}, attempt xid8 NOT NULL DEFAULT pg_current_xact_id())").format(
+                stage.unlogged(name), columns
+            )
+        )
+    return stage
+
+
+def _drop_garbage(connection: Connection) -> None:
+    tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (_SCHEMA,)).fetchall()
+    for (table,) in tables:
+        match = _TABLE.fullmatch(table)
+        if not match:
+            continue
+        with transaction(connection):
+            dead = connection.execute(
+                "SELECT pg_try_advisory_xact_lock(%s, %s)", (_STAGE_LOCK, int(match[1]))
+            ).fetchone()
+            if dead and dead[0]:
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(_SCHEMA, table)))
+
+
+def _definitions(target: Target) -> sql.Composable:
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.postgres_type)) for column in target.columns
+    )
+
+
+def _copy(connection: Connection, table: sql.Identifier, target: Target, lines: pa.ChunkedArray | pa.Array) -> None:
+    """COPY lines that are CSV already: the Arrow buffers are the stream."""
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in target.columns)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for chunk in lines.chunks if isinstance(lines, pa.ChunkedArray) else [lines]:
+            copy.write(_bytes_of(chunk))
+
+
+def _bytes_of(lines: pa.Array) -> memoryview:
+    """The characters of a string array, one string after the other, without copying them."""
+    _, offsets, data = lines.buffers()
+    if data is None or len(lines) == 0:
+        return memoryview(b"")
+    ends = memoryview(offsets).cast("i")
+    return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
+
+
+def _by_target(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, pa.Table | pa.RecordBatch]]:
+    for name in pc.unique(rows["target"]).to_pylist():
+        yield name, rows.filter(pc.equal(rows["target"], name))
+
+
+def _lasts(rows: pa.Table) -> dict[Partition, Last]:
+    """The last record of each partition. A partition is read by one task, in order: its last row is its last record."""
+    last = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
+        [("offset", "last"), ("fingerprint", "last")]
+    )
+    return {
+        (row["topic"], row["partition"]): Last(row["offset_last"], row["fingerprint_last"]) for row in last.to_pylist()
+    }
+
+
+class ShortWay:
+    """Lines on the driver."""
+
+    def __init__(self, stage: Stage, rows: pa.Table) -> None:
+        self._stage = stage
+        self._lines = {name: part["line"] for name, part in _by_target(rows)}
+        self.lasts = _lasts(rows)
+        self.targets = sorted(self._lines)
+
+    def fill(self, connection: Connection) -> None:
+        """COPY them all."""
+        for name in self.targets:
+            _copy(connection, self._stage.temporary(name), self._stage.targets[name], self._lines[name])
+
+    def relation(self, target: str) -> sql.Composable:
+        """The whole temporary table."""
+        return sql.SQL("SELECT * FROM {}").format(self._stage.temporary(target))
+
+
+class LongWay:
+    """Lines that the executors have copied already, known by their reports."""
+
+    def __init__(self, stage: Stage, reports: pa.Table) -> None:
+        self._stage = stage
+        self._rows: dict[str, int] = {}
+        for report in reports.to_pylist():
+            self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
+        self._attempts = sorted(set(reports["attempt"].to_pylist()), key=int)
+        self.lasts: dict[Partition, Last] = {}
+        for report in reports.to_pylist():
+            key, last = (report["topic"], report["partition"]), Last(report["last_offset"], report["fingerprint"])
+            self.lasts[key] = max(last, self.lasts.get(key, last), key=lambda candidate: candidate.offset)
+        self.targets = sorted(self._rows)
+
+    def fill(self, connection: Connection) -> None:
+        """Nothing to copy, but everything must still be there: Postgres empties UNLOGGED tables when it crashes."""
+        for name in self.targets:
+            count = sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self.relation(name))
+            row = connection.execute(count).fetchone()
+            if row != (self._rows[name],):
+                raise Rewind(f"{row and row[0]} of {self._rows[name]} staged rows for {name} are left in Postgres")
+
+    def relation(self, target: str) -> sql.Composable:
+        """The rows of the attempts that were reported, and of no others."""
+        columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in self._stage.targets[target].columns)
+        return sql.SQL("SELECT {} FROM {} WHERE attempt = ANY ({}::xid8[])").format(
+            columns, self._stage.unlogged(target), sql.Literal(self._attempts)
+        )
+
+
+def collect(stage: Stage, frame: DataFrame) -> ShortWay:
+    """The short way: one Spark job, its rows as Arrow on the driver."""
+    return ShortWay(stage, frame.toArrow())
+
+
+def distribute(stage: Stage, frame: DataFrame, connection: Connection, dsn: str, writer: str) -> LongWay:
+    """The long way: one Spark job whose tasks copy their rows into Postgres themselves."""
+    for name in stage.targets:  # what the batch before has left: merged, or of no use any more
+        connection.execute(sql.SQL("TRUNCATE {}").format(stage.unlogged(name)))
+
+    def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _copy_as_attempt(batches, stage, dsn, writer)
+
+    return LongWay(stage, _map_in_arrow(frame, copy_all).toArrow())
+
+
+def _map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """DataFrame.mapInArrow, without its demand for pandas, which it then does not use: pandas and numpy would more
+    than double what a user has to download. Private doors of pyspark, which is pinned to one version."""
+    udf = UserDefinedFunction(function, _REPORT, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    columns = udf(*[frame[name] for name in frame.columns])
+    return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
+
+
+def _copy_as_attempt(
+    batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str
+) -> Iterator[pa.RecordBatch]:
+    """Runs in an executor: copy in one transaction, and report only after it has been committed."""
+    reports: list[dict[str, object]] = []
+    connection = connect(dsn, writer)
+    try:
+        with transaction(connection):
+            attempt = str((connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
+            for batch in batches:
+                for name, part in _by_target(batch):
+                    _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])
+                    reports += _report(attempt, name, pa.table(part))
+    finally:
+        connection.close()
+    if reports:
+        yield pa.RecordBatch.from_pylist(reports, schema=_report_schema())
+
+
+def _report(attempt: str, target: str, rows: pa.Table) -> list[dict[str, object]]:
+    counted = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
+        [("offset", "count"), ("offset", "last"), ("fingerprint", "last")]
+    )
+    return [
+        {
+            "attempt": attempt,
+            "target": target,
+            "topic": row["topic"],
+            "partition": row["partition"],
+            "rows": row["offset_count"],
+            "last_offset": row["offset_last"],
+            "fingerprint": row["fingerprint_last"],
+        }
+        for row in counted.to_pylist()
+    ]
+
+
+def _report_schema() -> pa.Schema:
+    kinds = {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}
+    return pa.schema([(name, kinds[kind]) for name, kind in (field.split() for field in _REPORT.split(", "))])

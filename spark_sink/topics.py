@@ -1,0 +1,121 @@
+"""What Kafka says about topics: their identity, how far they reach, and single records. Everything else Spark reads."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription
+
+from spark_sink.errors import Waiting
+from spark_sink.ledger import Last, Partition
+
+# Long enough for a broker that is busy starting, short enough for a status that tells the truth.
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The offsets [start, end) that a partition's log holds, whether committed or not."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as Kafka holds it. `timestamp` in milliseconds since 1970."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+    def fingerprint(self) -> int:
+        """CRC-32 of key, value and the timestamp's decimal digits: the same as `read.FINGERPRINT` in Spark."""
+        return zlib.crc32((self.key or b"") + (self.value or b"") + str(self.timestamp).encode())
+
+
+class Topics:
+    """A small window on Kafka. Every method raises Waiting, with the reason, when Kafka does not answer in 5 s."""
+
+    def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
+        self._servers = bootstrap_servers
+        # error_cb: without one librdkafka writes every refused connection to stderr; we raise our own sentence
+        quiet = {"error_cb": lambda error: None, "log_level": 0}
+        settings = {**kafka_options, "bootstrap.servers": bootstrap_servers, **quiet}
+        self._admin = AdminClient(settings)
+        self._consumer = Consumer(
+            {
+                **settings,
+                "group.id": "onefold-sink-look",  # never joined: partitions are assigned by hand
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                # what a record *is* does not depend on transactions; and the log's end means its real end
+                "isolation.level": "read_uncommitted",
+            }
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+    def ids(self, topics: list[str]) -> dict[str, str]:
+        """The ids of `topics`. Kafka gives a topic that is made anew under an old name another one."""
+        return {topic: str(description.topic_id) for topic, description in self._describe(topics).items()}
+
+    def reach(self, topics: list[str]) -> dict[Partition, Reach]:
+        """How far every partition of `topics` reaches."""
+        described = self._describe(topics)
+        keys = [(topic, partition.id) for topic in topics for partition in described[topic].partitions]
+        return {key: self._reach(*key) for key in keys}
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        """The first record at `offset` or later; None when there is none."""
+        with _kafka_errors(self._servers):
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+            message = self._consumer.poll(_PATIENCE_S)
+            self._consumer.unassign()
+        if message is None:
+            return None
+        if message.error():
+            raise Waiting(f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {message.error().str()}")
+        return Record(message.offset(), message.key(), message.value(), message.timestamp()[1])
+
+    def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
+        """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""
+        record = self.record_from(topic, partition, last.offset)
+        return record.fingerprint() if record is not None and record.offset == last.offset else None
+
+    def is_compacted(self, topic: str) -> bool:
+        """May Kafka remove single records of the topic, because a later one has the same key?"""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        with _kafka_errors(self._servers):
+            settings = self._admin.describe_configs([resource], request_timeout=_PATIENCE_S)[resource].result()
+        return "compact" in str(settings["cleanup.policy"].value)
+
+    def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
+        found = {}
+        with _kafka_errors(self._servers):
+            for topic, future in self._admin.describe_topics(
+                TopicCollection(topics), request_timeout=_PATIENCE_S
+            ).items():
+                found[topic] = future.result()
+        return found
+
+    def _reach(self, topic: str, partition: int) -> Reach:
+        with _kafka_errors(self._servers):
+            return Reach(*self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_S))
+
+
+@contextmanager
+def _kafka_errors(servers: str) -> Iterator[None]:
+    """Turns what confluent-kafka raises into one sentence. A topic that is not there gets its own."""
+    try:
+        yield
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            raise Waiting(f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
+        raise Waiting(f"Kafka at {servers} does not answer: {cause.str()}") from None

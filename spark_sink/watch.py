@@ -1,0 +1,68 @@
+"""Somebody who watches over a lane: starts it, starts it again when it ended, gives up when that goes on too long."""
+
+import logging
+import time
+
+from spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
+from spark_sink.lane import Lane
+
+log = logging.getLogger("onefold.sink")
+
+_HEALTHY_S = 30.0  # a query that has been going for this long has got over its trouble, with or without data
+_SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does not help
+_LONGEST_PAUSE_S = 5.0
+
+
+class Watch:
+    """Starts a lane, and starts it again when it ended, until its trouble has lasted too long."""
+
+    def __init__(self, lane: Lane, patience_s: float) -> None:
+        self.lane = lane
+        self.trouble: str | None = None
+        self.running = False
+        self._patience_s = patience_s
+        self._started_at = 0.0
+        self._trouble_since = 0.0
+        self._starts_in_trouble = 0
+        self._not_before = 0.0
+
+    def tend(self) -> None:
+        """Raises Refused or Misconfigured at once, and Waiting when patience is over."""
+        now = time.monotonic()
+        failure = self.lane.failure()
+        if failure is None:
+            if self.lane.landed or now - self._started_at > _HEALTHY_S:
+                self.trouble, self._starts_in_trouble = None, 0
+        elif isinstance(failure, Refused | Misconfigured):
+            raise failure
+        else:
+            if self.running:
+                self._note(failure, now)
+            if now >= self._not_before:
+                self._start(now)
+
+    def _start(self, now: float) -> None:
+        self.running = False
+        try:
+            self.lane.start()
+        except Waiting as error:
+            self._note(error, now)
+        else:
+            self.running, self._started_at = True, time.monotonic()
+            log.info("%s: landing from the positions in Postgres", self.lane.name)
+
+    def _note(self, failure: BaseException, now: float) -> None:
+        """Remember why, say it once, and give up when it has been so for too long."""
+        self.running = False
+        reason = sentence(failure)
+        if self.trouble is None:
+            self._trouble_since = now
+        if reason != self.trouble:
+            unexpected = None if isinstance(failure, SinkError | OSError) else failure
+            log.warning("%s: %s; starting again from Postgres", self.lane.name, reason)
+            log.debug("%s: the whole story", self.lane.name, exc_info=unexpected)
+        self.trouble = reason
+        self._starts_in_trouble += 1
+        self._not_before = now + min(_SHORTEST_PAUSE_S * 2 ** (self._starts_in_trouble - 1), _LONGEST_PAUSE_S)
+        if now - self._trouble_since > self._patience_s:
+            raise Waiting(f"{self.lane.name}: gave up after {self._patience_s:.0f} s: {reason}")

@@ -1,0 +1,18 @@
+-- campaigns.sends: a row is the record with the greatest (version, sent, email, subject, offset) of its (id, date)
+-- that was ever staged. Texts are compared by code point (COLLATE "C"), as the processor does.
+INSERT INTO campaigns.sends AS stored
+      (id, date, sent, email, subject, version, topic, partition, "offset")
+SELECT DISTINCT ON (id, date::timestamp)
+       id, date::timestamp, sent, email, subject, version, topic, partition, "offset"
+FROM :stage AS stage
+ORDER BY id, date::timestamp, version DESC, sent DESC, email COLLATE "C" DESC, subject COLLATE "C" DESC, "offset" DESC
+ON CONFLICT (id, date) DO UPDATE
+SET sent      = excluded.sent,
+    email     = excluded.email,
+    subject   = excluded.subject,
+    version   = excluded.version,
+    topic     = excluded.topic,
+    partition = excluded.partition,
+    "offset"  = excluded."offset"
+WHERE (excluded.version, excluded.sent, excluded.email COLLATE "C", excluded.subject COLLATE "C", excluded."offset")
+    > (stored.version, stored.sent, stored.email COLLATE "C", stored.subject COLLATE "C", stored."offset");

@@ -1,0 +1,16 @@
+-- runner.messages: every accepted update once. Should one ever be told twice, the record with the greatest offset
+-- stands, in whatever order the two are staged.
+INSERT INTO runner.messages AS stored
+      (user_id, sequence_id, timestamp_utc, run_id, distance_meters, topic, partition, "offset")
+SELECT DISTINCT ON (user_id, sequence_id)
+       user_id, sequence_id, timestamp_utc, run_id, distance_meters, topic, partition, "offset"
+FROM :stage AS stage
+ORDER BY user_id, sequence_id, "offset" DESC
+ON CONFLICT (user_id, sequence_id) DO UPDATE
+SET timestamp_utc   = excluded.timestamp_utc,
+    run_id          = excluded.run_id,
+    distance_meters = excluded.distance_meters,
+    topic           = excluded.topic,
+    partition       = excluded.partition,
+    "offset"        = excluded."offset"
+WHERE excluded."offset" > stored."offset";

@@ -1,0 +1,82 @@
+"""One Spark session for all tests, and for each test a domain that nobody has ever heard of, with its own database."""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from console.embedded.stack import Infrastructure
+from spark_sink.contracts import load_domain
+from spark_sink.lane import Lane, Plan
+from spark_sink.session import java_client_options, spark_session
+from tests.made_up_domain import MadeUp, write_domain
+from tests.postgres_proxy import PostgresProxy
+
+
+@pytest.fixture(scope="session")
+def spark(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The sink's own session, as the service starts it."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # queries that end with an error are what many tests want
+    java_home = str(infrastructure.java.spark_home)
+    session = spark_session(infrastructure.spark_jars, java_home, tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, checkout: Path, bootstrap_servers: str) -> MadeUp:
+    """A domain of this test alone: contracts, tables and merges in `tmp_path`. Its topics are not made yet."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    write_domain(tmp_path, checkout, name)
+    return MadeUp(name, tmp_path, bootstrap_servers)
+
+
+@pytest.fixture
+def plan(made_up: MadeUp, database: str, bootstrap_servers: str, tmp_path: Path) -> Plan:
+    """How to land the made-up domain."""
+    return Plan(
+        domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
+        bootstrap_servers=bootstrap_servers,
+        kafka_options={},
+        java_options=java_client_options(bootstrap_servers, {}),
+        postgres_dsn=database,
+        writer="test",
+        sql_root=tmp_path / "sql",
+        checkpoint_root=tmp_path / "checkpoints",
+        step=lambda name: None,
+    )
+
+
+@pytest.fixture
+def lane(spark: SparkSession, plan: Plan) -> Iterator[Callable[..., Lane]]:
+    """Makes lanes over `plan`, with changes; stops them at the end."""
+    made: list[Lane] = []
+
+    def make(**changes: Any) -> Lane:
+        made.append(Lane(spark, replace(plan, **changes)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def reader(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that looks at the test's database."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def postgres_proxy(database: str) -> Iterator[PostgresProxy]:
+    """A proxy in front of the test's database."""
+    proxy = PostgresProxy(database)
+    yield proxy
+    proxy.close()

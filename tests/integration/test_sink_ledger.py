@@ -1,0 +1,299 @@
+"""Laws of the landing transaction, on a real Postgres and without Spark: what is landed, is landed exactly once."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from spark_sink import land as landing
+from spark_sink import ledger
+from spark_sink.errors import Misconfigured, Rewind
+from spark_sink.lane import Plan
+from spark_sink.ledger import Batch, Last, Position, Span
+from spark_sink.postgres import Connection, connect, transaction
+from spark_sink.schema import migrate
+from spark_sink.stage import ShortWay, Stage, open_stage
+from tests.made_up_domain import MadeUp
+from tests.postgres_proxy import Loss, PostgresProxy
+from tests.waiting import eventually
+
+STEPS = [f"sink.{when}_{what}" for what in ("cas", "copy", "merge", "commit") for when in ("before", "after")]
+ID = "topic-id-1"
+
+
+class Crash(BaseException):
+    """What a fault point throws: nobody may catch it on the way."""
+
+
+class Sink:
+    """A sink without Kafka and Spark: it is told its batches. The notes topic has one row per offset, `id` = offset."""
+
+    def __init__(self, dsn: str, plan: Plan, writer: str = "one") -> None:
+        self.connection: Connection = connect(dsn, writer)
+        self.stage: Stage = open_stage(self.connection, plan.domain.targets)
+        self._plan = plan
+        self._writer = writer
+        self.topic = next(topic for topic in plan.domain.contracts if topic.endswith("notes"))
+
+    def batch(self, start: int, end: int, partition: int = 0, topic_id: str = ID) -> Batch:
+        return Batch(
+            self._plan.domain.name,
+            self._writer,
+            (Span(self.topic, partition, start, end, topic_id, Last(end - 1, end)),),
+        )
+
+    def rows(self, *offsets: int, partition: int = 0) -> ShortWay:
+        lines = [f'{offset},"note","{self.topic}",{partition},{offset}\n' for offset in offsets]
+        many = len(offsets)
+        columns = {
+            "target": pa.array([self.topic] * many, pa.string()),
+            "topic": pa.array([self.topic] * many, pa.string()),
+            "partition": pa.array([partition] * many, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "fingerprint": pa.array(offsets, pa.int64()),
+            "line": pa.array(lines, pa.string()),
+        }
+        return ShortWay(self.stage, pa.table(columns))
+
+    def land(self, start: int, end: int, step: Callable[[str], None] = lambda name: None) -> bool:
+        """One row per offset of [start, end)."""
+        staged = self.rows(*range(start, end))
+        return landing.land(self.connection, self.batch(start, end), staged, self._plan.domain.targets, step)
+
+
+@pytest.fixture
+def sink(plan: Plan, database: str) -> Iterator[Sink]:
+    """A ledger that stands at 100."""
+    migrate(database, plan.sql_root)
+    one = Sink(database, plan)
+    ledger.open_partition(one.connection, plan.domain.name, (one.topic, 0), 100, ID, "one")
+    yield one
+    one.connection.close()
+
+
+@pytest.fixture
+def twin(sink: Sink, plan: Plan, database: str) -> Iterator[Sink]:
+    """Another sink for the same domain."""
+    two = Sink(database, plan, "two")
+    yield two
+    two.connection.close()
+
+
+@pytest.fixture
+def landed(made_up: MadeUp, reader: "psycopg.Connection[Any]") -> Callable[[], tuple[int, list[tuple[int, int]]]]:
+    """The ledger's next offset, and (id, how often landed) of every row."""
+
+    def look() -> tuple[int, list[tuple[int, int]]]:
+        stored = reader.execute("SELECT next_offset FROM onefold.ledger").fetchone()
+        rows = reader.execute(f"SELECT id, landings FROM {made_up.name}.notes ORDER BY id").fetchall()
+        return (stored or (0,))[0], rows
+
+    return look
+
+
+Landed = Callable[[], tuple[int, list[tuple[int, int]]]]
+
+
+def once(start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
+    """What `landed` gives when every offset from `start` to `end` was landed once."""
+    return end, [(offset, 1) for offset in range(start, end)]
+
+
+def test_a_batch_that_continues_is_landed_with_its_position(sink: Sink, plan: Plan, landed: Landed) -> None:
+    assert sink.land(100, 104)
+    assert sink.land(104, 106)
+    assert landed() == once(100, 106)
+    position = ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0]
+    assert position == Position(106, ID, Last(105, 106))
+
+
+def test_a_batch_landed_before_is_skipped(sink: Sink, landed: Landed) -> None:
+    sink.land(100, 104)
+    assert not sink.land(100, 104)
+    assert not sink.land(101, 103)
+    assert landed() == once(100, 104)
+
+
+def test_a_batch_that_overlaps_is_trimmed(sink: Sink, landed: Landed) -> None:
+    sink.land(100, 104)
+    assert sink.land(100, 108)
+    assert landed() == once(100, 108)
+
+
+def test_a_batch_behind_a_hole_is_refused(sink: Sink, landed: Landed) -> None:
+    with pytest.raises(Rewind, match="starts at 101, Postgres needs 100 next"):
+        sink.land(101, 104)
+    assert landed() == (100, [])
+
+
+def test_a_batch_of_a_partition_without_a_row_is_refused(sink: Sink, plan: Plan) -> None:
+    batch = sink.batch(0, 5, partition=9)
+    with pytest.raises(Rewind, match="holds no position"):
+        landing.land(sink.connection, batch, sink.rows(), plan.domain.targets, lambda name: None)
+
+
+def test_a_batch_of_another_topic_of_the_same_name_is_refused(sink: Sink, plan: Plan, landed: Landed) -> None:
+    batch = sink.batch(100, 102, topic_id="topic-id-2")
+    with pytest.raises(Rewind, match="was read from topic id topic-id-2"):
+        landing.land(sink.connection, batch, sink.rows(100, 101), plan.domain.targets, lambda name: None)
+    assert landed() == (100, [])
+
+
+def test_a_batch_without_rows_moves_the_position_and_keeps_the_last_record(
+    sink: Sink, plan: Plan, landed: Landed
+) -> None:
+    """Aborted records and markers take offsets; the next batch would otherwise not continue."""
+    sink.land(100, 102)
+    batch = sink.batch(102, 109)
+    empty = replace(batch, spans=(replace(batch.spans[0], last=None),))
+    assert landing.land(sink.connection, empty, sink.rows(), plan.domain.targets, lambda name: None)
+    assert landed() == (109, once(100, 102)[1])
+    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0].last == Last(101, 102)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_has_landed_all_or_nothing(sink: Sink, twin: Sink, landed: Landed, step: str) -> None:
+    def crash(name: str) -> None:
+        if name == step:
+            raise Crash
+
+    with pytest.raises(Crash):
+        sink.land(100, 104, crash)
+    assert landed() == (once(100, 104) if step == "sink.after_commit" else (100, []))
+    twin.land(100, 104)
+    assert landed() == once(100, 104)
+
+
+def test_two_sinks_that_race_land_everything_once(
+    sink: Sink, twin: Sink, landed: Landed, reader: "psycopg.Connection[Any]"
+) -> None:
+    """The second one waits for the first one's row lock, then sees what it committed. With other batch borders."""
+    entered, go = threading.Event(), threading.Event()
+
+    def hold(name: str) -> None:
+        if name == "sink.after_cas":
+            entered.set()
+            assert go.wait(20)
+
+    first = threading.Thread(target=sink.land, args=(100, 105, hold))
+    first.start()
+    assert entered.wait(20)
+    outcome: list[bool] = []
+    second = threading.Thread(target=lambda: outcome.append(twin.land(100, 110)))
+    second.start()
+    eventually(lambda: _waits_for_a_lock(twin.connection.info.backend_pid, reader), 20, "the second sink waits")
+    go.set()
+    first.join(20)
+    second.join(20)
+    assert outcome == [True]
+    assert landed() == once(100, 110)
+
+
+def test_sinks_in_a_crowd_land_everything_once(sink: Sink, plan: Plan, database: str, landed: Landed) -> None:
+    """Three sinks, each with batches of its own size, none waiting for another: every row once."""
+
+    def work(size: int) -> None:
+        one = Sink(database, plan, f"by {size}")
+        start = 100
+        while start < 160:
+            one.land(start, min(start + size, 160))
+            start += size
+        one.connection.close()
+
+    crowd = [threading.Thread(target=work, args=(size,)) for size in (3, 7, 11)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join(30)
+    assert landed() == once(100, 160)
+
+
+@pytest.mark.parametrize("loss", ["request", "answer"])
+def test_a_lost_commit_is_resolved_by_entering_again(
+    sink: Sink, plan: Plan, landed: Landed, postgres_proxy: PostgresProxy, loss: Loss
+) -> None:
+    """Whoever lost the connection in COMMIT cannot know; the compare-and-swap does."""
+    behind = Sink(postgres_proxy.dsn, plan, "behind the proxy")
+    with pytest.raises(psycopg.OperationalError):
+        behind.land(100, 104, lambda name: name == "sink.before_commit" and postgres_proxy.lose_next_commit(loss))
+    assert postgres_proxy.lost.is_set()
+    again = Sink(postgres_proxy.dsn, plan, "again")
+    assert again.land(100, 104) == (loss == "request")
+    assert landed() == once(100, 104)
+    again.connection.close()
+
+
+def test_a_failed_transaction_cannot_pass_for_a_committed_one(sink: Sink, landed: Landed) -> None:
+    """Postgres answers COMMIT with ROLLBACK when a statement failed before, and calls it no error."""
+    with pytest.raises(RuntimeError, match="answered ROLLBACK to COMMIT"), transaction(sink.connection):
+        sink.connection.execute("UPDATE onefold.ledger SET next_offset = 999")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            sink.connection.execute("SELECT 1/0")
+    assert landed() == (100, [])
+
+
+def test_a_frozen_twin_is_thrown_out(sink: Sink, twin: Sink, landed: Landed) -> None:
+    """It holds the row lock and does nothing: Postgres ends its session, the other sink goes on."""
+    sink.connection.execute("SET idle_in_transaction_session_timeout = '300ms'")
+    frozen = transaction(sink.connection)
+    frozen.__enter__()
+    assert ledger.advance(sink.connection, sink.batch(100, 104)) is not None
+    assert twin.land(100, 104)
+    with pytest.raises(psycopg.Error):
+        frozen.__exit__(None, None, None)
+    assert landed() == once(100, 104)
+
+
+def test_staging_tables_of_dead_sinks_are_dropped_and_those_of_living_ones_kept(
+    sink: Sink, twin: Sink, plan: Plan, database: str
+) -> None:
+    dead = Sink(database, plan, "dead")
+    dead.connection.close()
+    eventually(
+        lambda: _staging_of(dead, sink) == 0 or Sink(database, plan).connection.close(), 20, "garbage is dropped"
+    )
+    assert _staging_of(sink, twin) == _staging_of(twin, sink) == len(plan.domain.targets)
+
+
+def test_migrations_are_applied_once_and_by_one(plan: Plan, made_up: MadeUp, database: str) -> None:
+    done: list[list[str]] = []
+    crowd = [threading.Thread(target=lambda: done.append(migrate(database, plan.sql_root))) for _ in range(4)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join(30)
+    assert sorted(done) == [[], [], [], ["00_onefold.sql", f"90_{made_up.name}.sql"]]
+
+
+def test_a_migration_that_was_changed_is_named(plan: Plan, made_up: MadeUp, database: str) -> None:
+    migrate(database, plan.sql_root)
+    file = plan.sql_root / f"schema/90_{made_up.name}.sql"
+    file.write_text(file.read_text() + "-- one more thing\n")
+    with pytest.raises(Misconfigured, match=f"90_{made_up.name}.sql was changed after it was applied"):
+        migrate(database, plan.sql_root)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(plan: Plan, made_up: MadeUp, database: str) -> None:
+    file = plan.sql_root / f"schema/90_{made_up.name}.sql"
+    good = file.read_text()
+    file.write_text(good + "SELECT 1/0;")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        migrate(database, plan.sql_root)
+    file.write_text(good)
+    assert migrate(database, plan.sql_root) == [file.name]
+
+
+def _waits_for_a_lock(pid: int, reader: "psycopg.Connection[Any]") -> bool:
+    return reader.execute("SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() == ("Lock",)
+
+
+def _staging_of(sink: Sink, asking: Sink) -> int:
+    row = asking.connection.execute(
+        "SELECT count(*) FROM pg_tables WHERE schemaname = 'onefold_stage' AND tablename LIKE %s",
+        (f"s{sink.stage.number}\\_%",),
+    ).fetchone()
+    return row[0] if row else 0

@@ -1,0 +1,344 @@
+"""The whole sink, with a real broker, a real Postgres and a real Spark: whatever happens on the way, every record of
+every topic is landed exactly once."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from spark_sink import batches, stage
+from spark_sink.contracts import load_domain
+from spark_sink.errors import Misconfigured, Refused, Waiting
+from spark_sink.lane import Lane, Plan
+from spark_sink.watch import Watch
+from tests.integration.test_sink_ledger import STEPS
+from tests.made_up_domain import MadeUp
+from tests.postgres_proxy import Loss, PostgresProxy
+from tests.waiting import eventually
+
+Reader = "psycopg.Connection[Any]"
+MakeLane = Callable[..., Lane]
+
+LANDED_IN_S = 60
+
+
+class Crash(BaseException):
+    """What a fault point throws."""
+
+
+@pytest.fixture(autouse=True)
+def topics(made_up: MadeUp) -> None:
+    """Two topics of two partitions each."""
+    made_up.create_topics(partitions=2)
+
+
+@pytest.fixture
+def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
+    """Watches over lanes, as the service does, until everything in the topics is landed."""
+
+    def wait(*lanes: Lane) -> None:
+        watches = [Watch(lane, LANDED_IN_S) for lane in lanes]
+
+        def landed() -> bool:
+            for watch in watches:
+                watch.tend()
+            return made_up.is_landed(database)
+
+        eventually(landed, LANDED_IN_S, f"all of {made_up.name} is landed")
+
+    return wait
+
+
+@pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
+def test_everything_is_landed_once_by_both_ways(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+) -> None:
+    """Committed records only, over several small batches; aborted transactions leave nothing but a gap."""
+    one = lane(short_way_offsets=short_way_offsets, max_offsets=60)
+    made_up.send(range(40))
+    made_up.send(range(1000, 1010), commit=False)
+    made_up.send(range(40, 80))
+    until_landed(one)
+    made_up.check(reader)
+    made_up.send(range(80, 90))
+    made_up.send(range(1000, 1020), commit=False)  # a batch of nothing: it has offsets, and no row
+    until_landed(one)
+    made_up.check(reader)
+
+
+@pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
+def test_records_that_cannot_be_landed_are_kept_with_the_reason(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+) -> None:
+    """Whatever is in the topic: the records around it are landed, and it is kept with its bytes."""
+    good = made_up.encode(made_up.notes, {"id": 5000, "text": "x"})
+    nul = made_up.encode(made_up.notes, {"id": 5001, "text": "a\0b"})
+    refused = made_up.encode(made_up.readings, {"key": 99, "version": 1, "label": "", "amount": 13})
+    bad: list[tuple[str, int, bytes | None]] = [
+        (made_up.notes, 0, b""),
+        (made_up.notes, 0, b"{}"),
+        (made_up.notes, 1, None),
+        (made_up.notes, 0, b"\xc3\x01" + b"\0" * 8 + good[10:]),  # another contract
+        (made_up.notes, 1, good[:-1]),  # cut off
+        (made_up.notes, 1, good[:10] + b"\x02\x7f"),  # a text of -64 characters
+        (made_up.notes, 0, good[:10] + b"\x02" + b"\xfe\xff\xff\xff\x0f" + b"x"),  # a text of two thousand million
+        (made_up.notes, 0, nul),
+        (made_up.notes, 0, good[:-1] + b"\xff"),  # no UTF-8
+        (made_up.readings, 0, refused),  # the table's own CHECK
+    ]
+    made_up.send(range(10))
+    made_up.send_raw(bad)
+    made_up.send(range(10, 20))
+    until_landed(lane(short_way_offsets=short_way_offsets))
+    made_up.check(reader)
+    kept = reader.execute('SELECT value, reason FROM onefold.rejected ORDER BY topic, partition, "offset"').fetchall()
+    reasons = {bytes(value or b""): reason for value, reason in kept}
+    assert sorted(value or b"" for _, _, value in bad) == sorted(bytes(value or b"") for value, _ in kept)
+    assert "not an Avro single object" in reasons[b"{}"]
+    assert f"the body is no {made_up.name}.Notes" in reasons[good[:-1]]
+    assert "NUL" in reasons[nul]
+    assert "UTF-8" in reasons[good[:-1] + b"\xff"]
+    assert "readings_amount_check" in reasons[refused]
+
+
+@pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
+def test_a_crash_at_every_step_changes_nothing(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+) -> None:
+    """The same sink crashes at each step once, batch after batch, and goes on by itself."""
+    waiting = list(STEPS)
+
+    def step(name: str) -> None:
+        if waiting and name == waiting[0]:
+            waiting.pop(0)
+            raise Crash(name)
+
+    one = lane(short_way_offsets=short_way_offsets, step=step, max_offsets=40)
+    made_up.send(range(120))
+    until_landed(one)
+    while waiting:
+        made_up.send(range(made_up.sent, made_up.sent + 5))
+        until_landed(one)
+    made_up.check(reader)
+
+
+@pytest.mark.parametrize("loss", ["request", "answer"])
+def test_a_lost_commit_changes_nothing(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    postgres_proxy: PostgresProxy,
+    loss: Loss,
+) -> None:
+    once = threading.Event()
+
+    def step(name: str) -> None:
+        if name == "sink.before_commit" and not once.is_set():
+            once.set()
+            postgres_proxy.lose_next_commit(loss)
+
+    made_up.send(range(30))
+    until_landed(lane(postgres_dsn=postgres_proxy.dsn, step=step, max_offsets=40))
+    assert postgres_proxy.lost.is_set()
+    made_up.check(reader)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "garbled"])
+def test_the_checkpoint_may_be_damaged_at_any_moment(
+    made_up: MadeUp, lane: MakeLane, plan: Plan, until_landed: Callable[..., None], reader: Reader, damage: str
+) -> None:
+    """Between batches and in the middle of one: the truth is in Postgres."""
+    hits = iter(range(1000))
+
+    def ruin() -> None:
+        for path in plan.checkpoint_root.rglob("offsets"):
+            if damage == "deleted":
+                shutil.rmtree(path.parent, ignore_errors=True)
+            else:
+                for file in path.iterdir():
+                    file.write_text("v1\nnot json")
+
+    one = lane(max_offsets=20, step=lambda name: name == "sink.before_merge" and next(hits) % 3 == 1 and ruin())
+    made_up.send(range(50))
+    until_landed(one)
+    ruin()
+    made_up.send(range(50, 60))
+    until_landed(one)
+    made_up.check(reader)
+
+
+def test_two_sinks_at_once_land_everything_once(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """With batches of different sizes, so that they overlap in every possible way."""
+    pair = lane(writer="one", max_offsets=30), lane(writer="two", max_offsets=70, short_way_offsets=0)
+    made_up.send(range(100))
+    until_landed(*pair)
+    made_up.send(range(100, 150))
+    until_landed(*pair)
+    made_up.check(reader)
+
+
+def test_a_sink_that_is_stopped_in_the_middle_of_a_batch_lands_nothing_of_it(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """Stopping closes the connection, which must not commit what the batch has done so far."""
+    entered, go = threading.Event(), threading.Event()
+
+    def step(name: str) -> None:
+        if name == "sink.after_cas" and not entered.is_set():
+            entered.set()
+            go.wait(20)
+
+    made_up.send(range(20))
+    one = lane(step=step)
+    one.start()
+    assert entered.wait(LANDED_IN_S)
+    stopping = threading.Thread(target=one.stop)
+    stopping.start()
+    eventually(
+        lambda: reader.execute("SELECT sum(next_offset) FROM onefold.ledger").fetchone() == (0,), 5, "nothing yet"
+    )
+    go.set()
+    stopping.join(30)
+    assert reader.execute("SELECT sum(next_offset) FROM onefold.ledger").fetchone() == (0,)
+    until_landed(one)
+    made_up.check(reader)
+
+
+def test_postgres_rewound_to_an_old_backup_is_filled_up_again(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """The database goes back under a running sink, positions and rows together: the sink goes back too."""
+    one = lane()
+    made_up.send(range(20))
+    until_landed(one)
+    reader.execute(f"CREATE TABLE old AS TABLE onefold.ledger; CREATE TABLE notes AS TABLE {made_up.name}.notes")
+    made_up.send(range(20, 30))
+    until_landed(one)
+    reader.execute(
+        f"BEGIN; DELETE FROM onefold.ledger; INSERT INTO onefold.ledger TABLE old;"
+        f"DELETE FROM {made_up.name}.notes; INSERT INTO {made_up.name}.notes TABLE notes; COMMIT"
+    )
+    made_up.send(range(30, 40))
+    until_landed(one)
+    made_up.check(reader)
+
+
+def test_staged_rows_that_postgres_lost_in_a_crash_are_staged_again(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """UNLOGGED tables are empty after a crash of the server; what the executors reported is not there any more."""
+    original, crashes = stage.distribute, iter([True])
+
+    def distribute_then_crash(*arguments: Any) -> stage.LongWay:
+        staged = original(*arguments)
+        if next(crashes, False):
+            for (table,) in reader.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'onefold_stage'"
+            ).fetchall():
+                reader.execute(f"TRUNCATE onefold_stage.{table}")
+        return staged
+
+    monkeypatch.setattr(batches, "distribute", distribute_then_crash)
+    made_up.send(range(20))
+    until_landed(lane(short_way_offsets=0))
+    assert next(crashes, None) is None
+    made_up.check(reader)
+
+
+def test_a_partition_that_is_added_is_landed_from_its_start(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, client: dict[str, str]
+) -> None:
+    one = lane()
+    made_up.send(range(10))
+    until_landed(one)
+    admin = AdminClient(client)
+    for future in admin.create_partitions([NewPartitions(topic, 3) for topic in made_up.topics]).values():
+        future.result()
+    eventually(lambda: len(admin.list_topics(made_up.notes).topics[made_up.notes].partitions) == 3, 20, "3 partitions")
+    made_up.send(range(10, 40), partitions=3)
+    until_landed(one)
+    made_up.check(reader)
+
+
+def test_a_topic_that_was_made_anew_is_refused(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """While the sink is down: the new topic is even longer than what was landed, so no offset looks wrong."""
+    one = lane()
+    made_up.send(range(10))
+    until_landed(one)
+    one.stop()
+    made_up.make_anew()
+    made_up.send(range(100, 140))
+    with pytest.raises(Refused, match="was deleted and made anew"):
+        one.start()
+
+
+def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    one = lane()
+    made_up.send(range(10))
+    until_landed(one)
+    made_up.make_anew()
+    made_up.send(range(100, 140))
+    with pytest.raises(Refused, match="was deleted and made anew"):
+        until_landed(one)
+    assert reader.execute(f"SELECT count(*) FROM {made_up.name}.notes WHERE id >= 100").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "sentence"),
+    [
+        ("last_fingerprint = last_fingerprint + 1", "is not the one that was landed"),
+        ("last_offset = next_offset - 1", "is not the one that was landed"),  # where only a marker is
+        ("next_offset = next_offset + 1000", "Kafka lost records"),
+        ("topic_id = 'another'", "was deleted and made anew"),
+    ],
+)
+def test_a_log_that_is_not_what_was_landed_is_refused(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, tamper: str, sentence: str
+) -> None:
+    """The ledger is changed instead of the log: what matters is that they differ."""
+    one = lane()
+    made_up.send(range(10))
+    until_landed(one)
+    one.stop()
+    reader.execute(f"UPDATE onefold.ledger SET {tamper} WHERE topic = '{made_up.notes}' AND partition = 1")
+    with pytest.raises(Refused, match=sentence):
+        one.start()
+
+
+def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
+    made_up: MadeUp, lane: MakeLane, plan: Plan, database: str
+) -> None:
+    one = lane(bootstrap_servers="127.0.0.1:1", java_options={"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(Waiting, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+        one.start()
+    two = lane(postgres_dsn="host=127.0.0.1 port=1 dbname=x")
+    with pytest.raises(Waiting, match="Postgres does not answer"):
+        two.start()
+    with pytest.raises(Waiting, match="gave up after 0 s"):
+        _tend_until_it_gives_up(Watch(two, 0.0))
+
+
+def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, lane: MakeLane, plan: Plan) -> None:
+    path = plan.sql_root / f"merge/{made_up.notes}.sql"
+    path.write_text(path.read_text().replace("landings + 1", "landing + 1"))
+    domain = load_domain(made_up.name, plan.sql_root.parent / "avro", plan.sql_root)
+    with pytest.raises(Misconfigured, match=rf"sql/merge/{made_up.notes}\.sql does not work: column"):
+        lane(domain=domain).start()
+
+
+def _tend_until_it_gives_up(watch: Watch) -> None:
+    eventually(lambda: watch.tend(), 20, "it gives up")

@@ -1,0 +1,155 @@
+"""A domain made up for a test: the sink must land it like any other, and the test knows by itself what must come out.
+
+Two topics: `readings`, where the highest version of a key wins, and `notes`, all of which are kept.
+"""
+
+import io
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import psycopg
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from spark_sink import ledger
+from spark_sink.postgres import connect
+from spark_sink.topics import Topics
+from tests.fix_infrastructure import delete_topics
+
+Row = tuple[Any, ...]
+
+_READING = [
+    {"name": "key", "type": "long"},
+    {"name": "version", "type": "long"},
+    {"name": "label", "type": "string"},
+    {"name": "amount", "type": ["null", "long"], "default": None},
+]
+_NOTE = [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]
+
+_SCHEMA = """
+CREATE SCHEMA {name};
+CREATE TABLE {name}.readings (key bigint PRIMARY KEY, version bigint NOT NULL, label text NOT NULL, amount bigint,
+    CHECK (amount <> 13), topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL);
+CREATE TABLE {name}.notes (id bigint PRIMARY KEY, text text NOT NULL, topic text NOT NULL, partition integer NOT NULL,
+    "offset" bigint NOT NULL, landings integer NOT NULL DEFAULT 1);
+"""
+
+_MERGE_READINGS = """
+INSERT INTO {name}.readings AS stored (key, version, label, amount, topic, partition, "offset")
+SELECT DISTINCT ON (key) key, version, label, amount, topic, partition, "offset" FROM :stage AS stage
+ORDER BY key, version DESC, "offset" DESC
+ON CONFLICT (key) DO UPDATE SET version = excluded.version, label = excluded.label, amount = excluded.amount,
+    topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset"
+WHERE (excluded.version, excluded."offset") > (stored.version, stored."offset");
+"""
+
+# Counts how often a note was landed, on purpose: what an honest merge would hide becomes visible here.
+_MERGE_NOTES = """
+INSERT INTO {name}.notes AS stored (id, text, topic, partition, "offset")
+SELECT id, text, topic, partition, "offset" FROM :stage AS stage ORDER BY id
+ON CONFLICT (id) DO UPDATE SET landings = stored.landings + 1;
+"""
+
+
+def write_domain(root: Path, checkout: Path, name: str) -> None:
+    """The domain's files, beside the engine's own."""
+    for folder in ("avro", "sql/schema", "sql/merge"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(checkout / "sql/schema/00_onefold.sql", root / "sql/schema")
+    shutil.copy(checkout / "sql/merge/onefold.rejected.sql", root / "sql/merge")
+    (root / f"sql/schema/90_{name}.sql").write_text(_SCHEMA.format(name=name))
+    for kind, fields, merge in (("readings", _READING, _MERGE_READINGS), ("notes", _NOTE, _MERGE_NOTES)):
+        schema = {"type": "record", "name": kind.title(), "namespace": name, "fields": fields}
+        (root / f"avro/{name}.{kind}.avsc").write_text(json.dumps({**schema, "topics": [f"{name}.{kind}"]}))
+        (root / f"sql/merge/{name}.{kind}.sql").write_text(merge.format(name=name))
+
+
+class MadeUp:
+    """Its topics, and the truth about them."""
+
+    def __init__(self, name: str, root: Path, bootstrap_servers: str) -> None:
+        self.name = name
+        self.readings, self.notes = f"{name}.readings", f"{name}.notes"
+        self.topics = [self.notes, self.readings]
+        self._servers = bootstrap_servers
+        self._schemas = {topic: json.loads((root / f"avro/{topic}.avsc").read_text()) for topic in self.topics}
+        self._producer: Producer | None = None
+        self._latest: dict[int, Row] = {}
+        self._notes: dict[int, Row] = {}
+        self.sent = 0
+
+    def create_topics(self, partitions: int) -> None:
+        """Make both topics."""
+        new = [NewTopic(topic, partitions, 1) for topic in self.topics]
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        for future in admin.create_topics(new).values():
+            future.result()
+
+    def make_anew(self, partitions: int = 2) -> None:
+        """Delete the topics and make them again under their old names."""
+        delete_topics(AdminClient({"bootstrap.servers": self._servers}), tuple(self.topics))
+        self.create_topics(partitions)
+
+    def encode(self, topic: str, record: dict[str, Any]) -> bytes:
+        """An Avro single object."""
+        schema = self._schemas[topic]
+        header = b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, schema, record)
+        return header + body.getvalue()
+
+    def send(self, numbers: range, *, commit: bool = True, partitions: int = 2) -> None:
+        """For each number a reading (of key number % 7) and a note, in one transaction."""
+        values: list[tuple[str, int, bytes | None]] = []
+        self.sent = max(self.sent, numbers.stop)
+        for number in numbers:
+            key = number % 7
+            reading = {"key": key, "version": number, "label": f'the "{number}",\nth', "amount": number * 2 or None}
+            note = {"id": number, "text": "" if number % 2 else f"note {number}"}
+            values.append((self.readings, key % partitions, self.encode(self.readings, reading)))
+            values.append((self.notes, number % partitions, self.encode(self.notes, note)))
+            if commit:
+                self._latest[key] = max(
+                    self._latest.get(key, (key, -1)), tuple(reading.values()), key=lambda row: row[1]
+                )
+                self._notes[number] = (number, note["text"], 1)
+        self.send_raw(values, commit=commit)
+
+    def send_raw(self, values: list[tuple[str, int, bytes | None]], *, commit: bool = True) -> None:
+        """Any bytes at all, as (topic, partition, value), in one transaction."""
+        producer = self._transactional()
+        producer.begin_transaction()
+        for topic, partition, value in values:
+            producer.produce(topic, value, b"k", partition)
+        producer.flush(20)
+        producer.commit_transaction(20) if commit else producer.abort_transaction(20)
+
+    def is_landed(self, dsn: str) -> bool:
+        """Has the ledger reached the end of every partition? Raises when Kafka or Postgres is away."""
+        with closing(connect(dsn, "look")) as connection:
+            stored = ledger.positions(connection, self.name) if _has_ledger(connection) else {}
+        with closing(Topics(self._servers, {})) as topics:
+            reach = topics.reach(self.topics)
+        return all(key in stored and stored[key].next_offset == found.end for key, found in reach.items())
+
+    def check(self, connection: "psycopg.Connection[Any]") -> None:
+        """Every row is right, and no note was landed twice."""
+        readings = connection.execute(f"SELECT key, version, label, amount FROM {self.name}.readings").fetchall()
+        assert {row[0]: row for row in readings} == self._latest
+        notes = connection.execute(f"SELECT id, text, landings FROM {self.name}.notes").fetchall()
+        assert {row[0]: row for row in notes} == self._notes
+
+    def _transactional(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer({"bootstrap.servers": self._servers, "transactional.id": self.name})
+            self._producer.init_transactions(20)
+        return self._producer
+
+
+def _has_ledger(connection: "psycopg.Connection[Any]") -> bool:
+    return connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() != (None,)

@@ -1,0 +1,81 @@
+"""What the sink learns of a domain from avro/ and sql/, and what it says when a piece is wrong."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_sink.contracts import REJECTED, load_domain, read_contract
+from spark_sink.errors import Misconfigured
+from tests.made_up_domain import write_domain
+
+
+def test_the_topics_of_a_domain_are_its_merge_files(checkout: Path) -> None:
+    domain = load_domain("runner", checkout / "avro", checkout / "sql")
+    assert list(domain.contracts) == ["runner.messages", "runner.stats", "runner.tendency"]
+    assert set(domain.targets) == {*domain.contracts, REJECTED}
+
+
+def test_a_header_is_the_marker_and_the_little_endian_fingerprint(tmp_path: Path) -> None:
+    """The worked example of the Avro specification's own fingerprint: the bytes of the canonical form decide."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long", "doc": "left out"}], "topics": []}
+    (tmp_path / "r.avsc").write_text(json.dumps(schema))
+    plain = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    (tmp_path / "p.avsc").write_text(json.dumps(plain))
+    header = read_contract(tmp_path / "r.avsc").header
+    assert header == read_contract(tmp_path / "p.avsc").header
+    assert header[:2] == b"\xc3\x01"
+    assert header[2:] == _crc64('{"name":"R","type":"record","fields":[{"name":"a","type":"long"}]}').to_bytes(8, "little")
+
+
+def _crc64(text: str) -> int:
+    """CRC-64-AVRO as the specification words it."""
+    empty = 0xC15D213AA4D7A795
+    table = []
+    for entry in range(256):
+        for _ in range(8):
+            entry = (entry >> 1) ^ (empty if entry & 1 else 0)
+        table.append(entry)
+    crc = empty
+    for byte in text.encode():
+        crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
+    return crc
+
+
+@pytest.mark.parametrize(
+    ("break_it", "sentence"),
+    [
+        (lambda root: (root / "sql/merge/odd.readings.sql").unlink(), ""),
+        (lambda root: (root / "avro/odd.notes.avsc").unlink(), "no contract in avro/ names the topic 'odd.notes'"),
+        (
+            lambda root: (root / "sql/merge/odd.notes.sql").write_text("SELECT '1'::stage"),
+            "sql/merge/odd.notes.sql does not read from :stage",
+        ),
+        (
+            lambda root: _rewrite(root / "avro/odd.notes.avsc", '"string"', '{"type": "array", "items": "long"}'),
+            "odd.notes.avsc: field 'text' has a type that the sink cannot land",
+        ),
+        (
+            lambda root: _rewrite(root / "avro/odd.notes.avsc", "odd.notes", "odd.readings"),
+            "topic 'odd.readings' has the contract odd.Notes already",
+        ),
+    ],
+)
+def test_a_wrong_piece_is_named(tmp_path: Path, checkout: Path, break_it: object, sentence: str) -> None:
+    write_domain(tmp_path, checkout, "odd")
+    break_it(tmp_path)  # type: ignore[operator]
+    if not sentence:  # a topic without a merge is simply not landed
+        assert list(load_domain("odd", tmp_path / "avro", tmp_path / "sql").contracts) == ["odd.notes"]
+        return
+    with pytest.raises(Misconfigured, match=re.escape(sentence)):
+        load_domain("odd", tmp_path / "avro", tmp_path / "sql")
+
+
+def test_a_domain_without_merges_is_named(checkout: Path) -> None:
+    with pytest.raises(Misconfigured, match="nothing to land"):
+        load_domain("nobody", checkout / "avro", checkout / "sql")
+
+
+def _rewrite(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
