@@ -1,0 +1,9 @@
+"""How fast Onefold is on this machine: figures, printed with what they were measured on. Never a test.
+
+stand       a broker and a database of their own, thrown away afterwards, and Onefold's own commands run on them
+machine     what this machine is
+meter       processor time of processes over a stretch of time; percentiles
+processor   events folded a second, from a prefilled input topic
+sink        output records landed a second, from prefilled output topics
+latency     from produce to visible in Postgres, event by event, at a steady rate
+"""

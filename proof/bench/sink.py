@@ -1,0 +1,55 @@
+"""How many output records a second the sink lands, each batch with its offsets in one Postgres transaction.
+
+The output topics are filled first, by the processor from generated input; then the sink starts on empty tables. Two
+figures: from the moment its queries run to the last commit, which includes Spark's cold first batch, and from the first
+commit on, which is how it goes on.
+"""
+
+import time
+from typing import Any
+
+from proof.bench.meter import Meter
+from proof.bench.processor import fold
+from proof.bench.stand import Stand
+from proof.log import Log
+from proof.workloads import runner
+
+_DRAIN_S = 600.0
+# A batch takes a second or so; the moment of its commit is known this well.
+_LOOK_S = 0.02
+
+
+def measure(stand: Stand, events: int, seed: int) -> dict[str, Any]:
+    """The figures of landing the outputs of `events` events."""
+    fold(stand, events, 1, seed)
+    log = Log(stand.client, runner.WORKLOAD.outputs)
+    ends = log.stable_ends()
+    log.close()
+    total = sum(ends.values())
+    stand.say(f"landing {total:,} output offsets")
+    sink = stand.start("sink", "sink", "runner")
+    began = time.time()
+    meter = Meter({"sink": [sink.pid or 0], "postgres": [stand.infrastructure.postgres.pid or 0]})
+    commits = [(began, 0)]
+
+    def landed() -> bool:
+        now = stand.landed("runner")
+        if now > commits[-1][1]:
+            commits.append((time.time(), now))
+        return now >= total
+
+    stand.wait(landed, _DRAIN_S, "all output records are landed", _LOOK_S)
+    meter.stop()
+    sink.stop()
+    (first_at, first), (last_at, _) = commits[1], commits[-1]
+    figures = {
+        "rows": total,
+        "commits_seen": len(commits) - 1,
+        "seconds": round(last_at - began, 3),
+        "rows_per_second": round(total / (last_at - began)),
+        "sink_cpu_us_per_row": round(meter.seconds("sink", began, last_at) / total * 1e6, 1),
+        "postgres_cpu_us_per_row": round(meter.seconds("postgres", began, last_at) / total * 1e6, 1),
+    }
+    if last_at > first_at:
+        figures["rows_per_second_after_first_commit"] = round((total - first) / (last_at - first_at))
+    return figures

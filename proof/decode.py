@@ -1,0 +1,226 @@
+"""Which bytes of an input are admissible, and what they say.
+
+Plain Python on the standard library's JSON, so that an error of the processor's parser is seen and not shared.
+
+A value is inadmissible (a dead letter is due) when it is null or empty, or has more than 1 MiB. Its first byte tells
+the spelling: 0xC3 Avro single-object encoding, 0x00 the Confluent wire format, anything else JSON.
+
+JSON
+  - is UTF-8 in every byte (no byte order mark), one object and nothing after it but white space (space, tab, CR, LF);
+  - holds no lone surrogate, neither raw nor as an escape, anywhere; no raw control character in a string; no NaN, no
+    Infinity;
+  - is nested at most 64 deep, the record itself being the first level, also in fields that the contract does not know;
+  - has every field of the contract that has no default. Fields it does not know are ignored. Names are case-sensitive.
+  - An integer is written as an integer (`1.0`, `1e2`, `true`, `"1"` are none; `-0` is 0) and fits its 64 (or 32) bits.
+  - A text has no NUL. Null is no value for a field that has a default.
+  - Of a field that is there twice the last one holds, but each must be of the right type.
+
+Avro
+  - starts with C3 01 and the fingerprint of the contract of its topic;
+  - the body is the one that encoding its values gives: nothing cut off, nothing after it, no number spelled longer than
+    it is; texts are UTF-8 and have no NUL.
+
+Confluent
+  - has a schema id that the registry knows; the value is read with that schema and resolved to the contract. Without a
+    registry it is inadmissible.
+
+What a number may be beyond its type, or what form a date has, is a rule of the domain and stands with its model.
+"""
+
+import functools
+import io
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import fastavro
+import fastavro.schema
+
+_ROOT = Path(__file__).resolve().parents[1]
+_FOLDER = next((f for f in (_ROOT / "avro", _ROOT / "onefold_data" / "avro") if f.is_dir()), _ROOT / "avro")
+
+VALUE_BYTES_MAX = 1_048_576
+DEPTH_MAX = 64
+_MARKER = b"\xc3\x01"
+_PREFIX_BYTES = 10
+_CONFLUENT_PREFIX_BYTES = 5
+# Python refuses to read integers of more than 4300 digits, and says so with an error that looks like malformed text.
+_DIGITS_SAFE = 4300
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+#: Finds the schema of a Confluent schema id; raises `Inadmissible` when there is none.
+Registry = Callable[[int], Any]
+
+
+class Inadmissible(Exception):
+    """The record can not be taken; a dead letter is due. The text says why."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One record schema of `avro/`: its fields, the schema as fastavro wants it, the ten bytes before its values."""
+
+    name: str
+    fields: dict[str, dict[str, Any]]
+    schema: Any
+    prefix: bytes
+
+
+@functools.cache
+def contracts() -> dict[str, Contract]:
+    """All contracts by the topics that carry them."""
+    found: dict[str, Contract] = {}
+    for path in sorted(_FOLDER.glob("*.avsc")):
+        raw = json.loads(path.read_text())
+        schema = fastavro.parse_schema(raw)
+        canonical = fastavro.schema.to_parsing_canonical_form(schema)
+        prefix = _MARKER + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+        fields = {field["name"]: field for field in raw["fields"]}
+        contract = Contract(f"{raw['namespace']}.{raw['name']}", fields, schema, prefix)
+        found.update(dict.fromkeys(raw.get("topics", ()), contract))
+    return found
+
+
+def decode(contract: Contract, value: bytes | None, registry: Registry | None = None) -> dict[str, Any]:
+    """The fields of an input record; raises `Inadmissible` when there is anything wrong with them."""
+    if not value:
+        raise Inadmissible("null value" if value is None else "empty value")
+    if len(value) > VALUE_BYTES_MAX:
+        raise Inadmissible(f"{len(value)} bytes")
+    if value[0] == 0xC3:
+        return _record(contract.fields, _from_single_object(contract, value).items())
+    if value[0] == 0:
+        return _record(contract.fields, _from_confluent(contract, value, registry).items())
+    return _record(contract.fields, _from_json(value))
+
+
+def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
+    """The fields of a record that the processor wrote, always in single-object encoding."""
+    if not value:
+        raise Inadmissible("no value")
+    return _from_single_object(contract, value)
+
+
+# --- Avro
+
+
+def _from_single_object(contract: Contract, value: bytes) -> dict[str, Any]:
+    if not value.startswith(contract.prefix):
+        raise Inadmissible(f"unknown schema fingerprint {value[2:_PREFIX_BYTES].hex()}")
+    return _read_avro(value[_PREFIX_BYTES:], contract.schema, contract.schema)
+
+
+def _from_confluent(contract: Contract, value: bytes, registry: Registry | None) -> dict[str, Any]:
+    if registry is None or len(value) < _CONFLUENT_PREFIX_BYTES:
+        raise Inadmissible("Confluent wire format, and no schema for it")
+    writer = registry(int.from_bytes(value[1:_CONFLUENT_PREFIX_BYTES], "big"))
+    return _read_avro(value[_CONFLUENT_PREFIX_BYTES:], writer, contract.schema)
+
+
+def _read_avro(body: bytes, writer: Any, reader: Any) -> dict[str, Any]:
+    try:
+        plain = fastavro.schemaless_reader(io.BytesIO(body), writer, None)
+        again = io.BytesIO()
+        fastavro.schemaless_writer(again, writer, plain)
+        # fastavro reads numbers of any length and stops where the record ends; a writer makes only one encoding.
+        if again.getvalue() != body:
+            raise Inadmissible("the Avro body is not the encoding of its values")
+        return plain if writer is reader else fastavro.schemaless_reader(io.BytesIO(body), writer, reader)
+    except (EOFError, IndexError, ValueError, OverflowError, TypeError, KeyError) as error:
+        raise Inadmissible(f"broken Avro: {type(error).__name__}") from None
+
+
+# --- JSON
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with every field that was written, also the repeated ones; its class tells it from an array."""
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise Inadmissible(f"{text} is no JSON")
+
+
+def _long_integer(digits: str) -> int:
+    # Far outside 64 bits either way; how far is of no interest.
+    return int(digits[:100])
+
+
+_READ = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant).decode
+_READ_LONG = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_int=_long_integer).decode
+
+
+def _from_json(value: bytes) -> list[tuple[str, Any]]:
+    try:
+        text = value.decode("utf-8")
+        if value.count(b"{") + value.count(b"[") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
+            raise Inadmissible(f"nested deeper than {DEPTH_MAX}")
+        parsed = (_READ if len(value) <= _DIGITS_SAFE else _READ_LONG)(text)
+    except ValueError as error:
+        raise Inadmissible(f"no JSON: {error}") from None
+    if b"\\u" in value:
+        _no_surrogates(parsed)
+    if not isinstance(parsed, _Pairs):
+        raise Inadmissible("no JSON object")
+    return parsed
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets go that stand outside of strings. Exact for well-formed text, which is all that matters."""
+    deepest = level = 0
+    for character in _STRING.sub("", text):
+        if character in "[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif character in "]}":
+            level -= 1
+    return deepest
+
+
+def _no_surrogates(value: Any) -> None:
+    """JSON escapes can spell half a character; neither UTF-8 nor Postgres can hold one."""
+    if isinstance(value, str) and _SURROGATE.search(value):
+        raise Inadmissible("a lone surrogate")
+    if isinstance(value, list | tuple):
+        for part in value:
+            _no_surrogates(part)
+
+
+# --- values against the contract's types
+
+
+def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    given = {}
+    for name, value in pairs:
+        if name in fields:
+            if not _fits(fields[name]["type"], value):
+                raise Inadmissible(f"{name} is no {fields[name]['type']}")
+            given[name] = value
+    for name, field in fields.items():
+        if name not in given:
+            if "default" not in field:
+                raise Inadmissible(f"{name} is missing")
+            given[name] = field["default"]
+    return given
+
+
+def _fits(schema: Any, value: Any) -> bool:
+    """Whether `value` is of the type. Python's bool is an int; JSON's is not."""
+    if schema == "long":
+        return type(value) is int and -(1 << 63) <= value < 1 << 63
+    if schema == "int":
+        return type(value) is int and -(1 << 31) <= value < 1 << 31
+    if schema == "string":
+        return type(value) is str and "\0" not in value
+    if schema == "boolean":
+        return type(value) is bool
+    if schema == "null":
+        return value is None
+    if isinstance(schema, list):
+        return any(_fits(branch, value) for branch in schema)
+    raise NotImplementedError(f"no rule of the judge for the type {schema}")

@@ -1,0 +1,270 @@
+"""From the records of the input log to what must exist: rows, dead letters, forwarded copies. A record at a time.
+
+A record of an input topic has exactly one fate:
+
+    accepted    it changed the rows of its key
+    ignored     well-formed, but it changes nothing (a duplicate, a late one)
+    forwarded   well-formed, but outside of its key's home partition: it takes effect only as its copy there
+    dead        inadmissible, by the contract or by a rule of the domain
+
+The copy of a forwarded record is a record of the input topic itself, in the home partition, with the key's text as
+Kafka key, the same value, and a header that names the original. It must exist exactly once, and then has a fate of
+its own.
+
+Memory grows with the rows, the dead letters and the forwarded records still waiting for their copy, plus one byte an
+input record (its fate); never with the records' contents.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from proof.decode import Inadmissible, Registry, contracts, decode
+from proof.placement import home
+
+#: The header by which a record says which input record caused it, as text `topic/partition/offset`.
+SOURCE_HEADER = "onefold-source"
+#: Dead letters hold no more of the original value than this.
+DEAD_LETTER_BYTES_MAX = 65_536
+
+
+class Source(NamedTuple):
+    """Where an input record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+def source_of(text: bytes | None) -> Source | None:
+    """The source that a header names, or None when it names none."""
+    try:
+        topic, partition, offset = (text or b"").decode().rsplit("/", 2)
+        return Source(topic, int(partition), int(offset))
+    except ValueError:
+        return None
+
+
+class Record(NamedTuple):
+    """A record of any topic as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] = []  # noqa: RUF012 - never written to
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of that name, as Kafka's own clients choose."""
+        return next((value for key, value in reversed(self.headers) if key == name), None)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. `kind` is a key of `tables.KINDS`; a generated one is computed by Postgres from others."""
+
+    name: str
+    kind: str
+    generated: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, the output topic that fills it, and its columns, those of the key first."""
+
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """A view that must show, under these names, what a table holds."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+
+
+class Model(Protocol):
+    """What is right in a domain. `rows[table][key]`: the values by column, and the source that last changed them."""
+
+    rows: dict[str, dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]
+
+    def key(self, value: dict[str, Any]) -> str:
+        """The text of the state key of a well-formed value."""
+
+    def apply(self, value: dict[str, Any], source: Source) -> bool:
+        """Take one value; False when it changes nothing. Raises `Inadmissible` when a rule forbids it."""
+
+    def settle(self) -> None:
+        """Bring `rows` up to date with all that was applied."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A domain, as the judge sees it."""
+
+    name: str
+    inputs: tuple[str, ...]
+    tables: tuple[Table, ...]
+    model: Callable[[], Model]
+    views: tuple[View, ...] = ()
+
+    @property
+    def outputs(self) -> dict[str, Table]:
+        """Tables by their output topics."""
+        return {table.topic: table for table in self.tables}
+
+
+class Fate:
+    """One byte an input offset; NONE where no committed record lies (control records, aborted ones)."""
+
+    NONE, ACCEPTED, IGNORED, FORWARDED, DEAD = range(5)
+
+
+class DeadLetter(NamedTuple):
+    """What must be found in the dead-letter topic."""
+
+    reason: str
+    key: bytes | None
+    head: bytes | None
+    sha256: str
+    length: int
+
+
+class Copy(NamedTuple):
+    """A forwarded record: the partition it belongs to, its key there, and a digest of its value."""
+
+    home: int
+    key: bytes
+    digest: bytes
+
+
+@dataclass
+class Counts:
+    """How many input records met which fate."""
+
+    accepted: int = 0
+    ignored: int = 0
+    forwarded: int = 0
+    dead: int = 0
+
+    @property
+    def records(self) -> int:
+        """All of them."""
+        return self.accepted + self.ignored + self.forwarded + self.dead
+
+
+@dataclass
+class Expected:
+    """What must exist. `uncopied`: forwarded records without a copy. `unsent`: copies that nothing asks for."""
+
+    model: Model
+    counts: Counts = field(default_factory=Counts)
+    dead: dict[Source, DeadLetter] = field(default_factory=dict)
+    uncopied: dict[Source, Copy] = field(default_factory=dict)
+    unsent: list[tuple[Source, Source, Copy]] = field(default_factory=list)
+    fates: dict[tuple[str, int], bytearray] = field(default_factory=dict)
+
+    def fate(self, source: Source) -> int:
+        """The fate of an input record, `Fate.NONE` when there is none at that place."""
+        fates = self.fates.get(source[:2], b"")
+        return fates[source.offset] if 0 <= source.offset < len(fates) else Fate.NONE
+
+
+class Oracle:
+    """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets."""
+
+    def __init__(self, workload: Workload, partitions: int, registry: Registry | None = None) -> None:
+        self._workload = workload
+        self._partitions = partitions
+        self._registry = registry
+        self._contracts = {topic: contracts()[topic] for topic in workload.inputs}
+        self._homes: dict[str, int] = {}
+        self.expected = Expected(workload.model())
+
+    def feed(self, record: Record) -> int:
+        """Take one record of an input topic; returns its fate."""
+        source = Source(record.topic, record.partition, record.offset)
+        named = record.header(SOURCE_HEADER) if record.headers else None
+        if named is not None:
+            self._match_copy(record, source, named)
+        try:
+            fate = self._judge(record, source)
+        except Inadmissible as reason:
+            self.expected.dead[source] = _dead_letter(record, str(reason))
+            fate = Fate.DEAD
+        self._note(source, fate)
+        return fate
+
+    def settled(self) -> Expected:
+        """What must exist after the records so far. More may be fed afterwards."""
+        expected = self.expected
+        expected.model.settle()
+        self._match_late_originals()
+        return expected
+
+    def _judge(self, record: Record, source: Source) -> int:
+        value = decode(self._contracts[record.topic], record.value, self._registry)
+        model = self.expected.model
+        key = model.key(value)
+        belongs = self._homes.get(key)
+        if belongs is None:
+            belongs = self._homes[key] = home(key, self._partitions)
+        if belongs != record.partition:
+            self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
+            return Fate.FORWARDED
+        return Fate.ACCEPTED if model.apply(value, source) else Fate.IGNORED
+
+    def _match_copy(self, record: Record, lies_at: Source, named: bytes) -> None:
+        """A copy may be read before its original: partitions are read side by side. `settled` looks again."""
+        original = source_of(named) or Source("?", -1, -1)
+        copy = Copy(record.partition, record.key or b"", _digest(record.value))
+        if original.topic == record.topic and self.expected.uncopied.get(original) == copy:
+            del self.expected.uncopied[original]
+        else:
+            self.expected.unsent.append((lies_at, original, copy))
+
+    def _match_late_originals(self) -> None:
+        unsent = []
+        for lies_at, original, copy in self.expected.unsent:
+            if original.topic == lies_at.topic and self.expected.uncopied.get(original) == copy:
+                del self.expected.uncopied[original]
+            else:
+                unsent.append((lies_at, original, copy))
+        self.expected.unsent = unsent
+
+    def _note(self, source: Source, fate: int) -> None:
+        fates = self.expected.fates.setdefault(source[:2], bytearray())
+        fates.extend(bytes(source.offset - len(fates)))
+        fates.append(fate)
+        counts = self.expected.counts
+        counts.accepted += fate == Fate.ACCEPTED
+        counts.ignored += fate == Fate.IGNORED
+        counts.forwarded += fate == Fate.FORWARDED
+        counts.dead += fate == Fate.DEAD
+
+
+def expect(workload: Workload, records: Iterable[Record], partitions: int) -> Expected:
+    """What must exist after these records of the workload's input topics, which have so many partitions."""
+    oracle = Oracle(workload, partitions)
+    for record in records:
+        oracle.feed(record)
+    return oracle.settled()
+
+
+def _digest(value: bytes | None) -> bytes:
+    return hashlib.sha256(value or b"").digest()
+
+
+def _dead_letter(record: Record, reason: str) -> DeadLetter:
+    value = record.value
+    head = value if value is None else value[:DEAD_LETTER_BYTES_MAX]
+    return DeadLetter(reason, record.key, head, hashlib.sha256(value or b"").hexdigest(), len(value or b""))

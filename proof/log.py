@@ -1,0 +1,154 @@
+"""Reading topics from the beginning to a stated end, and no less.
+
+Always read_committed. The end of a partition is its last stable offset; a partition has been read when the consumer's
+position reaches it, which is past control records and aborted records too. Where the high watermark stays above the
+last stable offset a transaction is open, and what is behind it nobody can judge.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from proof.expect import Record
+from proof.verdict import CannotTell
+
+#: (topic, partition)
+Place = tuple[str, int]
+
+# A broker that is there answers these in milliseconds; one that restarts is back within seconds.
+_ANSWER_S = 15.0
+# Without any record or end of a partition for so long, no more will come.
+_NO_PROGRESS_S = 30.0
+_BATCH = 2000
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic's identity and how many partitions it has."""
+
+    topic_id: str
+    partitions: int
+
+
+class Log:
+    """Some topics, read side by side. Close it after use."""
+
+    def __init__(self, client: dict[str, Any], topics: Iterable[str]) -> None:
+        self._servers = client["bootstrap.servers"]
+        self._admin = AdminClient({**client, "logger": _QUIET})
+        self.topics = self._describe(list(topics))
+        self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
+        self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
+        self._consumer = Consumer(
+            {
+                **client,
+                # Never joined and never committed to; librdkafka wants a name.
+                "group.id": "onefold-verify",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "fetch.wait.max.ms": 50,
+                "logger": _QUIET,
+            }
+        )
+        self._consumer.assign([TopicPartition(name, p, OFFSET_BEGINNING) for name, p in self.places])
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._consumer.close()
+
+    def starts(self) -> dict[Place, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_ends(self) -> dict[Place, int]:
+        """The offset up to which each partition can be read now."""
+        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
+    def high_ends(self) -> dict[Place, int]:
+        """The end of each partition, open transactions included."""
+        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def read(self, ends: dict[Place, int], take: Callable[[Record], None]) -> None:
+        """Hand over every record before `ends` (and maybe a few after).
+
+        Raises:
+            CannotTell: a partition gives no more records although its end is not reached.
+        """
+        positions = self.positions
+        behind = {place for place, end in ends.items() if positions[place] < end}
+        quiet_since = time.monotonic()
+        while behind:
+            messages = self._consumer.consume(_BATCH, timeout=0.2)
+            for message in messages:
+                place = self._take(message, take)
+                if place in behind and positions[place] >= ends[place]:
+                    behind.discard(place)
+            if messages:
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > _NO_PROGRESS_S:
+                topic, partition = min(behind)
+                at, end = positions[topic, partition], ends[topic, partition]
+                raise CannotTell(f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}")
+
+    def _take(self, message: Message, take: Callable[[Record], None]) -> Place:
+        error = message.error()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error is None:
+            take(Record(topic, partition, offset, message.key(), message.value(), message.headers() or _NO_HEADERS))
+            self.positions[topic, partition] = offset + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self.positions[topic, partition] = max(offset, self.positions[topic, partition])
+        elif not error.retriable():
+            raise CannotTell(f"{topic or 'the log'} can not be read: {error.str()}")
+        return topic, partition
+
+    def _offsets(self, spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
+        wanted = {TopicPartition(name, p): spec for name, p in self.places}
+        try:
+            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_ANSWER_S)
+            return {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
+        except KafkaException as error:
+            raise CannotTell(f"Kafka at {self._servers} does not say where topics end: {error.args[0].str()}") from None
+
+    def _describe(self, names: list[str]) -> dict[str, Topic]:
+        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_S)
+        found = {}
+        for name in names:
+            try:
+                answer = asked[name].result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise CannotTell(f"there is no topic {name}") from None
+                raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
+            found[name] = Topic(str(answer.topic_id), len(answer.partitions))
+        return found
+
+
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
+
+
+class _Quiet:
+    """librdkafka prints connection errors to stderr unless it has a logger; what matters comes back as an error."""
+
+    def log(self, *args: Any, **more: Any) -> None:
+        """Nothing."""
+
+
+_QUIET = _Quiet()

@@ -1,0 +1,149 @@
+"""What the processor wrote, against the input: output records and dead letters.
+
+An output record must follow its contract, and its header must name an accepted input record. All records of one row
+come from one task, which reads its partition in order: so for one row the sources must go up strictly. One that does
+not is a doubled output. (A record that is written again after an abort, or by a zombie, shows up exactly so.)
+
+Memory: one entry a row, one byte an input record for each output topic, one entry a dead letter.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from proof.decode import Inadmissible, contracts, decode_output
+from proof.expect import SOURCE_HEADER, Expected, Fate, Record, Source, Table, Workload, source_of
+from proof.tables import KINDS
+from proof.verdict import Finding
+
+
+class Written(NamedTuple):
+    """The last output record of a row, and the input record that it names."""
+
+    partition: int
+    offset: int
+    source: Source
+
+
+class Outputs:
+    """Takes the records of output and dead-letter topics, and knows what is wrong with them."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._tables = workload.outputs
+        self._letters: dict[Source, list[tuple[Record, str]]] = {}
+        self._dead = {f"{topic}.dead": topic for topic in workload.inputs}
+        self._findings: list[Finding] = []
+        # Per output topic and input partition one byte an input offset: some output names it.
+        self._named: dict[tuple[str, str, int], bytearray] = {}
+        self._keys = {table.topic: _key_of(table) for table in workload.tables}
+        self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in workload.tables}
+        self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
+
+    def feed(self, record: Record) -> None:
+        """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
+        self.records[record.topic] += 1
+        source = source_of(record.header(SOURCE_HEADER))
+        if source is None:
+            text = f"its header {SOURCE_HEADER} names no input record"
+            self._findings.append(Finding("phantom output", record.topic, output=_place(record), text=text))
+        elif record.topic in self._dead:
+            self._letters.setdefault(source, []).append((record, record.topic))
+        else:
+            self._take_output(record, source)
+
+    def _take_output(self, record: Record, source: Source) -> None:
+        table = self._tables[record.topic]
+        try:
+            fields = decode_output(contracts()[record.topic], record.value)
+        except Inadmissible as error:
+            finding = Finding("unreadable output", record.topic, {}, {}, _place(record), str(source), str(error))
+            self._findings.append(finding)
+            return
+        columns, convert = self._keys[record.topic]
+        key = tuple(to(fields[name]) for name, to in zip(columns, convert, strict=True))
+        named = self._named.setdefault((record.topic, source.topic, source.partition), bytearray())
+        if len(named) <= source.offset:
+            named.extend(bytes(source.offset + 1 - len(named)))
+        named[source.offset] = 1
+        before = self.last[table.name].get(key)
+        if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
+            text = f"{record.topic}/{before.partition}/{before.offset} names {before.source} already"
+            row = dict(zip(table.key, key, strict=True))
+            self._findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
+        self.last[table.name][key] = Written(record.partition, record.offset, source)
+
+    def judge(self, expected: Expected) -> Iterator[Finding]:
+        """Everything wrong with what was written, now that all input has been read."""
+        yield from self._findings
+        yield from self._phantoms(expected)
+        yield from self._judge_letters(expected)
+
+    def _phantoms(self, expected: Expected) -> Iterator[Finding]:
+        for (output, topic, partition), named in self._named.items():
+            fates = expected.fates.get((topic, partition), bytearray())
+            fates = fates + bytes(max(0, len(named) - len(fates)))
+            for offset, (is_named, fate) in enumerate(zip(named, fates, strict=False)):
+                if is_named and fate != Fate.ACCEPTED:
+                    source = Source(topic, partition, offset)
+                    yield Finding("phantom output", output, source=str(source), text=_FATES[fate])
+
+    def _judge_letters(self, expected: Expected) -> Iterator[Finding]:
+        for source, letter in expected.dead.items():
+            found = self._letters.get(source, [])
+            if not found:
+                yield Finding("missing dead letter", f"{source.topic}.dead", source=str(source), text=letter.reason)
+            for record, topic in found[1:]:
+                yield Finding("doubled dead letter", topic, output=_place(record), source=str(source))
+            for record, topic in found:
+                if wrong := _letter_differs(record, letter, f"{source.topic}.dead"):
+                    yield Finding("changed dead letter", topic, output=_place(record), source=str(source), text=wrong)
+        for source, found in self._letters.items():
+            if source not in expected.dead:
+                for record, topic in found:
+                    text = _FATES[expected.fate(source)]
+                    yield Finding("extra dead letter", topic, output=_place(record), source=str(source), text=text)
+
+
+_FATES = {
+    Fate.NONE: "there is no such committed input record",
+    Fate.ACCEPTED: "that input record is accepted",
+    Fate.IGNORED: "that input record changes nothing",
+    Fate.FORWARDED: "that input record takes effect as its copy in another partition",
+    Fate.DEAD: "that input record is a dead letter",
+}
+
+
+def judge_copies(expected: Expected) -> Iterator[Finding]:
+    """Forwarded records without their copy, and copies that are one too many."""
+    for source, copy in expected.uncopied.items():
+        text = f"it belongs to partition {copy.home}, under the key {copy.key.decode(errors='replace')}"
+        yield Finding("missing copy", source.topic, source=str(source), text=text)
+    for lies_at, original, _ in expected.unsent:
+        text = _FATES[expected.fate(original)]
+        if expected.fate(original) == Fate.FORWARDED and original not in expected.uncopied:
+            text = "that input record has its copy already"
+        yield Finding("doubled copy", lies_at.topic, output=str(lies_at), source=str(original), text=text)
+
+
+def _letter_differs(record: Record, letter: Any, topic: str) -> str:
+    """What a dead letter has wrong, or nothing."""
+    if record.topic != topic:
+        return f"it belongs into {topic}"
+    if record.key != letter.key or record.value != letter.head:
+        return "key or value are not the original ones"
+    if letter.length == len(record.value or b"") and hashlib.sha256(record.value or b"").hexdigest() != letter.sha256:
+        return "the value is not the original one"
+    if record.header("onefold-sha256") != letter.sha256.encode():
+        return "its header onefold-sha256 is not that of the original value"
+    if record.header("onefold-bytes") != b"%d" % letter.length:
+        return "its header onefold-bytes is not the length of the original value"
+    return "" if record.header("onefold-reason") else "it gives no reason"
+
+
+def _key_of(table: Table) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    kinds = {column.name: column.kind for column in table.columns}
+    return table.key, tuple(KINDS[kinds[name]].from_output for name in table.key)
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"

@@ -1,0 +1,210 @@
+"""The rows in Postgres against the rows that the input gives: every one, every column, both ways, in one snapshot."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from proof.expect import Expected, Model, Table, View, Workload
+from proof.verdict import CannotTell, Check, Finding
+
+# Rows fetched at once: some megabytes.
+_FETCH = 10_000
+
+
+class Kind(NamedTuple):
+    """A kind of column: the Postgres types it may have, and how its values look in an output record."""
+
+    types: tuple[str, ...]
+    from_output: Callable[[Any], Any]
+
+
+KINDS = {
+    "long": Kind(("bigint",), int),
+    "text": Kind(("text",), str),
+    "timestamp": Kind(("timestamp without time zone",), datetime.fromisoformat),
+}
+_ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
+
+
+class Snapshot:
+    """One moment of the database. All questions are answered as of the same commit."""
+
+    def __init__(self, dsn: str) -> None:
+        try:
+            self._connection = psycopg.connect(dsn, connect_timeout=10)
+        except psycopg.OperationalError as error:
+            raise CannotTell(f"the database can not be reached: {_first_line(error)}") from None
+        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._connection.read_only = True
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def ledger(self, sink: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """How far the sink has landed each output partition: next offset and the topic's id."""
+        rows = self._all("SELECT topic, partition, next_offset, topic_id FROM onefold.ledger WHERE sink = %s", sink)
+        return {(topic, partition): (offset, topic_id) for topic, partition, offset, topic_id in rows}
+
+    def rejected(self, sink: str) -> Iterator[Finding]:
+        """Output records that the sink set aside."""
+        asked = 'SELECT topic, partition, "offset", reason FROM onefold.rejected WHERE sink = %s ORDER BY 1, 2, 3'
+        for topic, partition, offset, reason in self._all(asked, sink):
+            yield Finding("rejected output", topic, output=f"{topic}/{partition}/{offset}", text=reason)
+
+    def column_types(self, table: Table) -> Iterator[Finding]:
+        """Columns that are missing, of another type, or not computed by Postgres where they should be."""
+        schema, name = table.name.split(".")
+        found = {
+            column: (kind, generated == "ALWAYS")
+            for column, kind, generated in self._all(
+                "SELECT column_name, data_type, is_generated FROM information_schema.columns"
+                " WHERE table_schema = %s AND table_name = %s",
+                schema,
+                name,
+            )
+        }
+        wanted = {column.name: (KINDS[column.kind].types, column.generated) for column in table.columns}
+        wanted |= {column: ((kind,), False) for column, kind in _ORIGIN.items()}
+        for column, (types, generated) in wanted.items():
+            kind, is_generated = found.get(column, ("missing", generated))
+            if kind not in types or is_generated != generated:
+                text = f"{column} is {'generated ' * is_generated}{kind}, not {'generated ' * generated}{types[0]}"
+                yield Finding("wrong column", table.name, text=text)
+
+    def rows(self, name: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+        """All rows of a table or view."""
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        query = sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(*name.split(".")))
+        try:
+            with self._connection.cursor("verify") as cursor:
+                cursor.itersize = _FETCH
+                yield from cursor.execute(query)
+        except psycopg.Error as error:
+            raise CannotTell(f"{name} can not be read: {_first_line(error)}") from None
+
+    def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except psycopg.Error as error:
+            raise CannotTell(f"the database does not answer as Onefold's would: {_first_line(error)}") from None
+
+
+class Comparison:
+    """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row."""
+
+    def __init__(self, workload: Workload, snapshot: Snapshot, expected: Expected, last: dict[str, Any]) -> None:
+        self._workload = workload
+        self._snapshot = snapshot
+        self._model: Model = expected.model
+        self._last = last
+        self.checks: list[Check] = []
+
+    def findings(self) -> Iterator[Finding]:
+        """Everything wrong in the tables and views; `checks` is complete when this ends."""
+        for table in self._workload.tables:
+            wrong = list(self._snapshot.column_types(table))
+            yield from wrong
+            if not any("missing" in finding.text for finding in wrong):
+                yield from self._table(table)
+        for view in self._workload.views:
+            yield from self._view(view)
+
+    def _table(self, table: Table) -> Iterator[Finding]:
+        names = tuple(column.name for column in table.columns)
+        wanted, last, width = self._model.rows[table.name], self._last[table.name], len(names)
+        place = [names.index(name) for name in table.key]
+        found = matched = 0
+        for row in self._snapshot.rows(table.name, (*names, *_ORIGIN)):
+            found += 1
+            values, origin = row[:width], row[width:]
+            key = tuple(values[at] for at in place)
+            if key not in wanted:
+                yield _extra(table, key, origin)
+                continue
+            matched += 1
+            right, source = wanted[key]
+            written = last.get(key)
+            if values != right:
+                yield _different(table, names, key, right, values, origin, source)
+            elif written is None or origin != (table.topic, written.partition, written.offset):
+                text = f"the last output record of this row is {_spot(table.topic, written)}"
+                yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), str(source), text)
+            elif written.source != source:
+                text = f"the output record names {written.source}"
+                yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), str(source), text)
+        self.checks.append(Check(table.name, len(wanted), found))
+        if matched < len(wanted):
+            yield from self._missing(table)
+
+    def _missing(self, table: Table) -> Iterator[Finding]:
+        there = set(self._snapshot.rows(table.name, table.key))
+        for key, (_, source) in self._model.rows[table.name].items():
+            if key not in there:
+                written = self._last[table.name].get(key)
+                text = "it was written, and not landed" if written else "no output record was ever written for it"
+                spot = _spot(table.topic, written) if written else None
+                yield Finding("missing row", table.name, _row(table, key), {}, spot, str(source), text)
+
+    def _view(self, view: View) -> Iterator[Finding]:
+        table = next(table for table in self._workload.tables if table.name == view.table)
+        names = [column.name for column in table.columns]
+        place, key_places = [names.index(name) for name in view.columns], [view.columns.index(k) for k in table.key]
+        wanted = {
+            key: (tuple(values[at] for at in place), source)
+            for key, (values, source) in self._model.rows[table.name].items()
+        }
+        expected = len(wanted)
+        found = 0
+        for row in self._snapshot.rows(view.name, view.columns):
+            found += 1
+            key = tuple(row[at] for at in key_places)
+            right, source = wanted.pop(key, (None, None))
+            if right is None:
+                yield Finding("extra row", view.name, _row(table, key))
+            elif row != right:
+                yield _different(table, view.columns, key, right, row, None, source, view.name)
+        self.checks.append(Check(view.name, expected, found))
+        for key, (_, source) in wanted.items():
+            yield Finding("missing row", view.name, _row(table, key), source=str(source))
+
+
+def _extra(table: Table, key: tuple[Any, ...], origin: tuple[Any, ...]) -> Finding:
+    return Finding("extra row", table.name, _row(table, key), {}, _join(origin))
+
+
+def _different(
+    table: Table,
+    names: tuple[str, ...],
+    key: tuple[Any, ...],
+    right: tuple[Any, ...],
+    values: tuple[Any, ...],
+    origin: tuple[Any, ...] | None,
+    source: Any,
+    where: str | None = None,
+) -> Finding:
+    columns = {n: (a, b) for n, a, b in zip(names, right, values, strict=True) if a != b}
+    weight = sum(abs((a or 0) - (b or 0)) for a, b in columns.values() if {type(a), type(b)} <= {int, type(None)})
+    output = _join(origin) if origin else None
+    return Finding("different row", where or table.name, _row(table, key), columns, output, str(source), weight=weight)
+
+
+def _row(table: Table, key: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(table.key, key, strict=True))
+
+
+def _spot(topic: str, written: Any) -> str:
+    return f"{topic}/{written.partition}/{written.offset}" if written else "missing"
+
+
+def _join(origin: tuple[Any, ...]) -> str:
+    return "/".join(map(str, origin))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

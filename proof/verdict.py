@@ -1,0 +1,108 @@
+"""What the judge says: valid, invalid, or that it could not tell; and everything it found, as plain data.
+
+"Unknown" is no pass. A check that could not read everything, or that failed itself, proves nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
+EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
+
+#: What can be wrong, the worst first: what was doubled or made up, then what is lost, then what is otherwise wrong.
+KINDS = {
+    "doubled output": "one input record changed one row twice",
+    "phantom output": "an output record that no accepted input record asks for",
+    "extra row": "a row that no input record asks for",
+    "different row": "a row with other values than the input gives",
+    "missing row": "a row that the input asks for is not there",
+    "doubled copy": "a record was forwarded to its home partition more than once, or without need",
+    "missing copy": "a record that lies outside its home partition was never forwarded",
+    "doubled dead letter": "an input record is in the dead-letter topic twice",
+    "extra dead letter": "a dead letter for an input record that is not inadmissible",
+    "missing dead letter": "an inadmissible input record without a dead letter",
+    "changed dead letter": "a dead letter that does not hold what was sent",
+    "wrong origin": "a row with right values that names another record than the one that last changed it",
+    "wrong column": "a column of another type than agreed, or a computed one that is not generated",
+    "rejected output": "an output record that the sink could not land",
+    "unreadable output": "an output record that does not follow its contract",
+    "wrong count": "the processor's own counts differ from the input",
+}
+
+
+class CannotTell(Exception):
+    """Something keeps the judge from seeing everything; the text says what, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        where: the table or topic.
+        key: of the row, by column; empty where no row is meant.
+        columns: per differing column what was expected and what was found.
+        output: `topic/partition/offset` of the output record or dead letter, where there is one.
+        source: the same of the input record.
+        text: what is to be said beyond that.
+        weight: how far numbers are off, to tell the worst of a kind.
+    """
+
+    kind: str
+    where: str
+    key: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    output: str | None = None
+    source: str | None = None
+    text: str = ""
+    weight: int = 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was compared, whole: how many there should be and how many there are."""
+
+    what: str
+    expected: int
+    found: int
+
+
+@dataclass
+class Verdict:
+    """The outcome for one domain. `offsets`: per topic and partition, up to where everything was read."""
+
+    domain: str
+    outcome: str
+    reason: str
+    checks: list[Check] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0 valid, 1 invalid, 2 unknown."""
+        return EXIT_CODES[self.outcome]
+
+    def kinds(self) -> dict[str, int]:
+        """How often each kind was found, the worst kind first."""
+        counted = Counter(finding.kind for finding in self.findings)
+        return {kind: counted[kind] for kind in KINDS if counted[kind]}
+
+    def as_data(self) -> dict[str, Any]:
+        """Everything, ready for JSON; per kind also the first and the worst finding."""
+        summary = {
+            kind: {"count": count, "meaning": KINDS[kind], "first": asdict(first), "worst": asdict(worst)}
+            for kind, count in self.kinds().items()
+            for first, worst in [_first_and_worst(f for f in self.findings if f.kind == kind)]
+        }
+        return {**asdict(self), "kinds": summary, "exit_code": self.exit_code}
+
+
+def _first_and_worst(findings: Iterable[Finding]) -> tuple[Finding, Finding]:
+    listed = list(findings)
+    return listed[0], max(listed, key=lambda finding: finding.weight)

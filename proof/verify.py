@@ -1,0 +1,198 @@
+"""Verify a domain: work out from the input log what must exist, and compare it with what does.
+
+    1. Read inputs, outputs, dead letters and the processor's progress, from the beginning to the end (`log`).
+    2. Wait, for a bounded time, until the pipeline has drained: the processor has read every input record, no
+       transaction is open, and the sink has landed every output record.
+    3. In one snapshot of the database compare every row, both ways (`tables`); compare outputs, dead letters and
+       forwarded copies (`outputs`).
+    4. When nothing moved meanwhile, say what holds: valid or invalid. Else look again.
+
+Unknown, and never valid, is: what can not be read whole, a log whose beginning is gone, a topic that was created anew,
+an open transaction, a pipeline that does not drain, input that keeps coming while rows differ, and any error in here.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from proof.expect import Expected, Oracle, Record
+from proof.log import Log, Place
+from proof.outputs import Outputs, judge_copies
+from proof.registry import Registry
+from proof.tables import Comparison, Snapshot
+from proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
+from proof.workloads import UnknownDomain, workload
+
+#: Called with what is being done, and how many records were read so far.
+Progress = Callable[[str, int], None]
+
+# Between two looks at a pipeline that has not drained.
+_LOOK_AGAIN_S = 0.1
+
+
+def verify(
+    domain: str,
+    *,
+    client: dict[str, Any],
+    dsn: str,
+    timeout_s: float = 60.0,
+    progress: Progress = lambda what, records: None,
+    schema_registry_url: str | None = None,
+) -> Verdict:
+    """Judge one domain.
+
+    Args:
+        domain: such as `runner`.
+        client: librdkafka settings that reach the broker, `bootstrap.servers` at least.
+        dsn: of the database.
+        timeout_s: how long to wait for the pipeline to drain, once all that is there has been read.
+        progress: told what is going on.
+        schema_registry_url: where to look up the schemas of inputs in the Confluent wire format.
+    """
+    started = time.monotonic()
+    judge: _Judge | None = None
+    verdict = Verdict(domain, UNKNOWN, "")
+    try:
+        judge = _Judge(domain, client, dsn, progress, schema_registry_url)
+        judge.run(verdict, timeout_s)
+    except (CannotTell, UnknownDomain) as reason:
+        verdict.outcome, verdict.reason = UNKNOWN, str(reason)
+    except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
+        verdict.outcome, verdict.reason = UNKNOWN, f"the check itself failed: {type(error).__name__}: {error}"
+    finally:
+        if judge is not None:
+            judge.close()
+    verdict.seconds = round(time.monotonic() - started, 3)
+    return verdict
+
+
+class _Judge:
+    def __init__(
+        self, domain: str, client: dict[str, Any], dsn: str, progress: Progress, schema_registry_url: str | None
+    ) -> None:
+        self._work = workload(domain)
+        self._dsn = dsn
+        self._progress = progress
+        inputs = self._work.inputs
+        self._changelog = f"{domain}.changelog"
+        self._log = Log(client, [*inputs, *self._work.outputs, *(f"{topic}.dead" for topic in inputs), self._changelog])
+        self._outputs = Outputs(self._work)
+        registry = Registry(schema_registry_url) if schema_registry_url else None
+        self._oracle = Oracle(self._work, self._log.topics[inputs[0]].partitions, registry)
+        self._progresses: dict[int, dict[str, Any]] = {}
+        self._read = 0
+
+    def close(self) -> None:
+        self._log.close()
+
+    def run(self, verdict: Verdict, timeout_s: float) -> None:
+        """Fill in the verdict; raises `CannotTell`."""
+        self._check_beginnings()
+        deadline: float | None = None
+        while True:
+            ends = self._log.stable_ends()
+            self._log.read(ends, self._take)
+            verdict.offsets = _by_topic(ends)
+            deadline = deadline or time.monotonic() + timeout_s
+            late = time.monotonic() > deadline
+            holdup = self._holdup(ends)
+            if not holdup or late:
+                findings = self._compare(verdict)
+                still = self._log.stable_ends() == ends and not holdup
+                if still or late or not (findings or holdup):
+                    verdict.findings = findings
+                    verdict.outcome, verdict.reason = _decide(findings, holdup, still)
+                    return
+            self._progress(holdup or "input is still arriving", self._read)
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _check_beginnings(self) -> None:
+        inputs = self._work.inputs
+        if len({self._log.topics[topic].partitions for topic in inputs}) > 1:
+            raise CannotTell(f"the topics {', '.join(inputs)} have different numbers of partitions")
+        for (topic, partition), start in self._log.starts().items():
+            if start > 0 and topic != self._changelog:
+                raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
+
+    def _take(self, record: Record) -> None:
+        self._read += 1
+        if self._read % 10_000 == 0:
+            self._progress("reading the topics", self._read)
+        if record.topic in self._work.inputs:
+            self._oracle.feed(record)
+        elif record.topic != self._changelog:
+            self._outputs.feed(record)
+        elif record.key == b"p":
+            self._progresses[record.partition] = json.loads(record.value or b"{}")
+
+    def _holdup(self, ends: dict[Place, int]) -> str:
+        """What has not drained yet, in one sentence; nothing when all has."""
+        # Asked in this order, records that arrive between the two answers do not look like an open transaction.
+        high, stable = self._log.high_ends(), self._log.stable_ends()
+        for topic, partition in self._log.places:
+            if high[topic, partition] > stable[topic, partition]:
+                return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
+        for topic in self._work.inputs:
+            for partition in range(self._log.topics[topic].partitions):
+                at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
+                if at and at["topic_id"] != self._log.topics[topic].topic_id:
+                    raise CannotTell(f"the processor has read another topic {topic}, which has been created anew since")
+                if at.get("next_offset", 0) < ends[topic, partition]:
+                    done = at.get("next_offset", 0)
+                    return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
+        return self._unlanded(ends)
+
+    def _unlanded(self, ends: dict[Place, int]) -> str:
+        with Snapshot(self._dsn) as snapshot:
+            ledger = snapshot.ledger(self._work.name)
+        for topic in self._work.outputs:
+            for partition in range(self._log.topics[topic].partitions):
+                landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
+                if topic_id != self._log.topics[topic].topic_id:
+                    raise CannotTell(f"the sink has landed another topic {topic}, which has been created anew since")
+                if landed < ends[topic, partition]:
+                    return f"the sink has landed {topic}/{partition} up to {landed} of {ends[topic, partition]}"
+        return ""
+
+    def _compare(self, verdict: Verdict) -> list[Finding]:
+        self._progress("comparing", self._read)
+        expected = self._oracle.settled()
+        with Snapshot(self._dsn) as snapshot:
+            comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
+            findings = [*comparison.findings(), *snapshot.rejected(self._work.name)]
+        findings += [*self._outputs.judge(expected), *judge_copies(expected), *self._judge_counts(expected)]
+        letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.inputs)
+        copied = expected.counts.forwarded - len(expected.uncopied) + len(expected.unsent)
+        others = [Check("dead letters", len(expected.dead), letters)]
+        others.append(Check("forwarded copies", expected.counts.forwarded, copied))
+        verdict.checks = comparison.checks + others
+        verdict.counts = {"records": expected.counts.records, **vars(expected.counts)}
+        return findings
+
+    def _judge_counts(self, expected: Expected) -> list[Finding]:
+        """The processor counts for itself how records ended; it must have counted the same."""
+        findings = []
+        for name, right in vars(expected.counts).items():
+            found = sum(progress.get("counts", {}).get(name, 0) for progress in self._progresses.values())
+            if found != right:
+                difference = {name: (right, found)}
+                findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(right - found)))
+        return findings
+
+
+def _decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str]:
+    if holdup:
+        return UNKNOWN, f"the pipeline has not drained: {holdup}"
+    if not findings:
+        return VALID, "every row, dead letter and forwarded copy is what the input log says"
+    if not still:
+        return UNKNOWN, "input is still arriving, and rows differ"
+    return INVALID, f"{len(findings)} differences from what the input log says"
+
+
+def _by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:
+    offsets: dict[str, dict[int, int]] = {}
+    for (topic, partition), end in sorted(ends.items()):
+        offsets.setdefault(topic, {})[partition] = end
+    return offsets

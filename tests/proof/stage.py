@@ -1,0 +1,189 @@
+"""A pipeline's whole result without a pipeline: topics and tables exactly as they should be, for the judge to pass.
+
+The tests then spoil one thing at a time and the judge must name it. What is put here comes from the judge's own model,
+so it says nothing about whether the model is right (its own tests do), only what the judge can see.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import psycopg
+from confluent_kafka import KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+from psycopg import sql
+
+from proof.decode import contracts
+from proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
+from proof.placement import home
+from proof.workloads.shaping import Input
+from spark_sink.schema import migrate
+from tests.waiting import eventually
+
+PARTITIONS = 2
+SQL = Path(__file__).resolve().parents[2] / "sql"
+# Larger than any input may be, so that the broker takes what the pipeline must refuse.
+_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+
+Header = tuple[str, bytes]
+
+
+class Stage:
+    """Topics and tables of one domain. `place` names an output record by its topic and row key."""
+
+    def __init__(self, bootstrap_servers: str, dsn: str, workload: Workload) -> None:
+        self.client: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
+        self.dsn = dsn
+        self.workload = workload
+        self.expected: Expected
+        self.originals: dict[Source, Record] = {}
+        self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
+        self._ends: dict[tuple[str, int], int] = defaultdict(int)
+        self._ids = self._create_topics()
+        # Idempotent, so that a retry right after the topics were made changes neither order nor number.
+        settings = {"message.max.bytes": _MESSAGE_BYTES_MAX, "enable.idempotence": True}
+        self._producer = Producer({**self.client, **settings})
+        migrate(dsn, SQL)
+
+    def play(self, inputs: Iterable[Input]) -> None:
+        """Put the inputs into the topics, and everything that they ask for into topics and tables."""
+        oracle = Oracle(self.workload, PARTITIONS)
+        for given in inputs:
+            partition = home(given.key.decode(), PARTITIONS) if given.key else len(self.originals) % PARTITIONS
+            record = self._send(given.topic, partition, given.key, given.value, [])
+            oracle.feed(record)
+            self.originals[Source(*record[:3])] = record
+        for source, copy in list(oracle.settled().uncopied.items()):
+            header = [(SOURCE_HEADER, str(source).encode())]
+            oracle.feed(self._send(source.topic, copy.home, copy.key, self.originals[source].value, header))
+        self.expected = oracle.settled()
+        for source in self.expected.dead:
+            self.bury(source)
+        for table in self.workload.tables:
+            for key in self.expected.model.rows[table.name]:
+                self.write(table, key)
+        self._producer.flush(30)
+        self.tell_progress()
+        self._fill_tables()
+
+    def write(self, table: Table, key: tuple[Any, ...], source: Source | None = None) -> str:
+        """Write the output record of a row; returns where it lies. The caller may say another source."""
+        values, right_source = self.expected.model.rows[table.name][key]
+        fields = {c.name: _text(v) for c, v in zip(table.columns, values, strict=True) if not c.generated}
+        contract, body = contracts()[table.topic], _Buffer()
+        fastavro.schemaless_writer(body, contract.schema, fields)
+        header = [(SOURCE_HEADER, str(source or right_source).encode())]
+        record = self._send(
+            table.topic, (source or right_source).partition, b"k", contract.prefix + bytes(body), header
+        )
+        self.place.setdefault((table.name, key), (record.partition, record.offset))
+        return f"{record.topic}/{record.partition}/{record.offset}"
+
+    def bury(self, source: Source) -> str:
+        """Write the dead letter of a record; returns where it lies."""
+        original = self.originals[source]
+        value = original.value or b""
+        headers = [
+            (SOURCE_HEADER, str(source).encode()),
+            ("onefold-reason", b"because"),
+            ("onefold-sha256", hashlib.sha256(value).hexdigest().encode()),
+            ("onefold-bytes", b"%d" % len(value)),
+        ]
+        head = None if original.value is None else value[:65536]
+        record = self._send(f"{source.topic}.dead", source.partition, original.key, head, headers)
+        return f"{record.topic}/{record.partition}/{record.offset}"
+
+    def copy(self, source: Source, partition: int, key: bytes) -> str:
+        """Forward a record once more; returns where the copy lies."""
+        header = [(SOURCE_HEADER, str(source).encode())]
+        record = self._send(source.topic, partition, key, self.originals[source].value, header)
+        return f"{record.topic}/{record.partition}/{record.offset}"
+
+    def tell_progress(self, **counts: int) -> None:
+        """Say in changelog and ledger that all so far is processed and landed. `counts` replaces the right ones."""
+        counted = {**vars(self.expected.counts), **counts}
+        for partition in range(PARTITIONS):
+            inputs = {
+                topic: {"topic_id": self._ids[topic], "next_offset": self._ends[topic, partition]}
+                for topic in self.workload.inputs
+            }
+            body = {"inputs": inputs, "counts": counted if partition == 0 else {}, "transactions": 1}
+            self._send(f"{self.workload.name}.changelog", partition, b"p", json.dumps(body).encode(), [])
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute("DELETE FROM onefold.ledger WHERE sink = %s", [self.workload.name])
+            for topic in self.workload.outputs:
+                for partition in range(PARTITIONS):
+                    connection.execute(
+                        "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)"
+                        " VALUES (%s, %s, %s, %s, %s, 'stage', now())",
+                        [self.workload.name, topic, partition, self._ends[topic, partition], self._ids[topic]],
+                    )
+
+    def _send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> Record:
+        offset = self._ends[topic, partition]
+        self._ends[topic, partition] += 1
+        self._producer.produce(topic, value, key, partition, headers=headers, on_delivery=_must_be_at(offset))
+        self._producer.poll(0)
+        return Record(topic, partition, offset, key, value, list(headers))
+
+    def flush(self) -> None:
+        """Wait until the broker has all of it."""
+        assert self._producer.flush(30) == 0
+
+    def _fill_tables(self) -> None:
+        self.flush()
+        with psycopg.connect(self.dsn) as connection:
+            for table in self.workload.tables:
+                name = sql.Identifier(*table.name.split("."))
+                connection.execute(sql.SQL("TRUNCATE {}").format(name))
+                columns = [c.name for c in table.columns if not c.generated] + ["topic", "partition", "offset"]
+                into = sql.SQL(", ").join(map(sql.Identifier, columns))
+                with connection.cursor().copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, into)) as copy:
+                    for key, (values, _) in self.expected.model.rows[table.name].items():
+                        row = [v for c, v in zip(table.columns, values, strict=True) if not c.generated]
+                        copy.write_row([*row, table.topic, *self.place[table.name, key]])
+
+    def _create_topics(self) -> dict[str, str]:
+        admin = AdminClient(self.client)
+        inputs, outputs = self.workload.inputs, self.workload.outputs
+        names = [*inputs, *outputs, *(f"{topic}.dead" for topic in inputs), f"{self.workload.name}.changelog"]
+        for deleted in admin.delete_topics(names, operation_timeout=30).values():
+            deleted.exception()
+        eventually(lambda: not set(names) & set(admin.list_topics(timeout=10).topics), 30, "the old topics are gone")
+        config = {"max.message.bytes": str(_MESSAGE_BYTES_MAX)}
+        for name, made in admin.create_topics([NewTopic(name, PARTITIONS, config=config) for name in names]).items():
+            assert made.exception() is None, f"{name}: {made.exception()}"
+        return eventually(lambda: _ids(admin, names), 30, "the new topics can be described")
+
+
+class _Buffer(bytearray):
+    """What fastavro writes into."""
+
+    write = bytearray.extend
+
+
+def _text(value: Any) -> Any:
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else value
+
+
+def _must_be_at(offset: int) -> Any:
+    def check(error: Any, message: Any) -> None:
+        assert error is None, error
+        assert message.offset() == offset, f"{message.topic()} holds records of somebody else"
+
+    return check
+
+
+def _ids(admin: AdminClient, names: list[str]) -> dict[str, str]:
+    try:
+        found = admin.describe_topics(TopicCollection(names))
+        return {name: str(found[name].result().topic_id) for name in names}
+    except KafkaException:
+        return {}

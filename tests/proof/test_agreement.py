@@ -1,0 +1,95 @@
+"""Judge and judged read bytes with different code, and agree on what is admissible and what it says.
+
+The judge reads with the standard library's JSON, the processor with msgspec: two parsers, one rule.
+"""
+
+import random
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.apps import campaigns as campaigns_app
+from processor.apps import runner as runner_app
+from processor.core.errors import Rejected
+from processor.core.partition import home as processor_home
+from processor.core.values import Record
+from processor.io import contracts as processor_contracts
+from processor.io.serde import AvroCodec
+from proof.decode import Inadmissible, contracts, decode
+from proof.placement import home
+from proof.workloads import campaigns, runner
+from proof.workloads.campaigns import instant
+from proof.workloads.hostile import BROKEN, ODD, Good, hostile
+
+DOMAINS = {runner: runner_app, campaigns: campaigns_app}
+CODECS = {domain.TOPIC: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for domain, app in DOMAINS.items()}
+TEXTS = {domain.TOPIC: [i.value for i in domain.generate(1, 50)] for domain in DOMAINS}
+
+
+def judged(topic: str, value: bytes | None) -> dict[str, Any] | None:
+    try:
+        return decode(contracts()[topic], value)
+    except Inadmissible:
+        return None
+
+
+def processed(topic: str, value: bytes | None) -> dict[str, Any] | None:
+    try:
+        return msgspec.to_builtins(CODECS[topic].decode(Record(topic, 0, 0, None, value)))
+    except Rejected:
+        return None
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("name", [*BROKEN, *ODD])
+def test_on_every_hostile_case(domain: ModuleType, name: str) -> None:
+    for seed, text in enumerate(TEXTS[domain.TOPIC][:10]):
+        value = {**BROKEN, **ODD}[name](random.Random(seed), Good(domain.TOPIC, text))
+        assert processed(domain.TOPIC, value) == judged(domain.TOPIC, value)
+
+
+NUMBERS = [b"-0", b"1.0", b"1e400", b"NaN", b"9223372036854775808"]
+VALUES = [b"null", b"true", b"[]", b"{}", b'"\\ud800"', b'"\\u0000"', b'"user_id"', b'"id"', b'"version"', b"[" * 70]
+MARKS = [b"{", b"}", b'"', b",", b":", b"\\", b" ", b"\0", b"\x80", b"\xff", b"\xef\xbb\xbf", b"\xc3\x01"]
+
+
+@given(st.data())
+@settings(max_examples=1500, deadline=None)
+def test_on_mutilated_input(data: st.DataObject) -> None:
+    topic = data.draw(st.sampled_from(sorted(TEXTS)))
+    value = bytearray(data.draw(st.sampled_from(TEXTS[topic])))
+    if data.draw(st.booleans()):
+        value = bytearray(hostile(random.Random(data.draw(st.integers(0, 10**6))), topic, bytes(value)) or b"")
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(value)))
+        until = at + data.draw(st.integers(0, 6))
+        value[at:until] = data.draw(st.sampled_from(NUMBERS + VALUES + MARKS) | st.binary(max_size=4))
+    assert processed(topic, bytes(value)) == judged(topic, bytes(value))
+
+
+NEARLY_DATES = (
+    r"[0-9]{4}-[01][0-9]-[0-3][0-9][ T][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{0,7})?(Z|z|[+-][0-2][0-9]:?[0-9]{2})?"
+)
+
+
+@given(st.text(max_size=30) | st.from_regex(NEARLY_DATES, fullmatch=True))
+@settings(max_examples=2000, deadline=None)
+def test_on_dates(text: str) -> None:
+    try:
+        mine: str | None = instant(text).isoformat(sep=" ")
+    except Inadmissible:
+        mine = None
+    try:
+        theirs: str | None = campaigns_app.canonical(text)
+    except Rejected:
+        theirs = None
+    assert theirs == mine
+
+
+@given(st.integers(-(2**63), 2**63 - 1).map(str) | st.text(max_size=40), st.integers(1, 64))
+def test_on_the_home_of_a_key(key: str, partitions: int) -> None:
+    assert processor_home(key, partitions) == home(key, partitions)

@@ -1,0 +1,116 @@
+"""Which bytes are admissible: the rules in the docstring of `proof.decode`, one by one."""
+
+import random
+
+import pytest
+
+from proof.decode import VALUE_BYTES_MAX, Inadmissible, contracts, decode
+from proof.workloads import campaigns, runner
+from proof.workloads.hostile import BROKEN, ODD, Good
+from proof.workloads.shaping import Shape
+
+UPDATE = contracts()[runner.TOPIC]
+SEND = contracts()[campaigns.TOPIC]
+GOOD = b'{"user_id": 3000, "distance_meters": 199, "timestamp_utc": 1509547964734, "sequence_id": 2, "run_id": 3091019}'
+SENT = b'{"id": 1, "email": "A", "subject": "%b", "sent": 100, "date": "2021-12-01 12:00:00"}'
+
+
+def user_id(literal: bytes) -> bytes:
+    return GOOD.replace(b"3000", literal)
+
+
+def test_the_seeds_spelling() -> None:
+    fields = {
+        "user_id": 3000,
+        "distance_meters": 199,
+        "timestamp_utc": 1509547964734,
+        "sequence_id": 2,
+        "run_id": 3091019,
+    }
+    assert decode(UPDATE, GOOD) == fields
+    assert decode(SEND, SENT % b"A")["version"] == 0
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [(b"0", 0), (b"-0", 0), (b"9223372036854775807", 2**63 - 1), (b"-9223372036854775808", -(2**63))],
+)
+def test_integers(literal: bytes, value: int) -> None:
+    assert decode(UPDATE, user_id(literal))["user_id"] == value
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [b"1.0", b"1e2", b"1E0", b"-0.0", b"true", b'"1"', b"null", b"[1]", b"{}", b"NaN", b"Infinity", b"-Infinity",
+     b"1e400", b"+1", b"01", b"0x1", b"1_0", b"1.", b".5", b"-", b"9223372036854775808", b"-9223372036854775809",
+     b"9" * 5000],
+)  # fmt: skip
+def test_what_is_no_integer(literal: bytes) -> None:
+    with pytest.raises(Inadmissible):
+        decode(UPDATE, user_id(literal))
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        (b"\\/", "/"),
+        (b"\x7f", "\x7f"),
+        (b"\\ud83d\\ude00", "😀"),
+        (b"\xf0\x9f\x98\x80", "😀"),
+        (b"\xe2\x80\xa8", "\u2028"),
+    ],
+)
+def test_texts(literal: bytes, value: str) -> None:
+    assert decode(SEND, SENT % literal)["subject"] == value
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [b"\\u0000", b"\\ud800", b"\\udc00", b"\\ud800\\ud800\\udc00", b"\xed\xa0\x80", b"\xff", b"\xc0\x80", b"\0",
+     b"\n", b"\\x41", b"\\u12", b"\\'", b"\xf4\x90\x80\x80"],
+)  # fmt: skip
+def test_what_is_no_text(literal: bytes) -> None:
+    with pytest.raises(Inadmissible):
+        decode(SEND, SENT % literal)
+
+
+def test_depth_is_counted_in_levels_and_not_in_brackets() -> None:
+    nested = lambda levels: GOOD[:-1] + b', "x": ' + b"[" * levels + b"]" * levels + b"}"  # noqa: E731
+    assert decode(UPDATE, nested(63))
+    with pytest.raises(Inadmissible, match="nested"):
+        decode(UPDATE, nested(64))
+    assert decode(SEND, SENT % (b"[" * 400))
+    assert decode(SEND, SENT % (b'\\"[{' * 100))
+
+
+def test_a_value_of_exactly_one_mebibyte_is_taken_and_one_byte_more_is_not() -> None:
+    room = VALUE_BYTES_MAX - len(GOOD)
+    assert decode(UPDATE, GOOD + b" " * room)
+    with pytest.raises(Inadmissible):
+        decode(UPDATE, GOOD + b" " * (room + 1))
+
+
+def test_confluent_needs_a_registry() -> None:
+    body = Good(runner.TOPIC, GOOD).avro
+    value = b"\0" + (5).to_bytes(4, "big") + body
+    with pytest.raises(Inadmissible):
+        decode(UPDATE, value)
+    assert decode(UPDATE, value, {5: UPDATE.schema}.__getitem__) == decode(UPDATE, GOOD)
+
+
+@pytest.mark.parametrize("domain", [runner, campaigns])
+@pytest.mark.parametrize("name", BROKEN)
+def test_hostile_input_is_refused(domain: object, name: str) -> None:
+    for seed in range(10):
+        topic, text = domain.TOPIC, next(domain.generate(seed, 9, shape=Shape(duplicates=0))).value
+        with pytest.raises(Inadmissible):
+            decode(contracts()[topic], BROKEN[name](random.Random(seed), Good(topic, text)))
+
+
+@pytest.mark.parametrize("domain", [runner, campaigns])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_input_is_taken(domain: object, name: str) -> None:
+    for seed in range(10):
+        topic, text = domain.TOPIC, next(domain.generate(seed, 9, shape=Shape(duplicates=0))).value
+        expected = decode(contracts()[topic], text)
+        assert decode(contracts()[topic], ODD[name](random.Random(seed), Good(topic, text))) == expected

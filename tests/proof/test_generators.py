@@ -1,0 +1,75 @@
+"""The generated input is the same for the same seed, of the stated size, and has in it what it is for."""
+
+from itertools import islice
+from types import ModuleType
+
+import pytest
+
+from proof.expect import Record, expect
+from proof.placement import home
+from proof.workloads import UnknownDomain, campaigns, runner, workload
+from proof.workloads.shaping import Input, Shape
+
+COUNT = 20_000
+PARTITIONS = 4
+
+
+def log_of(inputs: list[Input]) -> list[Record]:
+    """As a producer would put them; a record without a key goes to partition 0."""
+    ends = [0] * PARTITIONS
+    records = []
+    for given in inputs:
+        partition = home(given.key.decode(), PARTITIONS) if given.key else 0
+        records.append(Record(given.topic, partition, ends[partition], given.key, given.value))
+        ends[partition] += 1
+    return records
+
+
+@pytest.mark.parametrize("domain", [runner, campaigns])
+def test_same_seed_same_input(domain: ModuleType) -> None:
+    shape = Shape(hostile=0.01, keyless=0.01)
+    first = list(domain.generate(5, COUNT, shape=shape))
+    assert len(first) == COUNT
+    assert first == list(domain.generate(5, COUNT, shape=shape))
+    assert first != list(domain.generate(6, COUNT, shape=shape))
+
+
+@pytest.mark.parametrize("domain", [runner, campaigns])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 9000])
+def test_any_count(domain: ModuleType, count: int) -> None:
+    assert len(list(domain.generate(1, count))) == count
+
+
+@pytest.mark.parametrize("domain", [runner, campaigns])
+def test_well_behaved_input_has_no_dead_letter_and_hostile_input_has(domain: ModuleType) -> None:
+    assert not expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT))), PARTITIONS).dead
+    shape = Shape(hostile=0.05, keyless=0.02)
+    expected = expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT, shape=shape))), PARTITIONS)
+    assert len(expected.dead) > COUNT * 0.02
+    assert expected.counts.forwarded > COUNT * 0.01
+
+
+def test_runner_has_repeats_late_ones_and_interleaved_runs() -> None:
+    expected = expect(runner.WORKLOAD, log_of(list(runner.generate(1, COUNT, users=500))), PARTITIONS)
+    assert expected.counts.ignored > COUNT * 0.03
+    assert len(expected.model.rows["runner.stats"]) > 500 + 50
+
+
+def test_campaigns_have_third_sends_corrections_and_withdrawals() -> None:
+    expected = expect(campaigns.WORKLOAD, log_of(list(campaigns.generate(1, COUNT, campaigns=1000))), PARTITIONS)
+    totals = [row for row, _ in expected.model.rows["campaigns.totals"].values()]
+    sends = [row for row, _ in expected.model.rows["campaigns.sends"].values()]
+    assert sum(row[7] is not None for row in totals) > 100
+    assert sum(row[2] == 0 for row in sends) > 100
+    assert sum(row[5] > 0 for row in sends) > 100
+
+
+def test_the_seeds_three_messages_are_among_the_first() -> None:
+    values = [given.value for given in islice(campaigns.generate(1, 100, shape=Shape(late=0, duplicates=0)), 3)]
+    assert values[2] == b'{"id": 1, "email": "A", "subject": "A", "sent": 1000, "date": "2021-12-01 13:00:00"}'
+
+
+def test_unknown_domain() -> None:
+    for name in ("trains", "shaping.x", "../runner", ""):
+        with pytest.raises(UnknownDomain):
+            workload(name)

@@ -1,0 +1,41 @@
+"""The judge's own partitioner: Kafka's published hash values, and where a real broker's client puts keys."""
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from proof.placement import home, murmur2
+
+TOPIC = "proof.placement"
+PARTITIONS = 7
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_hash_has_the_values_of_kafkas_own_tests(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed % 2**32
+
+
+def test_home_is_where_kafkas_client_puts_the_key(bootstrap_servers: str) -> None:
+    client = {"bootstrap.servers": bootstrap_servers}
+    admin = AdminClient(client)
+    made = admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].exception()
+    assert made is None or "exists" in str(made)
+    landed: dict[str, int] = {}
+    producer = Producer({**client, "partitioner": "murmur2_random"})
+    for number in (*range(300), -1, 2**63 - 1, -(2**63)):
+        producer.produce(
+            TOPIC, b"", str(number), on_delivery=lambda e, m: landed.update({m.key().decode(): m.partition()})
+        )
+    assert producer.flush(30) == 0
+    assert landed == {key: home(key, PARTITIONS) for key in landed}
+    assert len(landed) == 303

@@ -1,0 +1,52 @@
+"""What `onefold verify` prints for people, and its exit codes."""
+
+import io
+
+from rich.console import Console
+
+from console.commands.verify import render
+from proof.verdict import INVALID, UNKNOWN, VALID, Check, Finding, Verdict
+
+COUNTS = {"records": 4, "accepted": 3, "ignored": 1, "forwarded": 0, "dead": 0}
+ROW = Finding("different row", "campaigns.totals", {"id": 1}, {"computed": (1100, 2100)}, "campaigns.totals/0/7")
+
+
+def printed(verdict: Verdict, shown: int | None = 20) -> str:
+    stream = io.StringIO()
+    render(verdict, Console(file=stream, width=200), shown)
+    return stream.getvalue()
+
+
+def test_valid() -> None:
+    text = printed(Verdict("runner", VALID, "all is well", [Check("runner.stats", 5, 5)], COUNTS))
+    assert "runner: valid - all is well." in text
+    assert "4 input records (3 accepted, 1 without effect" in text
+
+
+def test_invalid_names_row_columns_and_records() -> None:
+    text = printed(
+        Verdict("campaigns", INVALID, "1 difference", [Check("campaigns.totals", 2, 2)], COUNTS, [ROW] * 3), 2
+    )
+    assert "id 1" in text
+    assert "computed: 2100, should be 1100" in text
+    assert "campaigns.totals/0/7" in text
+    assert "1 more; --all prints them" in text
+    assert "more; --all" not in printed(Verdict("campaigns", INVALID, "", [], COUNTS, [ROW] * 30), None)
+
+
+def test_unknown_says_why() -> None:
+    verdict = Verdict("runner", UNKNOWN, "there is no topic runner.updates")
+    assert printed(verdict) == "runner: unknown - there is no topic runner.updates.\n"
+    assert verdict.exit_code == 2
+
+
+def test_values_are_never_taken_for_markup() -> None:
+    finding = Finding("extra row", "campaigns.totals", {"id": "[bold]x[/bold]"}, text="[/red]")
+    assert "[bold]x[/bold]" in printed(Verdict("campaigns", INVALID, "", [], COUNTS, [finding]))
+
+
+def test_kinds_come_worst_first_and_the_worst_of_a_kind_is_named() -> None:
+    far = Finding("different row", "campaigns.totals", {"id": 2}, weight=9)
+    verdict = Verdict("campaigns", INVALID, "", [], COUNTS, [ROW, far, Finding("doubled output", "campaigns.sends")])
+    assert list(verdict.kinds()) == ["doubled output", "different row"]
+    assert verdict.as_data()["kinds"]["different row"]["worst"]["key"] == {"id": 2}

@@ -1,0 +1,333 @@
+"""The judge can fail. Onto a faultless result each kind of fault is put, and the judge must name it, and where it is.
+
+Everything runs on a real broker and a real database. Faults in tables are undone, so those tests share a stage;
+faults in topics stay, so those tests have one of their own.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from proof.expect import SOURCE_HEADER, Fate, Source
+from proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
+from proof.verify import verify
+from proof.workloads import campaigns, runner
+from proof.workloads.shaping import Shape
+from tests.proof.stage import Stage
+
+SHAPE = Shape(hostile=0.05, keyless=0.05)
+COUNT = 400
+USERS = 40
+
+
+def judged(stage: Stage, timeout_s: float = 0.0) -> Verdict:
+    return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=timeout_s)
+
+
+@pytest.fixture(scope="module")
+def tables(postgres_dsn: str) -> Iterator[str]:
+    """A database of its own for the tests of this file."""
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE judged")
+        yield psycopg.conninfo.make_conninfo(postgres_dsn, dbname="judged")
+        admin.execute("DROP DATABASE judged WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def runners(bootstrap_servers: str, tables: str) -> Stage:
+    stage = Stage(bootstrap_servers, tables, runner.WORKLOAD)
+    stage.play(runner.generate(1, COUNT, shape=SHAPE, users=USERS))
+    return stage
+
+
+@pytest.fixture(scope="module")
+def sends(bootstrap_servers: str, tables: str) -> Stage:
+    stage = Stage(bootstrap_servers, tables, campaigns.WORKLOAD)
+    stage.play(campaigns.generate(1, COUNT, shape=SHAPE, campaigns=40))
+    return stage
+
+
+@pytest.fixture
+def own(bootstrap_servers: str, tables: str) -> Stage:
+    """A stage to spoil. It takes the place of `runners`, so the tests that spoil topics come last in this file."""
+    stage = Stage(bootstrap_servers, tables, runner.WORKLOAD)
+    stage.play(runner.generate(2, COUNT, shape=SHAPE, users=USERS))
+    return stage
+
+
+def test_a_faultless_result_is_valid(runners: Stage, sends: Stage) -> None:
+    for stage in (runners, sends):
+        verdict = judged(stage)
+        assert (verdict.outcome, verdict.findings) == (VALID, [])
+        assert verdict.exit_code == 0
+        assert verdict.counts["records"] == len(stage.originals) + stage.expected.counts.forwarded
+        assert verdict.counts["dead"] > 5
+        assert verdict.counts["forwarded"] > 5
+        assert all(check.expected == check.found for check in verdict.checks)
+        assert verdict.offsets[stage.workload.inputs[0]].keys() == {0, 1}
+
+
+def fault(stage: Stage, spoil: str, undo: str) -> Finding:
+    """Do something to the tables; the one finding that it makes."""
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute(spoil)
+        try:
+            verdict = judged(stage)
+        finally:
+            connection.execute(undo)
+    assert (verdict.outcome, verdict.exit_code) == (INVALID, 1), verdict.reason
+    assert len(verdict.findings) == 1, verdict.findings
+    return verdict.findings[0]
+
+
+def keep(table: str, where: str) -> str:
+    return f"CREATE TABLE public.kept AS SELECT * FROM {table} WHERE {where}"
+
+
+def test_a_missing_row(runners: Stage) -> None:
+    (user, sequence), (_, source) = next(iter(runners.expected.model.rows["runner.messages"].items()))
+    row = f"user_id = {user} AND sequence_id = {sequence}"
+    found = fault(
+        runners,
+        f"{keep('runner.messages', row)}; DELETE FROM runner.messages WHERE {row}",
+        "INSERT INTO runner.messages SELECT * FROM public.kept; DROP TABLE public.kept",
+    )
+    assert (found.kind, found.where, found.source) == ("missing row", "runner.messages", str(source))
+    assert found.key == {"user_id": user, "sequence_id": sequence}
+    partition, offset = runners.place["runner.messages", (user, sequence)]
+    assert found.output == f"runner.messages/{partition}/{offset}"
+
+
+def test_an_extra_row(runners: Stage) -> None:
+    found = fault(
+        runners,
+        "INSERT INTO runner.stats VALUES (-1, -2, 1, 1, 1, 'runner.stats', 0, 0)",
+        "DELETE FROM runner.stats WHERE run_id = -1",
+    )
+    assert (found.kind, found.key) == ("extra row", {"run_id": -1, "user_id": -2})
+    assert found.output == "runner.stats/0/0"
+
+
+def test_a_changed_column(runners: Stage) -> None:
+    (user,), (right, source) = next(iter(runners.expected.model.rows["runner.tendency"].items()))
+    found = fault(
+        runners,
+        f"UPDATE runner.tendency SET timestamp_utc = timestamp_utc + 7 WHERE user_id = {user}",
+        f"UPDATE runner.tendency SET timestamp_utc = timestamp_utc - 7 WHERE user_id = {user}",
+    )
+    assert (found.kind, found.columns) == ("different row", {"timestamp_utc": (right[2], right[2] + 7)})
+    assert (found.source, found.weight) == (str(source), 7)
+
+
+def test_a_wrong_origin(runners: Stage) -> None:
+    (user,), _ = next(iter(runners.expected.model.rows["runner.tendency"].items()))
+    found = fault(
+        runners,
+        f'UPDATE runner.tendency SET "offset" = "offset" + 1000 WHERE user_id = {user}',
+        f'UPDATE runner.tendency SET "offset" = "offset" - 1000 WHERE user_id = {user}',
+    )
+    assert found.kind == "wrong origin"
+
+
+def test_a_rejected_output(runners: Stage) -> None:
+    found = fault(
+        runners,
+        'INSERT INTO onefold.rejected (sink, topic, partition, "offset", reason, value)'
+        " VALUES ('runner', 'runner.stats', 0, 3, 'torn', '')",
+        "DELETE FROM onefold.rejected",
+    )
+    assert (found.kind, found.output, found.text) == ("rejected output", "runner.stats/0/3", "torn")
+
+
+def test_a_computed_total_that_is_not_generated(sends: Stage) -> None:
+    with psycopg.connect(sends.dsn, autocommit=True) as connection:
+        connection.execute("ALTER TABLE campaigns.totals RENAME TO kept")
+        connection.execute("CREATE TABLE campaigns.totals AS SELECT * FROM campaigns.kept")
+        connection.execute("UPDATE campaigns.totals SET computed = 2100 WHERE id = 1")
+        try:
+            verdict = judged(sends)
+        finally:
+            connection.execute("DROP TABLE campaigns.totals")
+            connection.execute("ALTER TABLE campaigns.kept RENAME TO totals")
+    assert verdict.outcome == INVALID
+    assert verdict.kinds() == {"different row": 1, "wrong column": 1}
+    assert verdict.findings[1].columns == {"computed": (1100, 2100)}
+
+
+def test_a_send_that_is_lost_shows_in_the_table_and_in_the_view(sends: Stage) -> None:
+    with psycopg.connect(sends.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.kept AS SELECT * FROM campaigns.sends WHERE id = 1")
+        connection.execute("DELETE FROM campaigns.sends WHERE id = 1 AND sent = 1000")
+        try:
+            verdict = judged(sends)
+        finally:
+            connection.execute("DELETE FROM campaigns.sends WHERE id = 1")
+            connection.execute("INSERT INTO campaigns.sends SELECT * FROM public.kept")
+            connection.execute("DROP TABLE public.kept")
+    assert verdict.kinds() == {"different row": 1, "missing row": 1}
+    different = next(finding for finding in verdict.findings if finding.kind == "different row")
+    assert different.where == "campaigns.totals_from_sends"
+    assert different.columns == {"sends": (2, 1), "computed": (1100, 100)}
+
+
+def test_a_changed_ledger_means_that_it_can_not_tell(runners: Stage) -> None:
+    lag = "UPDATE onefold.ledger SET next_offset = next_offset {} 1 WHERE topic = 'runner.stats' AND partition = 1"
+    with psycopg.connect(runners.dsn, autocommit=True) as connection:
+        connection.execute(lag.format("-"))
+        try:
+            verdict = judged(runners)
+        finally:
+            connection.execute(lag.format("+"))
+    assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
+    assert "the sink has landed runner.stats/1" in verdict.reason
+
+
+def test_without_database_or_broker_it_can_not_tell(runners: Stage) -> None:
+    verdict = verify("runner", client=runners.client, dsn="postgresql://127.0.0.1:1/none", timeout_s=0)
+    assert (verdict.outcome, verdict.findings) == (UNKNOWN, [])
+    assert "database" in verdict.reason
+    assert verify("trains", client=runners.client, dsn=runners.dsn).outcome == UNKNOWN
+
+
+def some(stage: Stage, fate: int, count: int) -> list[Source]:
+    """Input records of that fate, copies of forwarded ones left out."""
+    return [source for source in stage.originals if stage.expected.fate(source) == fate][:count]
+
+
+def spoiled(stage: Stage) -> Verdict:
+    stage.flush()
+    stage.tell_progress()
+    stage.flush()
+    verdict = judged(stage)
+    assert (verdict.outcome, verdict.exit_code) == (INVALID, 1), verdict.reason
+    return verdict
+
+
+def found(verdict: Verdict, kind: str) -> set[tuple[str | None, str | None]]:
+    return {(finding.source, finding.output) for finding in verdict.findings if finding.kind == kind}
+
+
+def test_faults_of_outputs_and_dead_letters(own: Stage) -> None:
+    messages = next(table for table in own.workload.tables if table.name == "runner.messages")
+    rows = own.expected.model.rows["runner.messages"]
+    key, other = list(rows)[5], list(rows)[6]
+    ignored, accepted, dead = some(own, Fate.IGNORED, 1)[0], some(own, Fate.ACCEPTED, 1)[0], some(own, Fate.DEAD, 1)[0]
+    # The row is as it should be: what was doubled is a record that the sink merged away.
+    doubled = own.write(messages, key)
+    phantom = own.write(messages, other, ignored)
+    buried_twice, buried_alive = own.bury(dead), own.bury(accepted)
+    verdict = spoiled(own)
+    assert found(verdict, "doubled output") >= {(str(rows[key][1]), doubled)}
+    assert (str(ignored), None) in found(verdict, "phantom output")
+    assert phantom
+    assert found(verdict, "doubled dead letter") == {(str(dead), buried_twice)}
+    assert found(verdict, "extra dead letter") == {(str(accepted), buried_alive)}
+
+
+def test_faults_of_forwarding(own: Stage) -> None:
+    forwarded, accepted = some(own, Fate.FORWARDED, 1)[0], some(own, Fate.ACCEPTED, 1)[0]
+    partition = 1 - forwarded.partition
+    twice = own.copy(forwarded, partition, b"whatever")
+    needless = own.copy(accepted, accepted.partition, b"whatever")
+    verdict = spoiled(own)
+    assert found(verdict, "doubled copy") == {(str(forwarded), twice), (str(accepted), needless)}
+
+
+def test_what_was_never_written_is_missed(own: Stage) -> None:
+    """Input that nobody processed, although progress and ledger say that all is done."""
+    update = b'{"user_id": 3001, "distance_meters": 1, "timestamp_utc": 2, "sequence_id": 100000, "run_id": 9}'
+    ends = {p: own._ends["runner.updates", p] for p in (0, 1)}
+    producer = Producer(own.client)
+    for partition in (0, 1):
+        producer.produce("runner.updates", b"nonsense", b"k", partition)
+        producer.produce("runner.updates", update, b"3001", partition)
+        own._ends["runner.updates", partition] += 2
+    producer.flush(30)
+    verdict = spoiled(own)
+    assert found(verdict, "missing dead letter") == {(f"runner.updates/{p}/{ends[p]}", None) for p in ends}
+    assert len(found(verdict, "missing copy")) == 1
+    assert verdict.kinds()["missing row"] == 2  # its message and its run
+    assert verdict.kinds()["different row"] == 1  # the tendency of the user, who was there before
+    assert verdict.kinds()["wrong count"] > 0
+
+
+def test_a_dead_letter_with_other_bytes(own: Stage) -> None:
+    source = some(own, Fate.DEAD, 1)[0]
+    original = own.originals[source]
+    own.originals[source] = original._replace(value=(original.value or b"") + b"!")
+    changed = own.bury(source)
+    verdict = spoiled(own)
+    assert found(verdict, "changed dead letter") == {(str(source), changed)}
+
+
+def test_wrong_counts(own: Stage) -> None:
+    own.tell_progress(ignored=12345)
+    own.flush()
+    verdict = judged(own)
+    assert verdict.kinds() == {"wrong count": 1}
+    right = own.expected.counts.ignored
+    assert verdict.findings[0].columns == {"ignored": (right, 12345)}
+
+
+def test_an_open_transaction_means_that_it_can_not_tell(own: Stage) -> None:
+    producer = Producer({**own.client, "transactional.id": "proof-open", "transaction.timeout.ms": 60_000})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("runner.stats", b"x", b"k", 1, headers=[(SOURCE_HEADER, b"runner.updates/0/0")])
+    producer.flush(30)
+    verdict = judged(own)
+    producer.abort_transaction(30)
+    assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
+    assert "a transaction is open on runner.stats/1" in verdict.reason
+    # What was aborted was never there: as soon as the sink is past the marker, all is well again.
+    own._ends["runner.stats", 1] += 2
+    own.tell_progress()
+    own.flush()
+    assert judged(own, timeout_s=10).outcome == VALID
+
+
+def test_a_log_whose_beginning_is_gone_means_that_it_can_not_tell(own: Stage) -> None:
+    admin = AdminClient(own.client)
+    deleted = admin.delete_records([TopicPartition("runner.updates", 0, 5)])
+    for future in deleted.values():
+        future.result()
+    verdict = judged(own)
+    assert verdict.outcome == UNKNOWN
+    assert "runner.updates/0 starts at offset 5" in verdict.reason
+
+
+def test_a_missing_topic_means_that_it_can_not_tell(own: Stage) -> None:
+    admin = AdminClient(own.client)
+    admin.delete_topics(["runner.updates.dead"], operation_timeout=30)["runner.updates.dead"].result()
+    verdict = judged(own)
+    assert verdict.outcome == UNKNOWN
+    assert "runner.updates.dead" in verdict.reason
+
+
+def test_a_checker_that_fails_has_not_passed(sends: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(campaigns.Model, "settle", broken)
+    verdict = judged(sends)
+    assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
+    assert "the check itself failed" in verdict.reason
+
+
+def test_a_verdict_is_plain_data(sends: Stage) -> None:
+    with psycopg.connect(sends.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 + id WHERE id <= 2")
+        try:
+            verdict = judged(sends)
+        finally:
+            connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 - id WHERE id <= 2")
+    data = json.loads(json.dumps(verdict.as_data(), default=str))
+    kind = data["kinds"]["different row"]
+    assert kind["count"] == 2
+    assert kind["worst"]["key"] == {"id": 2}
+    assert data["exit_code"] == 1
