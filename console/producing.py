@@ -14,6 +14,7 @@ from itertools import islice
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from console.errors import UserError
+from processor.io.admin import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
 
@@ -51,6 +52,7 @@ def _open(client: Mapping[str, str]) -> Producer:
             "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
             "compression.type": "lz4",
             "linger.ms": 5,
+            "message.max.bytes": RECORD_BYTES_MAX,  # as the topics: what is too large becomes a dead letter there
             "log_level": 0,
         },
         logger=logging.getLogger("onefold.produce"),

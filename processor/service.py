@@ -28,8 +28,9 @@ from processor.runtime.task import Task
 
 log = structlog.get_logger()
 
-# Longer than the longest legal silence of a task: a new producer (20 s) and a commit that is called again (30 s).
-WATCHDOG_S = 60.0
+# Longer than the longest legal silence of a task: a new producer (20 s), a delivery (10 s) and a commit that is called
+# again (30 s).
+WATCHDOG_S = 90.0
 # How long to wait for a cluster, or an input topic, that is not there yet.
 PATIENCE_S = 120.0
 # The main thread's rhythm: heartbeats of the group are in librdkafka's threads and do not depend on it.

@@ -16,7 +16,9 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def command(arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None) -> None:
+def command(
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
+) -> None:
     """Run the test suite of this checkout, on a broker, a database and a Spark that it starts for itself.
 
     Example: onefold test -k campaigns

@@ -121,33 +121,39 @@ def _reached(
 ) -> dict[tuple[str, int], int]:
     """Per input partition the offset to read next, from the last progress record of each changelog partition."""
     ends = _ends(admin, [TopicPartition(topology.changelog, partition) for partition in range(partitions)])
-    reached: dict[tuple[str, int], int] = {}
     settings = {"group.id": group_of(topology), "isolation.level": "read_committed", "enable.partition.eof": True}
-    with closing(Consumer({**client, **settings, "enable.auto.commit": False, "log_level": 0})) as consumer:
-        for (topic, partition), end in ends.items():
-            span = _TAIL
-            while (
-                not (last := _last_progress(consumer, TopicPartition(topic, partition, max(0, end - span))))
-                and span < end
-            ):
-                span *= 10
-            for name, at in (last or {}).items():
-                reached[name, partition] = at["next_offset"]
+    quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False, "log_level": 0}
+    reached: dict[tuple[str, int], int] = {}
+    wanted, span = {partition: end for (_, partition), end in ends.items() if end}, _TAIL
+    with closing(Consumer({**client, **settings, **quick})) as consumer:
+        while wanted:
+            starts = [TopicPartition(topology.changelog, p, max(0, end - span)) for p, end in wanted.items()]
+            for partition, inputs in _last_progress(consumer, starts).items():
+                reached |= {(topic, partition): at["next_offset"] for topic, at in inputs.items()}
+                del wanted[partition]
+            # Only aborted transactions there: look further back, as far as there is anything.
+            wanted = {partition: end for partition, end in wanted.items() if end > span}
+            span *= 10
     return reached
 
 
-def _last_progress(consumer: Consumer, start: TopicPartition) -> dict[str, dict[str, int]] | None:
-    """The inputs of the last progress record from that offset on."""
-    found = None
-    consumer.assign([start])
-    while (message := consumer.poll(CALL_TIMEOUT_S)) is not None:
-        if message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF:
-            return found
-        if message.error() is not None:
-            raise _unanswered(KafkaException(message.error()), f"{start.topic} can not be read")
-        if message.key() == PROGRESS_KEY:
-            found = json.loads(message.value())["inputs"]
-    raise Retriable(f"the end of {start.topic}/{start.partition} can not be read")
+def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int, dict[str, dict[str, int]]]:
+    """Per partition the inputs of its last progress record from that offset on."""
+    found: dict[int, dict[str, dict[str, int]]] = {}
+    consumer.assign(starts)
+    unread = {start.partition for start in starts}
+    while unread:
+        message = consumer.poll(CALL_TIMEOUT_S)
+        if message is None:
+            raise Retriable(f"the end of {starts[0].topic} can not be read")
+        error = message.error()
+        if error is None and message.key() == PROGRESS_KEY:
+            found[message.partition()] = json.loads(message.value())["inputs"]
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+            unread.discard(message.partition())
+        elif error is not None:
+            raise _unanswered(KafkaException(error), f"{starts[0].topic} can not be read")
+    return found
 
 
 def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:

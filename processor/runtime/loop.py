@@ -7,13 +7,17 @@ from enum import StrEnum
 
 import structlog
 
-from processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
+from processor.core.errors import Abortable, Corrupted, Fenced, Retriable
 from processor.runtime.task import Task
 
 log = structlog.get_logger()
 
 # First and longest wait before a task is opened again. The longest is short beside every session timeout.
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
+
+
+# Records between two words about a restore; about a tenth of a second of reading.
+_SAY_EVERY = 10_000
 
 
 class Phase(StrEnum):
@@ -40,6 +44,7 @@ class TaskLoop:
         self.fenced = False
         self.failure: BaseException | None = None
         self._make = make
+        self._restored = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"task-{partition}", daemon=True)
 
@@ -81,16 +86,20 @@ class TaskLoop:
     def _live(self) -> bool:
         """Open the task and turn it. True when it was asked to stop."""
         self._enter(Phase.RESTORING, "")
-        task = self._make(self._beat)
+        self._restored = 0
+        task = self._make(self._restoring)
         try:
             task.open()
             self._enter(Phase.RUNNING, "")
             log.info("task runs", partition=self.partition, keys=len(task.store), next=task.progress.offsets_next)
             while not self._stop.is_set():
                 self._turn(task)
-            return True
-        finally:
-            task.close()
+        except BaseException:
+            # Whatever it was, the next owner should be as careful as after a crash.
+            task.abandon()
+            raise
+        task.close()
+        return True
 
     def _turn(self, task: Task) -> None:
         try:
@@ -104,6 +113,13 @@ class TaskLoop:
     def _beat(self) -> None:
         self.turned_at = time.monotonic()
 
+    def _restoring(self) -> None:
+        """A changelog record was read. Said now and then, so that a long restore is seen to go on."""
+        self._restored += 1
+        if self._restored % _SAY_EVERY == 0:
+            self.detail = f"task {self.partition} has read {self._restored} changelog records"
+            self._beat()
+
     def _idle(self, seconds: float) -> None:
         self._stop.wait(seconds)
         self._beat()
@@ -111,8 +127,3 @@ class TaskLoop:
     def _enter(self, phase: Phase, detail: str) -> None:
         self.phase, self.detail = phase, detail
         self._beat()
-
-
-def refusal(failure: BaseException | None) -> str | None:
-    """The sentence of a refusal, or None for any other failure."""
-    return str(failure) if isinstance(failure, Refused) else None

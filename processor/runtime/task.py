@@ -101,6 +101,10 @@ class Task:
         finally:
             self._session.close()
 
+    def abandon(self) -> None:
+        """Leave after an error: what is open is aborted, and nothing more is written."""
+        self._session.close()
+
     def _rest(self) -> None:
         """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
         positions = self._session.positions()

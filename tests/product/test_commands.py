@@ -1,0 +1,126 @@
+"""The command line on a running stack: what it prints, what it answers, and how it ends."""
+
+import json
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.product.conftest import Onefold
+from tests.waiting import eventually
+
+
+def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
+    """For a program: addresses, a state for each service, and the lag to the database commit."""
+    onefold.drained()
+    status = onefold.status()
+
+    assert status["bootstrap_servers"].startswith("127.0.0.1:")
+    assert status["postgres_dsn"].startswith("postgresql://")
+    assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
+    assert status["services"]["prepare"]["state"] == "done"
+    assert {"campaigns", "runner"} == set(status["lag"])
+    assert {0} == {lag["events"] for lag in status["lag"].values()}
+
+
+def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
+    """Both domains under load; the processors and the sink are killed while it goes on; verify says valid."""
+    load = [onefold.start("produce", f"{topic}", "--count", "8000", "--seed", "7", "--rate", "1500")
+            for topic in ("runner.updates", "campaigns.sends")]  # fmt: skip
+    for service in ("processor-runner-1", "sink-1", "processor-campaigns-1", "processor-runner-1"):
+        os.kill(onefold.pid(service), signal.SIGKILL)
+        eventually(
+            lambda service=service: onefold.status()["services"][service]["state"] == "running",
+            60,
+            f"{service} is back",
+        )
+    assert [process.wait(60) for process in load] == [0, 0]
+    onefold.drained()
+
+    for domain in ("runner", "campaigns"):
+        verdict = json.loads(onefold("verify", domain, "--json"))
+        assert verdict["outcome"] == "valid"
+        assert verdict["counts"]["accepted"] > 0
+
+
+def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
+    """A second sink on the same tables, from the same topics, while the first one works."""
+    second = onefold.start("sink", "campaigns", "--instance", "second")
+    try:
+        for seed in range(3):
+            onefold("produce", "campaigns.sends", "--count", "1500", "--seed", str(100 + seed))
+            eventually(lambda: "landing" in (onefold.home / "sink.out").read_text(), 60, "the second sink lands")
+        onefold.drained()
+        assert json.loads(onefold("verify", "campaigns", "--json"))["outcome"] == "valid"
+    finally:
+        second.terminate()
+        assert second.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("tamper", "mend", "kind"),
+    [
+        ("UPDATE runner.stats SET total_meters = total_meters + 1 WHERE user_id = 1",
+         "UPDATE runner.stats SET total_meters = total_meters - 1 WHERE user_id = 1", "different row"),
+        ("UPDATE runner.messages SET user_id = -1 - user_id WHERE user_id = 1",
+         "UPDATE runner.messages SET user_id = -1 - user_id WHERE user_id = -2", "missing row"),
+    ],
+)  # fmt: skip
+def test_verify_names_what_is_wrong(onefold: Onefold, tamper: str, mend: str, kind: str) -> None:
+    """Exit code 1, and each wrong row with the input record behind it; valid again when it is mended."""
+    value = {"user_id": 1, "distance_meters": 5, "timestamp_utc": 1, "sequence_id": 10**9, "run_id": 1}
+    onefold("produce", "runner.updates", says=json.dumps(value).encode())
+    onefold.drained()
+    onefold("sql", "-c", tamper)
+    found = json.loads(onefold("verify", "runner", "--json", code=1))
+    onefold("sql", "-c", mend)
+
+    assert found["outcome"] == "invalid"
+    assert kind in found["kinds"]
+    worst = found["kinds"][kind]["first"]
+    assert worst["source"].startswith("runner.updates/")
+    onefold("verify", "runner")
+
+
+def test_verify_that_can_not_tell_says_so(onefold: Onefold) -> None:
+    """Exit code 2: an unread log proves nothing."""
+    ran = onefold.run("verify", "runner", ONEFOLD_BOOTSTRAP_SERVERS="127.0.0.1:9")
+
+    assert ran.returncode == 2
+    assert b"Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "code", "says"),
+    [
+        (("process", "nothing"), {}, 2, "there is no domain nothing"),
+        (("up",), {"ONEFOLD_PARTITIONS": "zero"}, 2, "ONEFOLD_PARTITIONS"),
+        (("sql",), {"ONEFOLD_HOME": "/nonexistent"}, 1, "not running"),
+        (("produce", "nowhere"), {}, 2, "is no input topic"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    onefold: Onefold, arguments: tuple[str, ...], settings: dict[str, str], code: int, says: str
+) -> None:
+    """It says what to do; no stack trace; an exit code a script can use."""
+    ran = onefold.run(*arguments, **settings)
+
+    assert code == ran.returncode
+    assert says in ran.stderr.decode()
+    assert b"Traceback" not in ran.stderr
+
+
+def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
+    """And the second start takes seconds."""
+    onefold.drained()
+    before = onefold.rows("SELECT count(*) FROM runner.stats")
+    pids = [service["pid"] for service in onefold.status()["services"].values() if service["pid"]]
+    onefold("down")
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 10, "all processes are gone")
+    assert not onefold.status()["running"]
+    onefold("up")
+    onefold.drained()
+
+    assert before == onefold.rows("SELECT count(*) FROM runner.stats")
+    onefold("verify", "runner")

@@ -1,0 +1,30 @@
+"""The demo, interrupted: whenever that happens, nothing is left running, and the next one works."""
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.product.conftest import Onefold
+from tests.waiting import eventually
+
+
+@pytest.mark.parametrize("moment", ["waiting for", "producing events"])
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, moment: str) -> None:
+    """While the services start, and in the middle of the work."""
+    onefold = Onefold(tmp_path)
+    demo = onefold.start("demo", "--events", "20000")
+    said = tmp_path / "demo.out"
+    eventually(lambda: moment in said.read_text(), 120, f"the demo says {moment!r}")
+    running = json.loads((tmp_path / "demo" / "run" / "stack.json").read_text())
+    pids = [running["supervisor_pid"], *(service["pid"] for service in running["services"].values() if service["pid"])]
+    demo.send_signal(signal.SIGINT)
+
+    assert demo.wait(90) == 130
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 20, "all its processes are gone")
+    assert "Traceback" not in said.read_text()
+    assert [
+        process.pid for process in psutil.process_iter(["cmdline"]) if str(tmp_path) in (process.info["cmdline"] or [])
+    ] == []

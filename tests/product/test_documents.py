@@ -1,0 +1,54 @@
+"""What the documents tell a reader to type does what they say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from processor.io import contracts
+from processor.testing import TopologyDriver, driver
+from tests.product.conftest import ROOT, Onefold
+
+
+def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_path: Path) -> None:
+    """Every command of the README from `up` on, in one shell, in order; each must succeed."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    session = "\n".join(block for block in blocks if "./onefold demo" not in block)
+    assert session.count("./onefold") >= 7
+    program = tmp_path / "onefold"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m console.main "$@"\n')
+    program.chmod(0o755)
+    environment = onefold.environment | {"ONEFOLD_HOME": str(tmp_path / "home")}
+    try:
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", session], cwd=tmp_path, env=environment, capture_output=True, timeout=400
+        )
+    finally:
+        subprocess.run([program, "down", "--wipe"], env=environment, check=True, timeout=120)
+
+    said = ran.stdout.decode()
+    assert ran.returncode == 0, said + ran.stderr.decode()
+    assert re.search(r"1 \|\s+100 \|\s+1000 \|\s+1100", said), said
+    assert "valid" in said
+
+
+def test_the_tutorials_pipeline(tmp_path: Path, monkeypatch: object) -> None:
+    """Its contract, its handler and its session with the test kit, as they are printed."""
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    (scan,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    handler, session = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "parcels.Scan.avsc").write_text(scan)
+    (tmp_path / "parcels.Place.avsc").write_text(
+        scan.replace("Scan", "Place").replace("parcels.scans", "parcels.places")
+    )
+    found = contracts.load(tmp_path)
+    names: dict[str, object] = {}
+    exec(handler, names)
+    load = contracts.load
+    driver.contracts.load = lambda: found  # type: ignore[assignment]
+    try:
+        exec(session, names)
+    finally:
+        driver.contracts.load = load
+    assert isinstance(names["driver"], TopologyDriver)
+    assert names["driver"].restarts == 1

