@@ -52,6 +52,9 @@ class Topics:
                 "group.id": "onefold-sink-look",  # never joined: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                # single records are wanted: a fetch that waits at the end of one partition holds up the next one
+                "fetch.wait.max.ms": 5,
+                "enable.partition.eof": True,  # "there is none" is an answer too, and should not take 5 s
                 # what a record *is* does not depend on transactions; and the log's end means its real end
                 "isolation.level": "read_uncommitted",
             }
@@ -77,7 +80,7 @@ class Topics:
             self._consumer.assign([TopicPartition(topic, partition, offset)])
             message = self._consumer.poll(_PATIENCE_S)
             self._consumer.unassign()
-        if message is None:
+        if message is None or (message.error() and message.error().code() == KafkaError._PARTITION_EOF):
             return None
         if message.error():
             raise Waiting(f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {message.error().str()}")

@@ -10,7 +10,7 @@ log = logging.getLogger("onefold.sink")
 
 _HEALTHY_S = 30.0  # a query that has been going for this long has got over its trouble, with or without data
 _SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does not help
-_LONGEST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 2.0
 
 
 class Watch:
@@ -30,12 +30,12 @@ class Watch:
         """Raises Refused or Misconfigured at once, and Waiting when patience is over."""
         now = time.monotonic()
         failure = self.lane.failure()
-        if failure is None:
-            if self.lane.landed or now - self._started_at > _HEALTHY_S:
-                self.trouble, self._starts_in_trouble = None, 0
-        elif isinstance(failure, Refused | Misconfigured):
+        if isinstance(failure, Refused | Misconfigured):
             raise failure
-        else:
+        # even when it has failed again meanwhile: a sink that gets on is not in trouble
+        if self.running and (self.lane.landed or now - self._started_at > _HEALTHY_S):
+            self.trouble, self._starts_in_trouble = None, 0
+        if failure is not None:
             if self.running:
                 self._note(failure, now)
             if now >= self._not_before:

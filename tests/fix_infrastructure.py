@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
+from console.embedded.postgres import Postgres
 from console.embedded.stack import Infrastructure
 from console.embedded.stack import infrastructure as start
 from processor.core.topology import Topology
@@ -22,8 +23,11 @@ from tests.waiting import eventually
 @pytest.fixture(scope="session")
 def infrastructure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Infrastructure]:
     """The embedded broker and database; their data goes with the session."""
-    with start(tmp_path_factory.mktemp("stack")) as running:
+    home = tmp_path_factory.mktemp("stack")
+    with start(home) as running:
         yield running
+    # As root the data lies outside of the home, where pytest would not clear it away.
+    Postgres(home / "postgres", 0).wipe()
 
 
 @pytest.fixture(scope="session")

@@ -79,6 +79,7 @@ class MadeUp:
         self._servers = bootstrap_servers
         self._schemas = {topic: json.loads((root / f"avro/{topic}.avsc").read_text()) for topic in self.topics}
         self._producer: Producer | None = None
+        self._partitions = 2
         self._latest: dict[int, Row] = {}
         self._notes: dict[int, Row] = {}
         self.sent = 0
@@ -106,6 +107,8 @@ class MadeUp:
     def send(self, numbers: range, *, commit: bool = True, partitions: int = 2) -> None:
         """For each number a reading (of key number % 7) and a note, in one transaction."""
         values: list[tuple[str, int, bytes | None]] = []
+        if partitions != self._partitions:  # a new producer, which looks at the topics again
+            self._producer, self._partitions = None, partitions
         self.sent = max(self.sent, numbers.stop)
         for number in numbers:
             key = number % 7

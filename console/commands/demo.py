@@ -68,16 +68,17 @@ def command(
         control.up(settings, pipelines.domains(), [], progress)
         killed = _run(settings, events, seed, progress)
         right = _show(settings, killed, seed)
-    except BaseException:
+    except BaseException as error:
         progress.clear()
         progress.say("stopping")
-        control.down(settings, wipe=False)
+        # An error names the logs, so they stay; whoever interrupts wants nothing to stay.
+        control.down(settings, wipe=isinstance(error, KeyboardInterrupt))
         progress.clear()
         raise
     if keep:
         _say_how_to_connect(settings)
     else:
-        control.down(settings, wipe=False)
+        control.down(settings, wipe=right)
     raise typer.Exit(0 if right else 1)
 
 

@@ -215,12 +215,16 @@ def _open_binaries() -> Path:
         return original
     status = program.stat()
     copy = OPEN_ROOM / f"postgresql-{status.st_size}-{status.st_mtime_ns}"
+    package = original.parents[1]
     if not copy.exists():
         draft = Path(f"{copy}.{os.getpid()}")
-        shutil.copytree(original.parent, draft, symlinks=True)
+        # The programs find their libraries by a path relative to themselves, so both keep their places in the copy.
+        for folder in (original.parent, package.with_name(f"{package.name}.libs")):
+            if folder.is_dir():
+                shutil.copytree(folder, draft / folder.relative_to(package.parent), symlinks=True)
         for found in (OPEN_ROOM, draft, *draft.rglob("*")):
             if not found.is_symlink():
                 executable = found.is_dir() or found.stat().st_mode & stat.S_IXUSR
                 found.chmod(found.stat().st_mode | (0o555 if executable else 0o444))
         draft.rename(copy)
-    return copy / "bin"
+    return copy / original.relative_to(package.parent)

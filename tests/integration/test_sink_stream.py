@@ -110,14 +110,19 @@ def test_a_crash_at_every_step_changes_nothing(
 ) -> None:
     """The same sink crashes at each step once, batch after batch, and goes on by itself."""
     waiting = list(STEPS)
+    crashed_in_this_batch: list[str] = []
 
     def step(name: str) -> None:
-        if waiting and name == waiting[0]:
-            waiting.pop(0)
+        if name == "sink.before_cas" and len(crashed_in_this_batch) == 1:
+            crashed_in_this_batch.append("second try")  # let it through
+        elif waiting and name == waiting[0] and not crashed_in_this_batch:
+            crashed_in_this_batch.append(waiting.pop(0))
             raise Crash(name)
+        elif name == "sink.after_commit":
+            crashed_in_this_batch.clear()
 
     one = lane(short_way_offsets=short_way_offsets, step=step, max_offsets=40)
-    made_up.send(range(120))
+    made_up.send(range(160))
     until_landed(one)
     while waiting:
         made_up.send(range(made_up.sent, made_up.sent + 5))
@@ -155,11 +160,11 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
     hits = iter(range(1000))
 
     def ruin() -> None:
-        for path in plan.checkpoint_root.rglob("offsets"):
+        for home in plan.checkpoint_root.glob(f"{plan.writer}.*/{made_up.name}/*"):
             if damage == "deleted":
-                shutil.rmtree(path.parent, ignore_errors=True)
+                shutil.rmtree(home, ignore_errors=True)
             else:
-                for file in path.iterdir():
+                for file in home.glob("offsets/*"):
                     file.write_text("v1\nnot json")
 
     one = lane(max_offsets=20, step=lambda name: name == "sink.before_merge" and next(hits) % 3 == 1 and ruin())

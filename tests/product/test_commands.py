@@ -44,6 +44,21 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
         assert verdict["counts"]["accepted"] > 0
 
 
+def test_broker_and_database_killed_in_the_middle(onefold: Onefold) -> None:
+    """With a backlog being folded and landed; everything finds its way back by itself, and nothing is missing."""
+    for service in ("kafka", "postgres"):
+        onefold("produce", "runner.updates", "--count", "15000", "--seed", "17")
+        os.kill(onefold.pid(service), signal.SIGKILL)
+        eventually(
+            lambda service=service: onefold.status()["services"][service]["state"] == "running",
+            60,
+            f"{service} is back",
+        )
+    onefold.drained()
+
+    assert json.loads(onefold("verify", "runner", "--json"))["outcome"] == "valid"
+
+
 def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
     """A second sink on the same tables, from the same topics, while the first one works."""
     second = onefold.start("sink", "campaigns", "--instance", "second")

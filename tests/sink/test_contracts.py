@@ -26,7 +26,9 @@ def test_a_header_is_the_marker_and_the_little_endian_fingerprint(tmp_path: Path
     header = read_contract(tmp_path / "r.avsc").header
     assert header == read_contract(tmp_path / "p.avsc").header
     assert header[:2] == b"\xc3\x01"
-    assert header[2:] == _crc64('{"name":"R","type":"record","fields":[{"name":"a","type":"long"}]}').to_bytes(8, "little")
+    assert header[2:] == _crc64('{"name":"R","type":"record","fields":[{"name":"a","type":"long"}]}').to_bytes(
+        8, "little"
+    )
 
 
 def _crc64(text: str) -> int:

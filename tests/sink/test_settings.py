@@ -35,7 +35,7 @@ def test_librdkafka_settings_reach_the_java_client() -> None:
 
 
 def test_an_unknown_kafka_option_is_never_dropped_silently() -> None:
-    with pytest.raises(Misconfigured, match="'socket.timeout.ms' is not known"):
+    with pytest.raises(Misconfigured, match=r"'socket\.timeout\.ms' is not known"):
         java_client_options("k:1", {"socket.timeout.ms": "1"})
 
 
