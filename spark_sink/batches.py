@@ -59,6 +59,11 @@ class Batches:
         self.landed = 0
         self.failure: BaseException | None = None
 
+    @property
+    def reached(self) -> dict[Partition, int]:
+        """The offset per partition up to which everything has landed, as far as this query knows."""
+        return self._next
+
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark, in a thread of its own. An exception ends the query."""
         try:
@@ -68,7 +73,7 @@ class Batches:
                 self._land(batch, frame)
             self._next = self._next | ends
             self.landed += batch.offsets
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - kept for the lane; even an exit must not pass unanswered
             self.failure = error
             # To Spark a plain and short one, whatever it was. Of a BaseException it would never hear, and wait for
             # ever; a long text overflows the stack of a regular expression that it reads errors with.

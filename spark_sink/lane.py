@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_sink import checkpoint, identity, read
+from spark_sink import checkpoint, identity, ledger, read
 from spark_sink.batches import MAX_OFFSETS_PER_BATCH, SHORT_WAY_OFFSETS, Batches
 from spark_sink.contracts import Domain
-from spark_sink.errors import Misconfigured, Waiting, sentence
+from spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
 from spark_sink.land import merge
 from spark_sink.postgres import Connection, connect
 from spark_sink.schema import migrate
@@ -85,6 +85,23 @@ class Lane:
             return None
         # our own error first: Spark's is a wrapper around it
         return self._batches.failure or self._query.exception() or Waiting("Spark ended the query")
+
+    def displaced(self) -> Rewind | None:
+        """Why the query must go back although no batch came to notice it: Postgres holds less than it has landed.
+
+        That is how a restored backup looks while the topics are quiet.
+        """
+        if self._batches is None:
+            return None
+        reached = self._batches.reached
+        with closing(connect(self._plan.postgres_dsn, self._plan.writer)) as connection:
+            stored = ledger.positions(connection, self.name)
+        for (topic, partition), offset in sorted(reached.items()):
+            at = stored.get((topic, partition))
+            if at is None or at.next_offset < offset:
+                needs = "nothing" if at is None else f"everything below {at.next_offset}"
+                return Rewind(f"{topic}/{partition} was landed below {offset}, but Postgres holds {needs}: going back")
+        return None
 
     def stop(self) -> None:
         """End the query and let go of what it held. A batch under way is rolled back."""

@@ -197,7 +197,7 @@ def distribute(stage: Stage, frame: DataFrame, connection: Connection, dsn: str,
         connection.execute(sql.SQL("TRUNCATE {}").format(stage.unlogged(name)))
 
     def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _copy_as_attempt(batches, stage, dsn, writer)
+        return copy_as_attempt(batches, stage, dsn, writer)
 
     return LongWay(stage, _map_in_arrow(frame, copy_all).toArrow())
 
@@ -212,9 +212,7 @@ def _map_in_arrow(
     return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
 
 
-def _copy_as_attempt(
-    batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str
-) -> Iterator[pa.RecordBatch]:
+def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str) -> Iterator[pa.RecordBatch]:
     """Runs in an executor: copy in one transaction, and report only after it has been committed."""
     reports: list[dict[str, object]] = []
     connection = connect(dsn, writer)

@@ -3,12 +3,15 @@
 import logging
 import time
 
+import psycopg
+
 from spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
 from spark_sink.lane import Lane
 
 log = logging.getLogger("onefold.sink")
 
 _HEALTHY_S = 30.0  # a query that has been going for this long has got over its trouble, with or without data
+_AUDIT_EVERY_S = 5.0  # one small query; a restored backup is noticed this late while the topics are quiet
 _SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does not help
 _LONGEST_PAUSE_S = 2.0
 
@@ -25,11 +28,12 @@ class Watch:
         self._trouble_since = 0.0
         self._starts_in_trouble = 0
         self._not_before = 0.0
+        self._audit_at = 0.0
 
     def tend(self) -> None:
         """Raises Refused or Misconfigured at once, and Waiting when patience is over."""
         now = time.monotonic()
-        failure = self.lane.failure()
+        failure = self.lane.failure() or self._audit(now)
         if isinstance(failure, Refused | Misconfigured):
             raise failure
         # even when it has failed again meanwhile: a sink that gets on is not in trouble
@@ -40,6 +44,16 @@ class Watch:
                 self._note(failure, now)
             if now >= self._not_before:
                 self._start(now)
+
+    def _audit(self, now: float) -> BaseException | None:
+        """Look now and then whether Postgres still holds what was landed. What it does not answer, a batch will notice."""
+        if not self.running or now < self._audit_at:
+            return None
+        self._audit_at = now + _AUDIT_EVERY_S
+        try:
+            return self.lane.displaced()
+        except psycopg.Error:
+            return None
 
     def _start(self, now: float) -> None:
         self.running = False

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from spark_sink.lane import Plan
 from spark_sink.ledger import Batch, Last, Position, Span
 from spark_sink.postgres import Connection, connect, transaction
 from spark_sink.schema import migrate
-from spark_sink.stage import ShortWay, Stage, open_stage
+from spark_sink.stage import LongWay, ShortWay, Stage, copy_as_attempt, open_stage
 from tests.made_up_domain import MadeUp
 from tests.postgres_proxy import Loss, PostgresProxy
 from tests.waiting import eventually
@@ -46,7 +47,10 @@ class Sink:
             (Span(self.topic, partition, start, end, topic_id, Last(end - 1, end)),),
         )
 
-    def rows(self, *offsets: int, partition: int = 0) -> ShortWay:
+    def rows(self, *offsets: int) -> ShortWay:
+        return ShortWay(self.stage, self.table(*offsets))
+
+    def table(self, *offsets: int, partition: int = 0) -> pa.Table:
         lines = [f'{offset},"note","{self.topic}",{partition},{offset}\n' for offset in offsets]
         many = len(offsets)
         columns = {
@@ -57,7 +61,12 @@ class Sink:
             "fingerprint": pa.array(offsets, pa.int64()),
             "line": pa.array(lines, pa.string()),
         }
-        return ShortWay(self.stage, pa.table(columns))
+        return pa.table(columns)
+
+    def seconds(self, setting: str) -> float:
+        """A timeout of its session; endless when it is switched off."""
+        row = self.connection.execute(f"SELECT setting::int FROM pg_settings WHERE name = '{setting}'").fetchone()
+        return row[0] / 1000 if row and row[0] else float("inf")
 
     def land(self, start: int, end: int, step: Callable[[str], None] = lambda name: None) -> bool:
         """One row per offset of [start, end)."""
@@ -229,15 +238,21 @@ def test_a_lost_commit_is_resolved_by_entering_again(
 
 def test_a_failed_transaction_cannot_pass_for_a_committed_one(sink: Sink, landed: Landed) -> None:
     """Postgres answers COMMIT with ROLLBACK when a statement failed before, and calls it no error."""
-    with pytest.raises(RuntimeError, match="answered ROLLBACK to COMMIT"), transaction(sink.connection):
-        sink.connection.execute("UPDATE onefold.ledger SET next_offset = 999")
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            sink.connection.execute("SELECT 1/0")
+
+    def swallow_an_error() -> None:
+        with transaction(sink.connection):
+            sink.connection.execute("UPDATE onefold.ledger SET next_offset = 999")
+            with suppress(psycopg.errors.DivisionByZero):
+                sink.connection.execute("SELECT 1/0")
+
+    with pytest.raises(RuntimeError, match="answered ROLLBACK to COMMIT"):
+        swallow_an_error()
     assert landed() == (100, [])
 
 
 def test_a_frozen_twin_is_thrown_out(sink: Sink, twin: Sink, landed: Landed) -> None:
     """It holds the row lock and does nothing: Postgres ends its session, the other sink goes on."""
+    assert sink.seconds("idle_in_transaction_session_timeout") < sink.seconds("lock_timeout") < 60
     sink.connection.execute("SET idle_in_transaction_session_timeout = '300ms'")
     frozen = transaction(sink.connection)
     frozen.__enter__()
@@ -246,6 +261,20 @@ def test_a_frozen_twin_is_thrown_out(sink: Sink, twin: Sink, landed: Landed) -> 
     with pytest.raises(psycopg.Error):
         frozen.__exit__(None, None, None)
     assert landed() == once(100, 104)
+
+
+def test_rows_of_an_attempt_that_was_not_reported_never_count(
+    sink: Sink, plan: Plan, database: str, landed: Landed
+) -> None:
+    """Two executors copied the same rows, one of them was lost before it could report: its rows are there, too."""
+    batch = sink.table(100, 101, 102).to_batches()
+    lost, reported = (pa.Table.from_batches(copy_as_attempt(batch, sink.stage, database, "x")) for _ in range(2))
+    assert lost["attempt"] != reported["attempt"]
+    targets = plan.domain.targets
+    assert landing.land(
+        sink.connection, sink.batch(100, 103), LongWay(sink.stage, reported), targets, lambda name: None
+    )
+    assert landed() == once(100, 103)
 
 
 def test_staging_tables_of_dead_sinks_are_dropped_and_those_of_living_ones_kept(
