@@ -57,10 +57,11 @@ def migrate(settings: Settings) -> list[str]:
     import psycopg
 
     from spark_sink import schema
+    from spark_sink.errors import SinkError
 
     try:
         return schema.migrate(settings.postgres(), sql_root())
-    except psycopg.OperationalError as error:
+    except (psycopg.Error, SinkError) as error:
         raise UserError(f"the tables could not be made: {str(error).strip().splitlines()[0]}") from None
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from console.errors import UserError
+from console.errors import USAGE, UserError
 from processor.io.admin import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
@@ -42,21 +42,10 @@ def produce(messages: Iterable[Message], client: Mapping[str, str], rate: float 
 
 
 def _open(client: Mapping[str, str]) -> Producer:
-    producer = Producer(
-        {
-            **client,
-            # A name of its own: two of these commands at once must not fence each other.
-            "transactional.id": f"onefold-produce-{uuid.uuid4()}",
-            "transaction.timeout.ms": TRANSACTION_MS,
-            "delivery.timeout.ms": DELIVERY_MS,
-            "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
-            "compression.type": "lz4",
-            "linger.ms": 5,
-            "message.max.bytes": RECORD_BYTES_MAX,  # as the topics: what is too large becomes a dead letter there
-            "log_level": 0,
-        },
-        logger=logging.getLogger("onefold.produce"),
-    )
+    try:
+        producer = Producer(_settings(client), logger=logging.getLogger("onefold.produce"))
+    except KafkaException as error:
+        raise UserError(f"the Kafka settings can not be used: {error.args[0].str()}", exit_code=USAGE) from None
     try:
         producer.init_transactions(START_SECONDS)
     except KafkaException as error:
@@ -66,6 +55,21 @@ def _open(client: Mapping[str, str]) -> Producer:
             "See whether it runs with `onefold status`.",
         ) from None
     return producer
+
+
+def _settings(client: Mapping[str, str]) -> dict[str, str | int]:
+    return {
+        **client,
+        # A name of its own: two of these commands at once must not fence each other.
+        "transactional.id": f"onefold-produce-{uuid.uuid4()}",
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "delivery.timeout.ms": DELIVERY_MS,
+        "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "message.max.bytes": RECORD_BYTES_MAX,  # as the topics: what is too large becomes a dead letter there
+        "log_level": 0,
+    }
 
 
 def _write(producer: Producer, batch: list[Message]) -> None:

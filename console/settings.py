@@ -50,6 +50,13 @@ class Settings(BaseSettings):
     def _empty_is_unset(cls, value: Any) -> Any:
         return value or None  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command
 
+    @field_validator("schema_registry_url")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("it should begin with http:// or https://")
+        return value
+
     @field_validator("home", "cache")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
@@ -98,6 +105,8 @@ def load() -> Settings:
         return Settings()
     except ValidationError as error:
         raise UserError("; ".join(map(_sentence, error.errors())), _help(), USAGE) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{ENVIRONMENT_FILE} is not text in UTF-8", _help(), USAGE) from None
     except ValueError as error:  # a value that should be JSON and is not
         name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "")
         raise UserError(

@@ -163,15 +163,21 @@ class _Instance:
             self._member.close()
 
     def _round(self, status: Status) -> None:
+        state, detail = self._state()
+        self._pool.check()
+        self._member.publish(self._pool.offsets_next())
+        status.write(state, detail)
+        if self._pool.silent_for_s() < self._watchdog_s:
+            self._arm()
+
+    def _state(self) -> tuple[str, str]:
         try:
             self._member.poll(ROUND_S)
         except Retriable as error:
-            status.write("waiting", str(error))
-        self._pool.check()
-        self._member.publish(self._pool.offsets_next())
-        status.write(*self._pool.summary())
-        if self._pool.silent_for_s() < self._watchdog_s:
-            self._arm()
+            return "waiting", str(error)
+        if not self._member.assigned_once:
+            return "starting", "joining the group that shares the tasks"
+        return self._pool.summary()
 
     def _arm(self) -> None:
         """A hang in compiled code holds every Python thread back or none of them: this timer is outside Python's reach.

@@ -25,7 +25,7 @@ from proof.placement import home
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
-#: Dead letters hold no more of the original value than this.
+#: Dead letters hold no more of the original value, or key, than this.
 DEAD_LETTER_BYTES_MAX = 65_536
 
 
@@ -267,4 +267,5 @@ def _digest(value: bytes | None) -> bytes:
 def _dead_letter(record: Record, reason: str) -> DeadLetter:
     value = record.value
     head = value if value is None else value[:DEAD_LETTER_BYTES_MAX]
-    return DeadLetter(reason, record.key, head, hashlib.sha256(value or b"").hexdigest(), len(value or b""))
+    key = record.key if record.key is None else record.key[:DEAD_LETTER_BYTES_MAX]
+    return DeadLetter(reason, key, head, hashlib.sha256(value or b"").hexdigest(), len(value or b""))

@@ -81,13 +81,12 @@ class Batches:
 
     def _cover(self, ends: dict[Partition, int]) -> Batch:
         """The exact ranges: from where the batch before ended to where Spark says that this one ends."""
-        name, writer = self._plan.domain.name, self._plan.writer
-        for key in sorted(ends.keys() - self._next.keys()):  # a partition added while we run: Spark reads it from 0
-            ledger.open_partition(self._connection, name, key, 0, self._ids[key[0]], writer)
+        # A partition added while we run has no row in the ledger: landing it fails, and the next start opens one.
         spans = [Span(*key, self._next.get(key, 0), end, self._ids[key[0]]) for key, end in sorted(ends.items())]
         if any(span.end < span.start for span in spans):
             raise Rewind("Spark's checkpoint goes back behind the batch before")
-        return Batch(name, writer, tuple(span for span in spans if span.start < span.end))
+        covered = tuple(span for span in spans if span.start < span.end)
+        return Batch(self._plan.domain.name, self._plan.writer, covered)
 
     def _land(self, batch: Batch, frame: DataFrame) -> None:
         # one task per core instead of one per topic and partition: a small batch is mostly the cost of its tasks

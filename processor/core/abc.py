@@ -46,8 +46,15 @@ class Session(Protocol):
     def positions(self) -> Mapping[str, int]:
         """Per input topic the offset to read next; unlike a record's offset it also moves past markers."""
 
-    def begin(self) -> None:
-        """Begin a transaction."""
+    def last_progress(self) -> bytes | None:
+        """Value of the last committed progress record, up to the high watermark of the changelog partition."""
+
+    def begin(self) -> bool:
+        """Begin a transaction. True when the producer had to be renewed for it.
+
+        A renewed producer has taken the task back from whoever may have had it meanwhile: what they committed must be
+        looked at before anything is produced.
+        """
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction."""
@@ -56,7 +63,7 @@ class Session(Protocol):
         """Make the open transaction true, all of it. When it returns, the outcome is known and was success."""
 
     def abort(self) -> None:
-        """Make nothing of the open transaction true, and renew the producer."""
+        """Make nothing of the open transaction true. The next `begin` renews the producer."""
 
     def close(self) -> None:
         """Leave; an open transaction is aborted."""

@@ -170,8 +170,11 @@ def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[st
 
 
 def connect(client: Mapping[str, str]) -> AdminClient:
-    """An admin client that keeps its log to itself: what matters is raised."""
-    return AdminClient({**client, "log_level": 0})
+    """An admin client that keeps its log to itself: what matters is raised. `Refused` when a setting is wrong."""
+    try:
+        return AdminClient({**client, "log_level": 0})
+    except KafkaException as error:
+        raise Refused(f"the Kafka settings can not be used: {error.args[0].str()}") from None
 
 
 def _existing(admin: AdminClient) -> dict[str, int]:

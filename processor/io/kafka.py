@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from processor.core.abc import Identity, Write
 from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable
-from processor.core.topology import Topology
+from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.io.admin import RECORD_BYTES_MAX, connect, identity, partitions_of
 
@@ -32,6 +32,8 @@ RESTORE_STALL_S = 30.0
 # Memory for fetched records, per task. A quarter of a second at full speed.
 FETCH_QUEUE_KBYTES = 16_384
 
+# The last progress record is followed by a marker, and by what was aborted since; more is read when that is not enough.
+_TAIL = 20
 # librdkafka's RD_KAFKA_PARTITION_UA: the partition of the key.
 UNASSIGNED = -1
 
@@ -148,10 +150,22 @@ class KafkaSession:
         The last stable offset would not do: an open transaction of somebody else holds it back, and restoring up to it
         "succeeds" with old states.
         """
+        return self._changelog(OFFSET_BEGINNING, identity(self._admin, self._topology.changelog, self.partition).end)
+
+    def last_progress(self) -> bytes | None:
+        """Value of the last committed progress record. Every transaction ends with one, so it is near the end."""
+        end = identity(self._admin, self._topology.changelog, self.partition).end
+        span = _TAIL
+        while True:
+            found = [value for key, value in self._changelog(max(0, end - span), end) if key == PROGRESS_KEY]
+            if found or span >= end:
+                return found[-1] if found else None
+            span *= 10
+
+    def _changelog(self, start: int, end: int) -> Iterator[tuple[bytes, bytes | None]]:
         topic = self._topology.changelog
-        end = identity(self._admin, topic, self.partition).end
         consumer = self._new_consumer()
-        consumer.assign([TopicPartition(topic, self.partition, OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, self.partition, start)])
         position = 0
         deadline = time.monotonic() + RESTORE_STALL_S
         try:
@@ -222,16 +236,21 @@ class KafkaSession:
 
     # --- writing
 
-    def begin(self) -> None:
-        """Begin a transaction, on a producer that is above suspicion."""
-        with _raising("begin"):
-            self._writer.poll(0)
-        if self._suspicion.signs and self._renew_on_suspicion:
-            self._producer = self._new_producer()
-            self.renewals += 1
-        with _raising("begin"):
-            self._writer.begin_transaction()
+    def begin(self) -> bool:
+        """Begin a transaction, on a producer that is above suspicion; True when it was renewed for that."""
+        try:
+            with _raising("begin"):
+                self._writer.poll(0)
+                renewed = bool(self._suspicion.signs) and self._renew_on_suspicion
+                if renewed:
+                    self._producer = self._new_producer()
+                    self.renewals += 1
+                self._writer.begin_transaction()
+        except Abortable as error:
+            # Nothing was begun, so there is nothing to abort and nothing to read again.
+            raise Corrupted(str(error)) from error
         self._begun = True
+        return renewed
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction."""
@@ -263,12 +282,11 @@ class KafkaSession:
             self._suspicion.signs.append("commit was slow")
 
     def abort(self) -> None:
-        """Abort and take a new producer, whatever the abort says: initialising it ends the transaction as well."""
+        """Abort, whatever the abort says: the new producer that the next `begin` takes ends the transaction as well."""
         self._begun = False
         with contextlib.suppress(KafkaException):
             self._writer.abort_transaction(CALL_TIMEOUT_S)
-        self._producer = self._new_producer()
-        self.renewals += 1
+        self._suspicion.signs.append("a transaction was aborted")
 
     def close(self) -> None:
         """Leave; readers should not have to wait for the timeout of a transaction that we left open."""

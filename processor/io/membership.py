@@ -11,6 +11,8 @@ from processor.io.admin import group_of
 
 # A killed instance is missed after this long; the smallest value that brokers allow by default.
 SESSION_TIMEOUT_MS = 6_000
+# A broker that is there answers in milliseconds; the loop that asks has other things to do.
+_ANSWER_S = 0.5
 
 
 class Membership:
@@ -33,6 +35,8 @@ class Membership:
         self._topology = topology
         self._assigned, self._revoked = assigned, revoked
         self._committed: dict[tuple[str, int], int] = {}
+        self.assigned_once = False
+        self._trouble: KafkaError | None = None
         self._consumer = Consumer(
             {
                 **client,
@@ -46,6 +50,7 @@ class Membership:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
                 "log_level": 0,
+                "error_cb": self._on_error,
             }
         )
         self._consumer.subscribe(list(topology.inputs), on_assign=self._on_assign, on_revoke=self._on_revoke)
@@ -60,12 +65,27 @@ class Membership:
         message = self._consumer.poll(timeout_s)
         error = message.error() if message is not None else None
         if error is None:
+            self._raise_while_away()
             return
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
             raise Refused(f"another process is the same instance of {self._topology.name}: {error.str()}")
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise Refused(f"not allowed in the group {group_of(self._topology)}: {error.str()}")
         raise Retriable(f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Told once when the last broker is gone; nothing else says so to a consumer that waits."""
+        if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+            self._trouble = error
+
+    def _raise_while_away(self) -> None:
+        if self._trouble is None:
+            return
+        try:
+            self._consumer.list_topics(self._topology.inputs[0], timeout=_ANSWER_S)
+        except KafkaException:
+            raise Retriable(f"Kafka does not answer: {self._trouble.str()}") from None
+        self._trouble = None
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
         """Commit positions to the group, as a courtesy to Kafka's own tools. Nothing reads them back as the truth."""
@@ -89,6 +109,7 @@ class Membership:
         if partitions:
             consumer.pause(partitions)
         self._committed.clear()
+        self.assigned_once = True
         self._assigned(sorted({at.partition for at in partitions}))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -8,9 +8,11 @@ import fastavro.schema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from processor.core.errors import Rejected, Retriable
+from processor.core.errors import Refused, Rejected, Retriable
 
 _NOT_FOUND = 404
+# A schema is asked for once; a registry that needs longer is not there.
+TIMEOUT_S = 5
 
 
 class ConfluentRegistry:
@@ -18,7 +20,10 @@ class ConfluentRegistry:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._client = SchemaRegistryClient({"url": url})
+        try:
+            self._client = SchemaRegistryClient({"url": url, "timeout": TIMEOUT_S})
+        except ValueError as error:
+            raise Refused(f"the schema registry's address {url!r} can not be used: {error}") from None
         self._schemas: dict[int, Any] = {}
 
     def schema(self, schema_id: int) -> Any:
@@ -46,8 +51,7 @@ class ConfluentRegistry:
 
 def _safe(schema_id: int, text: str) -> Any:
     try:
-        raw = json.loads(text)
-        parsed = fastavro.parse_schema(raw)
+        parsed = fastavro.parse_schema(json.loads(text))
     except (
         ValueError,
         KeyError,
@@ -56,38 +60,41 @@ def _safe(schema_id: int, text: str) -> Any:
         fastavro.schema.UnknownType,
     ) as error:
         raise Rejected(f"schema {schema_id} of the registry can not be parsed: {error}") from None
-    _refuse_bombs(schema_id, raw, ())
+    _refuse_bombs(f"schema {schema_id} of the registry", parsed, {}, ())
     return parsed
 
 
-def _refuse_bombs(schema_id: int, schema: Any, within: tuple[str, ...]) -> None:
+def _refuse_bombs(what: str, schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> None:
     """Refuse what lets a few bytes become millions of values, or a stack overflow in compiled code.
 
     fastavro crashes the process on deep data of a recursive schema, and an array of values that take no bytes can claim
-    any length: five bytes decode to fifty million nulls.
+    any length: five bytes decode to fifty million nulls. The schema is a parsed one: its names are full names.
     """
     if isinstance(schema, list):
         for branch in schema:
-            _refuse_bombs(schema_id, branch, within)
+            _refuse_bombs(what, branch, named, within)
     elif isinstance(schema, str):
         if schema in within:
-            raise Rejected(f"schema {schema_id} of the registry is recursive")
+            raise Rejected(f"{what} is recursive")
     elif schema["type"] in ("array", "map"):
         items = schema["items" if schema["type"] == "array" else "values"]
-        if schema["type"] == "array" and _takes_no_bytes(items):
-            raise Rejected(f"schema {schema_id} of the registry has an array of values that take no bytes")
-        _refuse_bombs(schema_id, items, within)
+        _refuse_bombs(what, items, named, within)
+        if schema["type"] == "array" and _takes_no_bytes(items, named):
+            raise Rejected(f"{what} has an array of values that take no bytes")
     elif schema["type"] in ("record", "error"):
-        names = (schema["name"], f"{schema.get('namespace', '')}.{schema['name']}")
+        named[schema["name"]] = schema
         for field in schema["fields"]:
-            _refuse_bombs(schema_id, field["type"], (*within, *names))
-    else:
-        _refuse_bombs(schema_id, schema["type"], within)
+            _refuse_bombs(what, field["type"], named, (*within, schema["name"]))
+    elif "name" in schema:
+        named[schema["name"]] = schema
 
 
-def _takes_no_bytes(schema: Any) -> bool:
-    if isinstance(schema, dict) and schema["type"] == "record":
-        return all(_takes_no_bytes(field["type"]) for field in schema["fields"])
-    if isinstance(schema, dict):
-        return schema["type"] == "null" or (schema["type"] == "fixed" and schema["size"] == 0)
-    return schema == "null"
+def _takes_no_bytes(schema: Any, named: dict[str, Any]) -> bool:
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    if isinstance(schema, str):
+        return schema == "null"
+    if isinstance(schema, list):
+        return False
+    if schema["type"] in ("record", "error"):
+        return all(_takes_no_bytes(field["type"], named) for field in schema["fields"])
+    return schema["type"] == "null" or (schema["type"] == "fixed" and schema["size"] == 0)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import fastavro
 import msgspec
+from fastavro.read import SchemaResolutionError
 
 from processor.core.errors import Corrupted, Rejected
 from processor.core.topology import Topology
@@ -33,7 +34,19 @@ _CONFLUENT_HEADER_BYTES = 5
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKETS = re.compile(rb"[][{}]")
 
-_AVRO_ERRORS = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError, MemoryError)
+_AVRO_ERRORS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    EOFError,
+    OverflowError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+    # A writer's schema that the contract can not be read from.
+    SchemaResolutionError,
+)
 
 
 class Registry(Protocol):

@@ -79,7 +79,7 @@ class Progress:
             if self.topic_ids[topic] != identity.topic_id:
                 raise Refused(
                     f"topic {topic} was deleted and created again (id {self.topic_ids[topic]} then, {identity.topic_id} now): "
-                    f"its records are not the ones behind the stored state. Delete the changelog to start over"
+                    f"its records are not the ones behind the stored state. See docs/operating.md, starting a domain over"
                 )
             if offset > identity.end:
                 raise Refused(

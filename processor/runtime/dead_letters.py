@@ -14,6 +14,12 @@ VALUE_BYTES_MAX = 64 * 1024
 REASON_CHARACTERS_MAX = 500
 
 
+def key_of(letter: DeadLetter) -> bytes | None:
+    """The original key, or its first 64 KiB."""
+    key = letter.record.key
+    return key if key is None else key[:VALUE_BYTES_MAX]
+
+
 def value_of(letter: DeadLetter) -> bytes | None:
     """The original value, or its first 64 KiB."""
     value = letter.record.value

@@ -1,5 +1,6 @@
 """The life of a task in its own thread: what happens next after each kind of error. All control flow is here."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from enum import StrEnum
 
 import structlog
 
-from processor.core.errors import Abortable, Corrupted, Fenced, Retriable
+from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable
 from processor.runtime.task import Task
 
 log = structlog.get_logger()
@@ -45,6 +46,7 @@ class TaskLoop:
         self.failure: BaseException | None = None
         self._make = make
         self._restored = 0
+        self._aborts = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"task-{partition}", daemon=True)
 
@@ -94,6 +96,11 @@ class TaskLoop:
             log.info("task runs", partition=self.partition, keys=len(task.store), next=task.progress.offsets_next)
             while not self._stop.is_set():
                 self._turn(task)
+        except (Retriable, Corrupted, Refused):
+            # A known trouble is no record's fault: the next owner need not be careful. If that can not be said, it will be.
+            with contextlib.suppress(ProcessorError):
+                task.close()
+            raise
         except BaseException:
             # Whatever it was, the next owner should be as careful as after a crash.
             task.abandon()
@@ -107,6 +114,13 @@ class TaskLoop:
         except Abortable as error:
             # The session has aborted, renewed its producer and rewound to the progress: the same records come again.
             log.warning("transaction aborted", partition=self.partition, reason=str(error))
+            self._aborts += 1
+            self._enter(Phase.WAITING, str(error))
+            self._idle(min(BACKOFF_FIRST_S * 2 ** (self._aborts - 1), BACKOFF_MAX_S))
+            return
+        if self._aborts:
+            self._aborts = 0
+            self._enter(Phase.RUNNING, "")
         self.offsets_next = task.progress.offsets_next
         self._beat()
 

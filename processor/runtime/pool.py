@@ -78,8 +78,9 @@ class TaskPool:
     def summary(self) -> tuple[Phase, str]:
         """The phase that says most about the whole, and its detail."""
         phases = [(loop.phase, loop.detail, loop.partition) for loop in self._loops.values()]
-        for phase in (Phase.WAITING, Phase.RESTORING):
+        for phase in (Phase.STOPPED, Phase.WAITING, Phase.RESTORING):
             for found, detail, partition in phases:
                 if found == phase:
-                    return phase, detail or f"task {partition} is {phase}"
+                    said = Phase.WAITING if phase == Phase.STOPPED else phase
+                    return said, detail or f"task {partition} is {phase}"
         return Phase.RUNNING, f"{len(phases)} tasks"

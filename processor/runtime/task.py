@@ -1,22 +1,25 @@
 """One task: one partition of the inputs, its states, its session. Here is the cycle: poll, fold, commit, apply."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from processor.core.abc import Codec, Session, Write
-from processor.core.errors import Abortable, Rejected
+from processor.core.errors import Abortable, Corrupted, Rejected
 from processor.core.fold import fold
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction
 from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
-from processor.runtime.dead_letters import headers_of, value_of
+from processor.runtime.dead_letters import headers_of, key_of, value_of
 from processor.runtime.store import Store
 
 # How long records are gathered for one transaction. A commit costs about 15 ms of waiting, so twenty times a second
 # leaves most of the time for work, and 25 ms on average is little beside the sink's micro-batch.
 GATHER_S = 0.05
+# Three questions to the broker, 5 ms together.
+CHECK_EVERY_S = 1.0
 
 
 class Task:
@@ -26,7 +29,8 @@ class Task:
         step: called with the name of each step before the next is taken; tests stop a task there.
         beat: called while a long restore goes on, so that a watchdog knows it does.
         turnstile: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
-            would let them take turns every 5 ms, which costs a third of the throughput; waiting for the broker is outside.
+            would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
+        check_every_s: how often the inputs are asked whether they are still the same topics.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Task:
         step: Callable[[str], None] = lambda name: None,
         beat: Callable[[], None] = lambda: None,
         turnstile: AbstractContextManager[Any] | None = None,
+        check_every_s: float = CHECK_EVERY_S,
     ) -> None:
         self.topology = topology
         self._session = session
@@ -48,6 +53,8 @@ class Task:
         self.progress = Progress()
         self.caution = Caution()
         self._ends: dict[str, int] = {}
+        self._check_every_s = check_every_s
+        self._checked_at = 0.0
         self._went_well = 0
 
     def open(self) -> None:
@@ -79,6 +86,7 @@ class Task:
         if not records:
             self._rest()
             return 0
+        self._same_topics()
         rejected: dict[Record, str] = {}
         if self.caution.level == 2:
             self._try_alone(records[0], rejected)
@@ -107,6 +115,7 @@ class Task:
 
     def _rest(self) -> None:
         """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
+        self._same_topics()
         positions = self._session.positions()
         if any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items()):
             progress = self.progress.advanced(positions, Counts())
@@ -168,7 +177,7 @@ class Task:
     def _dead(self, letter: DeadLetter) -> Write:
         record = letter.record
         topic = self.topology.dead[record.topic]
-        return (topic, self._session.partition, record.key, value_of(letter), headers_of(letter))
+        return (topic, self._session.partition, key_of(letter), value_of(letter), headers_of(letter))
 
     def _write_caution(self, caution: Caution) -> None:
         write: Write = (self.topology.changelog, self._session.partition, CAUTION_KEY, caution.encode(), [])
@@ -180,13 +189,31 @@ class Task:
         """Open a Kafka transaction and put everything into it, the progress last."""
         session, step = self._session, self._step
         step("before_begin")
-        session.begin()
+        if session.begin():
+            self._still_ours()
         step("after_begin")
         with self._rewinding():
             session.produce(writes)
             step("after_produce")
             session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), [])])
         step("before_commit")
+
+    def _still_ours(self) -> None:
+        """A renewed producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
+        found = self._session.last_progress()
+        committed = Progress.decode(found).transactions if found else 0
+        if committed != self.progress.transactions:
+            raise Corrupted(
+                f"task {self._session.partition} was another's meanwhile: the changelog has {committed} transactions, "
+                f"we know of {self.progress.transactions}"
+            )
+
+    def _same_topics(self) -> None:
+        """Consumers go on in a topic that was deleted and made again as if nothing had happened. We do not."""
+        now = time.monotonic()
+        if now - self._checked_at >= self._check_every_s:
+            self._checked_at = now
+            self.progress.checked(self._session.identities())
 
     def _commit(self, progress: Progress) -> None:
         with self._rewinding():

@@ -129,7 +129,7 @@ class TopologyDriver:
         """The running task of a partition; opened when it is not."""
         if partition not in self._tasks:
             session = SimulatedSession(self.log, self.topology, partition)
-            task = Task(self.topology, session, self.codec, self._step)
+            task = Task(self.topology, session, self.codec, self._step, check_every_s=0)
             task.open()
             self._tasks[partition] = task
         return self._tasks[partition]

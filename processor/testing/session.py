@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from processor.core.abc import Identity, Write
 from processor.core.errors import Retriable
-from processor.core.topology import Topology
+from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.testing.log import SimulatedLog
 
@@ -62,11 +62,18 @@ class SimulatedSession:
         """Per input topic the offset to read next, markers included."""
         return self._positions
 
-    def begin(self) -> None:
-        """Begin a transaction, on a producer that is above suspicion."""
-        if self.suspicious:
+    def last_progress(self) -> bytes | None:
+        """Value of the last committed progress record."""
+        found = [value for key, value in self.restore() if key == PROGRESS_KEY]
+        return found[-1] if found else None
+
+    def begin(self) -> bool:
+        """Begin a transaction, on a producer that is above suspicion; True when it was renewed for that."""
+        renewed = self.suspicious
+        if renewed:
             self.epoch = self._log.init(self._id)
             self.suspicious = False
+        return renewed
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction."""
@@ -78,8 +85,9 @@ class SimulatedSession:
         self._log.end(self._id, self.epoch, commit=True)
 
     def abort(self) -> None:
-        """Make nothing of it true, and renew the producer."""
-        self.epoch = self._log.init(self._id)
+        """Make nothing of it true; the next `begin` renews the producer."""
+        self._log.late_end(self._id, self.epoch, commit=False)
+        self.suspicious = True
 
     def close(self) -> None:
         """Leave; an open transaction is aborted, unless a successor has done that."""

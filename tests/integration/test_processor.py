@@ -173,24 +173,38 @@ def test_confluent_wire_format_by_a_registrys_schemas(
         "namespace": "runner",
         "fields": [*fields, {"name": "shoe", "type": "string"}],
     }
-    bomb = {**update, "fields": [*fields, {"name": "nulls", "type": {"type": "array", "items": "null"}}]}
     body = BytesIO()
     value = {"user_id": 7, "distance_meters": 120, "timestamp_utc": 5, "sequence_id": 1, "run_id": 3, "shoe": "left"}
     fastavro.schemaless_writer(body, fastavro.parse_schema(update), value)
+    empty = {"type": "record", "name": "Empty", "fields": []}
+    tree = {"type": "record", "name": "Tree", "namespace": "n", "fields": [{"name": "more", "type": ["null", "Tree"]}]}
+
+    def with_field(kind: Any) -> dict[str, Any]:
+        return {**update, "fields": [*fields, {"name": "more", "type": kind}]}
+
+    schemas = {
+        1: update,
+        2: with_field({"type": "array", "items": "null"}),
+        3: with_field({"type": "record", "name": "Pair", "fields": [
+            {"name": "one", "type": empty}, {"name": "many", "type": {"type": "array", "items": "Empty"}}]}),
+        4: with_field(tree),
+        5: {**update, "fields": [{"name": "user_id", "type": "string"}, *fields[:-1]]},
+    }  # fmt: skip
     topology = fresh_domain("runner", 1)
-    magic = [b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue() for schema_id in (1, 2, 404)]
+    magic = [b"\x00" + schema_id.to_bytes(4, "big") + body.getvalue() for schema_id in (1, 2, 3, 4, 5, 404)]
     produce(client, "runner.updates", [(b"7", data) for data in magic])
-    registry = _Registry({1: update, 2: bomb})
-    with instance(topology, client, tmp_path / "log", schema_registry_url=registry.url):
+    registry = _Registry(schemas)
+    with instance(topology, client, tmp_path / "log", schema_registry_url=registry.url) as process:
         drained(topology, client)
+        assert process.poll() is None, "nothing crashed"
     registry.close()
 
     (message,) = records(client, "runner.messages")
     assert message.header("onefold-source") == b"runner.updates/0/0"
-    reasons = [(letter.header("onefold-reason") or b"").decode() for letter in records(client, "runner.updates.dead")]
-    assert len(reasons) == 2
-    assert "take no bytes" in reasons[0]
-    assert "no schema 404" in reasons[1]
+    letters = records(client, "runner.updates.dead")
+    reasons = [(letter.header("onefold-reason") or b"").decode() for letter in letters]
+    for reason, part in zip(reasons, ("take no bytes", "take no bytes", "recursive", "", "no schema 404"), strict=True):
+        assert part in reason
 
 
 class _Registry:

@@ -73,6 +73,24 @@ def test_a_successor_fences_its_predecessor(world: World, session: Session) -> N
     successor.close()
 
 
+def test_a_renewed_producer_says_so(world: World, session: Session) -> None:
+    """It has fenced whoever had the task meanwhile, so the task must look at what they committed."""
+    assert not session.begin()
+    session.produce([(world.changelog, 0, b"p", b"ours", [])])
+    session.commit()
+    write(session, world.output, b"lost")
+    session.abort()
+    successor = world.session()
+    successor.open()
+    successor.begin()
+    successor.produce([(world.changelog, 0, b"p", b"theirs", [])])
+    successor.commit()
+
+    assert session.begin()
+    assert session.last_progress() == b"theirs"
+    successor.close()
+
+
 def test_taking_over_ends_what_was_left_open(world: World, session: Session) -> None:
     """Readers do not wait for the timeout of a transaction whose owner was killed."""
     write(session, world.output, b"left open")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,17 @@ class Onefold:
         pid = eventually(lambda: self.status()["services"][service]["pid"], 30, f"{service} runs")
         assert isinstance(pid, int)
         return pid
+
+    def kill(self, service: str) -> None:
+        """kill -9, and wait until the supervisor has it running again."""
+        before = self.pid(service)
+        os.kill(before, signal.SIGKILL)
+
+        def back() -> bool:
+            entry = self.status()["services"][service]
+            return entry["pid"] not in (None, before) and entry["state"] == "running"
+
+        eventually(back, 90, f"{service} is back")
 
     def drained(self, deadline_s: float = 120) -> None:
         """Wait until nothing is left to fold or to land."""

@@ -1,8 +1,6 @@
 """The command line on a running stack: what it prints, what it answers, and how it ends."""
 
 import json
-import os
-import signal
 
 import psutil
 import pytest
@@ -29,12 +27,7 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
     load = [onefold.start("produce", f"{topic}", "--count", "8000", "--seed", "7", "--rate", "1500")
             for topic in ("runner.updates", "campaigns.sends")]  # fmt: skip
     for service in ("processor-runner-1", "sink-1", "processor-campaigns-1", "processor-runner-1"):
-        os.kill(onefold.pid(service), signal.SIGKILL)
-        eventually(
-            lambda service=service: onefold.status()["services"][service]["state"] == "running",
-            60,
-            f"{service} is back",
-        )
+        onefold.kill(service)
     assert [process.wait(60) for process in load] == [0, 0]
     onefold.drained()
 
@@ -48,12 +41,7 @@ def test_broker_and_database_killed_in_the_middle(onefold: Onefold) -> None:
     """With a backlog being folded and landed; everything finds its way back by itself, and nothing is missing."""
     for service in ("kafka", "postgres"):
         onefold("produce", "runner.updates", "--count", "15000", "--seed", "17")
-        os.kill(onefold.pid(service), signal.SIGKILL)
-        eventually(
-            lambda service=service: onefold.status()["services"][service]["state"] == "running",
-            60,
-            f"{service} is back",
-        )
+        onefold.kill(service)
     onefold.drained()
 
     assert json.loads(onefold("verify", "runner", "--json"))["outcome"] == "valid"
@@ -67,6 +55,8 @@ def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
             onefold("produce", "campaigns.sends", "--count", "1500", "--seed", str(100 + seed))
             eventually(lambda: "landing" in (onefold.home / "sink.out").read_text(), 60, "the second sink lands")
         onefold.drained()
+        writers = {writer for (writer,) in onefold.rows("SELECT writer FROM onefold.ledger WHERE sink = 'campaigns'")}
+        assert "sink-second" in writers, "the second sink never won"
         assert json.loads(onefold("verify", "campaigns", "--json"))["outcome"] == "valid"
     finally:
         second.terminate()
@@ -113,6 +103,11 @@ def test_verify_that_can_not_tell_says_so(onefold: Onefold) -> None:
         (("up",), {"ONEFOLD_PARTITIONS": "zero"}, 2, "ONEFOLD_PARTITIONS"),
         (("sql",), {"ONEFOLD_HOME": "/nonexistent"}, 1, "not running"),
         (("produce", "nowhere"), {}, 2, "is no input topic"),
+        (("produce", "runner.updates", "--count", "1"), {"ONEFOLD_KAFKA_OPTIONS": '{"no.such": "1"}'}, 2, "no.such"),
+        (("process", "runner"), {"ONEFOLD_KAFKA_OPTIONS": '{"no.such": "1"}'}, 3, "no.such"),
+        (("process", "runner"), {"ONEFOLD_SCHEMA_REGISTRY_URL": "nonsense"}, 2, "ONEFOLD_SCHEMA_REGISTRY_URL"),
+        (("up",), {"ONEFOLD_HOME": "/dev/null/home"}, 1, "ONEFOLD_HOME"),
+        (("prepare",), {"ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:notaport/x"}, 1, "tables could not be made"),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.core.errors import Fenced, Refused
+from processor.core.errors import Corrupted, Fenced, Refused
 from processor.core.topology import Topology
 from processor.runtime.task import Task
 from processor.service import topology_of
@@ -141,6 +141,44 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     with pytest.raises(Fenced):
         zombie._commit(progress)
     assert len(driver.read("runner.messages")) == 1
+
+
+@pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "suspicious"])
+def test_a_zombie_that_renews_its_producer_commits_nothing(aborted: bool) -> None:
+    """Renewing fences the successor, which is not wrong yet; folding on from old states would be."""
+    driver = TopologyDriver(RUNNER)
+    for sequence in range(1, 4):
+        driver.send("runner.updates", update(1, sequence, 10, sequence))
+    driver.run()
+    zombie = driver.task()
+    driver.kill()
+    driver.send("runner.updates", update(1, 4, 10, 4))
+    driver.run()
+    session = zombie._session
+    assert isinstance(session, SimulatedSession)
+    if aborted:
+        session.abort()
+    session.suspicious = True
+    driver.send("runner.updates", update(1, 5, 10, 5))
+
+    with pytest.raises(Corrupted, match="another's meanwhile"):
+        zombie.turn()
+    driver.kill()
+    driver.run()
+    assert [message["sequence_id"] for message in driver.read("runner.messages")] == [1, 2, 3, 4, 5]
+
+
+def test_a_topic_that_is_recreated_while_it_is_read_is_refused() -> None:
+    """The consumer itself would go on at its old offset, in the middle of other records."""
+    driver = TopologyDriver(RUNNER)
+    driver.send("runner.updates", update(1, 1, 10, 0))
+    driver.run()
+    driver.log.create("runner.updates", 1)
+    for sequence in range(2, 6):
+        driver.send("runner.updates", update(1, sequence, 10, 0))
+
+    with pytest.raises(Refused, match="deleted and created again"):
+        driver.run()
 
 
 def test_a_late_request_can_not_end_the_next_transaction() -> None:

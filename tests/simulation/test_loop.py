@@ -7,6 +7,7 @@ import pytest
 
 from processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from processor.core.values import Event
+from processor.runtime import loop
 from processor.runtime.loop import Phase, TaskLoop
 from processor.runtime.task import Task
 from processor.service import topology_of
@@ -46,25 +47,52 @@ def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
     driver = TopologyDriver(RUNNER)
     for number in range(1, 6):
         driver.send("runner.updates", update(number))
-    loop = loop_over(driver, [trouble])
-    loop.start()
-    eventually(lambda: loop.offsets_next == {"runner.updates": 5}, 10, "all records are folded")
-    loop.stop()
+    running = loop_over(driver, [trouble])
+    running.start()
+    eventually(lambda: running.offsets_next == {"runner.updates": 5}, 10, "all records are folded")
+    running.stop()
 
-    assert loop.join(5)
-    assert loop.failure is None
+    assert running.join(5)
+    assert running.failure is None
     assert [message["sequence_id"] for message in driver.read("runner.messages")] == [1, 2, 3, 4, 5]
+
+
+def test_a_trouble_outside_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that is away for a hundred tries costs time, and not one dead letter."""
+    monkeypatch.setattr(loop, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(loop, "BACKOFF_MAX_S", 0.001)
+    driver = TopologyDriver(RUNNER)
+    for number in range(1, 4):
+        driver.send("runner.updates", update(number))
+    tries_left = [100]
+    decode = driver.codec.decode
+
+    def away(record: Any) -> Any:
+        tries_left[0] -= 1
+        if tries_left[0] > 0:
+            raise Retriable("the registry does not answer")
+        return decode(record)
+
+    monkeypatch.setattr(driver.codec, "decode", away)
+    running = loop_over(driver, [])
+    running.start()
+    eventually(lambda: running.offsets_next == {"runner.updates": 3}, 20, "all records are folded")
+    running.stop()
+    running.join(5)
+
+    assert driver.records("runner.updates.dead") == []
+    assert len(driver.read("runner.messages")) == 3
 
 
 def test_fenced_leaves_quietly() -> None:
     """No failure, and no second try of its own: the pool asks the group first."""
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1))
-    loop = loop_over(driver, [Fenced("another owner")])
-    loop.start()
+    running = loop_over(driver, [Fenced("another owner")])
+    running.start()
 
-    assert loop.join(5)
-    assert (loop.fenced, loop.failure, loop.phase) == (True, None, Phase.STOPPED)
+    assert running.join(5)
+    assert (running.fenced, running.failure, running.phase) == (True, None, Phase.STOPPED)
 
 
 @pytest.mark.parametrize("trouble", [Refused("not the log it was"), ValueError("a bug")])
@@ -72,11 +100,11 @@ def test_what_it_can_not_go_on_from_is_handed_to_the_main_thread(trouble: Except
     """A refusal and a bug alike; the main thread tells them apart."""
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1))
-    loop = loop_over(driver, [trouble])
-    loop.start()
+    running = loop_over(driver, [trouble])
+    running.start()
 
-    assert loop.join(5)
-    assert trouble is loop.failure
+    assert running.join(5)
+    assert trouble is running.failure
 
 
 def test_a_handler_with_a_bug_costs_one_dead_letter() -> None:
@@ -93,14 +121,14 @@ def test_a_handler_with_a_bug_costs_one_dead_letter() -> None:
         driver.send("runner.updates", update(number, meters))
     crashes = 0
     while True:
-        loop = loop_over(driver, [], topology)
-        loop.start()
-        eventually(lambda: loop.failure or loop.offsets_next == {"runner.updates": 4}, 10, "a crash, or the end")  # noqa: B023
-        if loop.failure is None:
+        running = loop_over(driver, [], topology)
+        running.start()
+        eventually(lambda: running.failure or running.offsets_next == {"runner.updates": 4}, 10, "a crash, or the end")  # noqa: B023
+        if running.failure is None:
             break
         crashes += 1
-    loop.stop()
-    loop.join(5)
+    running.stop()
+    running.join(5)
 
     assert crashes == 5
     assert [headers["onefold-source"] for _, _, headers in driver.records("runner.updates.dead")] == [

@@ -17,7 +17,7 @@ PROSE = {page: page.read_text() for page in PAGES}
 def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And stands in the documents."""
     assert run([verb, "--help"]) == 0
-    assert re.search(rf"Example: .*onefold {verb}", capsys.readouterr().out)
+    assert re.search(rf"Example:\s[\s\S]*onefold\s+{verb}", capsys.readouterr().out)
     assert any(re.search(rf"onefold[ `]{verb}|`{verb}`", text) for text in PROSE.values())
 
 
