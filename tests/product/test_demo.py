@@ -19,7 +19,9 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, moment: str) -> None:
     said = tmp_path / "demo.out"
     eventually(lambda: moment in said.read_text(), 120, f"the demo says {moment!r}")
     state = tmp_path / "demo" / "run" / "stack.json"
-    eventually(lambda: state.exists() and json.loads(state.read_text())["services"], 60, "the supervisor says what runs")
+    eventually(
+        lambda: state.exists() and json.loads(state.read_text())["services"], 60, "the supervisor says what runs"
+    )
     running = json.loads(state.read_text())
     pids = [running["supervisor_pid"], *(service["pid"] for service in running["services"].values() if service["pid"])]
     demo.send_signal(signal.SIGINT)
