@@ -238,6 +238,8 @@ class KafkaSession:
 
     def begin(self) -> bool:
         """Begin a transaction, on a producer that is above suspicion; True when it was renewed for that."""
+        if self._begun:
+            raise Corrupted("a transaction is open already")
         try:
             with _raising("begin"):
                 self._writer.poll(0)
@@ -284,8 +286,10 @@ class KafkaSession:
     def abort(self) -> None:
         """Abort, whatever the abort says: the new producer that the next `begin` takes ends the transaction as well."""
         self._begun = False
+        if self._producer is None:
+            return
         with contextlib.suppress(KafkaException):
-            self._writer.abort_transaction(CALL_TIMEOUT_S)
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
         self._suspicion.signs.append("a transaction was aborted")
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class TaskLoop:
         except (Retriable, Corrupted, Refused):
             # A known trouble is no record's fault: the next owner need not be careful. If that can not be said, it will be.
             with contextlib.suppress(ProcessorError):
-                task.close()
+                task.retreat()
             raise
         except BaseException:
             # Whatever it was, the next owner should be as careful as after a crash.

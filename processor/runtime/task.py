@@ -109,6 +109,11 @@ class Task:
         finally:
             self._session.close()
 
+    def retreat(self) -> None:
+        """Leave after a known trouble: what is open is aborted first, so that "calm" is all that is written."""
+        self._session.abort()
+        self.close()
+
     def abandon(self) -> None:
         """Leave after an error: what is open is aborted, and nothing more is written."""
         self._session.close()

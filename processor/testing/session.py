@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from processor.core.abc import Identity, Write
-from processor.core.errors import Retriable
+from processor.core.errors import Corrupted, Retriable
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.testing.log import SimulatedLog
@@ -20,6 +20,7 @@ class SimulatedSession:
         self.partition = partition
         self.partitions = log.partitions(topology.inputs[0])
         self.suspicious = False
+        self._begun = False
         self.epoch = 0
         self._log = log
         self._topology = topology
@@ -69,10 +70,13 @@ class SimulatedSession:
 
     def begin(self) -> bool:
         """Begin a transaction, on a producer that is above suspicion; True when it was renewed for that."""
+        if self._begun:
+            raise Corrupted("a transaction is open already")
         renewed = self.suspicious
         if renewed:
             self.epoch = self._log.init(self._id)
             self.suspicious = False
+        self._begun = True
         return renewed
 
     def produce(self, writes: Iterable[Write]) -> None:
@@ -83,10 +87,12 @@ class SimulatedSession:
     def commit(self) -> None:
         """Make the open transaction true."""
         self._log.end(self._id, self.epoch, commit=True)
+        self._begun = False
 
     def abort(self) -> None:
         """Make nothing of it true; the next `begin` renews the producer."""
         self._log.late_end(self._id, self.epoch, commit=False)
+        self._begun = False
         self.suspicious = True
 
     def close(self) -> None:
