@@ -15,8 +15,9 @@ class Identity(NamedTuple):
     end: int
 
 
-#: A record to be written: topic, partition (None: that of its key), key, value, headers.
-Write = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]]]
+#: A record to be written: topic, partition (None: that of its key), key, value, headers. No headers are None: an empty
+#: list costs the Kafka client as much as the rest of the record.
+Write = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
 
 
 class Session(Protocol):

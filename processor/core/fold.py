@@ -17,6 +17,7 @@ A zombie can not commit at all: its successor took its transactional id.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -55,7 +56,7 @@ def fold(
     key_of, handle, known = topology.key, topology.handle, states.get
     row_of = {topic: itemgetter(*fields) if fields else None for topic, fields in topology.outputs.items()}
     every: list[Produced] = []
-    latest: dict[tuple[str, Any], Produced] = {}
+    latest: dict[str, dict[Any, Produced]] = {topic: {} for topic, fields in topology.outputs.items() if fields}
     changes: dict[str, Change] = {}
     forwards: list[Forward] = []
     dead_letters: list[DeadLetter] = []
@@ -87,7 +88,8 @@ def fold(
             if row is None:
                 every.append((output_topic, key, fields, record))
             else:
-                latest[output_topic, row(fields)] = (output_topic, key, fields, record)
+                latest[output_topic][row(fields)] = (output_topic, key, fields, record)
     accepted = folded - ignored - len(forwards) - len(dead_letters)
     counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
-    return Transaction([*every, *latest.values()], changes, forwards, dead_letters, offsets_next, counts)
+    produced = [*every, *chain.from_iterable(rows.values() for rows in latest.values())]
+    return Transaction(produced, changes, forwards, dead_letters, offsets_next, counts)

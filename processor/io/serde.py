@@ -10,6 +10,7 @@ Admission control is here (what is refused here never touches a state): size, de
 
 import io
 import re
+import struct
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from fastavro.read import SchemaResolutionError
 from processor.core.errors import Corrupted, Rejected
 from processor.core.topology import Topology
 from processor.core.values import Record
+from processor.io.avro_encoder import encoder
 from processor.io.contracts import SINGLE_OBJECT, Contract
 
 # Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
@@ -44,6 +46,7 @@ _AVRO_ERRORS = (
     AttributeError,
     MemoryError,
     RecursionError,
+    struct.error,
     # A writer's schema that the contract can not be read from.
     SchemaResolutionError,
 )
@@ -62,7 +65,7 @@ class AvroCodec:
     def __init__(self, topology: Topology, contracts: Mapping[str, Contract], registry: Registry | None = None) -> None:
         self._decode_json = {topic: msgspec.json.Decoder(contracts[topic].type).decode for topic in topology.inputs}
         self._inputs = {topic: contracts[topic] for topic in topology.inputs}
-        self._outputs = {topic: (contracts[topic].prefix, contracts[topic].schema) for topic in topology.outputs}
+        self._encode = {topic: encoder(contracts[topic].schema, contracts[topic].prefix) for topic in topology.outputs}
         self._registry = registry
         self._state_encode = msgspec.json.Encoder().encode
         self._state_decode = msgspec.json.Decoder(topology.state).decode
@@ -109,14 +112,10 @@ class AvroCodec:
 
     def encode(self, topic: str, value: Mapping[str, Any]) -> bytes:
         """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
-        prefix, schema = self._outputs[topic]
-        buffer = io.BytesIO()
-        buffer.write(prefix)
         try:
-            fastavro.schemaless_writer(buffer, schema, value)
+            data = self._encode[topic](value)
         except _AVRO_ERRORS as error:
             raise Rejected(f"its output to {topic} breaks the contract: {error}") from None
-        data = buffer.getvalue()
         return _within(data, topic)
 
     def encode_state(self, state: Any) -> bytes:

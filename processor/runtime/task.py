@@ -170,7 +170,7 @@ class Task:
                 add((topic, None, key.encode(), encode(topic, value), [(SOURCE_HEADER, cause.source)]))
             for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it can not be encoded
                 data = None if state is None else encode_state(state)
-                add((changelog, self._session.partition, STATE + key.encode(), data, []))
+                add((changelog, self._session.partition, STATE + key.encode(), data, None))
         except Rejected as reason:
             assert cause is not None, "something was being encoded"
             raise _Unencodable(cause, str(reason)) from reason
@@ -185,7 +185,7 @@ class Task:
         return (topic, self._session.partition, key_of(letter), value_of(letter), headers_of(letter))
 
     def _write_caution(self, caution: Caution) -> None:
-        write: Write = (self.topology.changelog, self._session.partition, CAUTION_KEY, caution.encode(), [])
+        write: Write = (self.topology.changelog, self._session.partition, CAUTION_KEY, caution.encode(), None)
         self._write([write], self.progress)
         self._commit(self.progress)
         self.caution = caution
@@ -200,7 +200,7 @@ class Task:
         with self._rewinding():
             session.produce(writes)
             step("after_produce")
-            session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), [])])
+            session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), None)])
         step("before_commit")
 
     def _still_ours(self) -> None:

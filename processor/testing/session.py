@@ -82,7 +82,7 @@ class SimulatedSession:
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction."""
         for topic, partition, key, value, headers in writes:
-            self._log.write(self._id, self.epoch, topic, partition, key, value, headers)
+            self._log.write(self._id, self.epoch, topic, partition, key, value, headers or ())
 
     def commit(self) -> None:
         """Make the open transaction true."""

@@ -1,0 +1,92 @@
+"""Avro's binary encoding of flat records, compiled once per contract.
+
+fastavro takes 2.2 microseconds for a record of five numbers, most of it for finding out again what the schema says. At
+60,000 records a second that is an eighth of the time of a process, so the few shapes that outputs have get a function of
+their own: 0.9 microseconds. Everything else stays with fastavro, and a test holds both to the same bytes.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from functools import partial
+from struct import Struct
+from typing import Any
+
+import fastavro
+
+#: Fields by name to the bytes of the record, after a prefix. Raises ValueError, TypeError, AttributeError, KeyError or
+#: struct.error for what is no value of the schema.
+Encode = Callable[[Mapping[str, Any]], bytes]
+
+# Zigzag numbers below this are looked up, larger ones in steps of two bytes: 1.5 MB in all.
+_TABLE = 1 << 14
+_LAST = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_TABLE)]
+_MORE = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_TABLE)]
+
+_DOUBLE = Struct("<d").pack
+
+
+def encoder(schema: Any, prefix: bytes) -> Encode:
+    """The fastest encoder that there is for a parsed record schema."""
+    return compile_record(schema, prefix) or partial(_by_fastavro, schema, prefix)
+
+
+def _by_fastavro(schema: Any, prefix: bytes, record: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    buffer.write(prefix)
+    fastavro.schemaless_writer(buffer, schema, record)
+    return buffer.getvalue()
+
+
+def compile_record(schema: Any, prefix: bytes) -> Encode | None:
+    """The encoder of a parsed record schema; None when the schema has something that it does not know."""
+    lines = ["def encode(record):"]
+    parts: list[str] = []
+    for number, field in enumerate(schema["fields"]):
+        part = _part(field["type"], f"v{number}")
+        if part is None or field.get("default") is not None:
+            return None
+        name = repr(field["name"])
+        lines.append(f"    v{number} = record.get({name})" if "default" in field else f"    v{number} = record[{name}]")
+        parts.append(part)
+    lines.append(f"    return join((prefix, {', '.join(parts)}))")
+    names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "number": _number, "text": _text}
+    names |= {"double": _DOUBLE, "boolean": _boolean}
+    # The source is made of the contract's field names alone, and those are identifiers by Avro's own rule.
+    exec("\n".join(lines), names)  # noqa: S102
+    return names["encode"]
+
+
+def _part(schema: Any, name: str) -> str | None:
+    """An expression that encodes the variable `name`; None for a schema that is not known here."""
+    match schema:
+        case "long":
+            # Zigzag; inline while it is small, because the call would take as long as the rest.
+            return f"(last[z] if (z := {name} << 1 ^ {name} >> 63) < {_TABLE} else number(z))"
+        case "string" | "double" | "boolean":
+            return f"{'text' if schema == 'string' else schema}({name})"
+        case ["null", str(kind)] if (part := _part(kind, name)) is not None:
+            return rf"(b'\x00' if {name} is None else b'\x02' + {part})"
+    return None
+
+
+def _number(zigzag: int) -> bytes:
+    """Base 128, little end first."""
+    if zigzag >= 1 << 64:
+        raise ValueError("a number does not fit into 64 bits")
+    data = b""
+    while zigzag >= _TABLE:
+        data += _MORE[zigzag & _TABLE - 1]
+        zigzag >>= 14
+    return data + _LAST[zigzag]
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    size = len(data) << 1
+    return (_LAST[size] if size < _TABLE else _number(size)) + data
+
+
+def _boolean(value: Any) -> bytes:
+    if value is not True and value is not False:
+        raise TypeError(f"{value!r} is no boolean")
+    return b"\x01" if value else b"\x00"
