@@ -43,15 +43,16 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
     parts: list[str] = []
     for number, field in enumerate(schema["fields"]):
         part = _part(field["type"], f"v{number}")
-        if part is None or field.get("default") is not None:
+        if part is None:
             return None
         name = repr(field["name"])
-        lines.append(f"    v{number} = record.get({name})" if "default" in field else f"    v{number} = record[{name}]")
+        found = f"record.get({name}, {field['default']!r})" if "default" in field else f"record[{name}]"
+        lines.append(f"    v{number} = {found}")
         parts.append(part)
     lines.append(f"    return join((prefix, {', '.join(parts)}))")
-    names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "number": _number, "text": _text}
+    names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "number": _number}
     names |= {"double": _DOUBLE, "boolean": _boolean}
-    # The source is made of the contract's field names alone, and those are identifiers by Avro's own rule.
+    # The source is made of our own contract's field names and plain defaults alone, each as a Python literal.
     exec("\n".join(lines), names)  # noqa: S102
     return names["encode"]
 
@@ -62,8 +63,11 @@ def _part(schema: Any, name: str) -> str | None:
         case "long":
             # Zigzag; inline while it is small, because the call would take as long as the rest.
             return f"(last[z] if (z := {name} << 1 ^ {name} >> 63) < {_TABLE} else number(z))"
-        case "string" | "double" | "boolean":
-            return f"{'text' if schema == 'string' else schema}({name})"
+        case "string":
+            short = f"last[len(data) << 1] + data if len(data := {name}.encode()) < {_TABLE // 2}"
+            return f"({short} else number(len(data) << 1) + data)"
+        case "double" | "boolean":
+            return f"{schema}({name})"
         case ["null", str(kind)] if (part := _part(kind, name)) is not None:
             return rf"(b'\x00' if {name} is None else b'\x02' + {part})"
     return None
@@ -78,12 +82,6 @@ def _number(zigzag: int) -> bytes:
         data += _MORE[zigzag & _TABLE - 1]
         zigzag >>= 14
     return data + _LAST[zigzag]
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    size = len(data) << 1
-    return (_LAST[size] if size < _TABLE else _number(size)) + data
 
 
 def _boolean(value: Any) -> bytes:

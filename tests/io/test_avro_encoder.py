@@ -15,7 +15,7 @@ from processor.io.avro_encoder import compile_record, encoder
 PREFIX = b"\xc3\x01prefix.."
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from([64, 4095, 4096, 9000]).map("x".__mul__)
 BRANCHES = {
     "long": LONGS,
     "string": TEXTS,
@@ -113,11 +113,12 @@ def test_what_it_does_not_know_is_left_to_fastavro(kind: object, value: object, 
     assert encoder(schema, PREFIX)({"f0": value}) == PREFIX + data
 
 
-def test_a_default_other_than_null_is_left_to_fastavro() -> None:
-    fields = [{"name": "a", "type": "long", "default": 7}]
+def test_a_missing_field_has_its_default() -> None:
+    fields = [{"name": "a", "type": "long", "default": 7}, {"name": "b", "type": "string", "default": "'\\"}]
     schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
-    assert compile_record(schema, b"") is None
-    assert encoder(schema, b"")({}) == b"\x0e"
+    encode = compile_record(schema, b"")
+    assert encode is not None
+    assert encode({}) == b"\x0e\x04'\\"
 
 
 def test_every_output_contract_of_ours_is_compiled() -> None:

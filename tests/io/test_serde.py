@@ -1,0 +1,26 @@
+"""What the codec refuses before it can touch a state."""
+
+import pytest
+
+from processor.apps import campaigns
+from processor.core.errors import Rejected
+from processor.core.values import Record
+from processor.io import contracts
+from processor.io.serde import AvroCodec
+
+CODEC = AvroCodec(campaigns.TOPOLOGY, contracts.load())
+SEND = r'{"id": 1, "email": "%s", "subject": "%s", "sent": 1, "date": "2021-12-01 12:00:00"}'
+
+
+def decoded(text: str) -> object:
+    return CODEC.decode(Record("campaigns.sends", 0, 0, None, text.encode()))
+
+
+@pytest.mark.parametrize("texts", [(r"a\u0000", "b"), ("a", r"\u0000"), (r"\\\u0000", "b")])
+def test_an_escaped_nul_in_any_text_is_refused(texts: tuple[str, str]) -> None:
+    with pytest.raises(Rejected, match="campaigns.Send"):
+        decoded(SEND % texts)
+
+
+def test_the_six_characters_that_only_look_like_nul_are_a_text() -> None:
+    assert decoded(SEND % (r"a\\u0000", "b")).email == r"a\u0000"
