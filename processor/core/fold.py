@@ -16,14 +16,14 @@ A zombie can not commit at all: its successor took its transactional id.
 `fold` is the only place that calls a handler.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Protocol
 
 from processor.core.errors import Rejected
 from processor.core.partition import home
-from processor.core.topology import Topology
+from processor.core.topology import Settle, Topology
 from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
 
 # Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
@@ -91,5 +91,15 @@ def fold(
                 latest[output_topic][row(fields)] = (output_topic, key, fields, record)
     accepted = folded - ignored - len(forwards) - len(dead_letters)
     counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
+    if topology.settle is not None:
+        every += _settled(topology.settle, states, changes)
     produced = [*every, *chain.from_iterable(rows.values() for rows in latest.values())]
     return Transaction(produced, changes, forwards, dead_letters, offsets_next, counts)
+
+
+def _settled(settle: Settle, states: States, changes: dict[str, Change]) -> Iterator[Produced]:
+    for key, (after, record) in changes.items():
+        before = states.get(key)
+        if before is not after:
+            for topic, fields in settle(key, before, after):
+                yield topic, key, fields, record

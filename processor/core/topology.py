@@ -13,6 +13,10 @@ PROGRESS_KEY = b"p"
 #: I/O. None as state forgets the key. It may raise `Rejected` for an event that can never be processed.
 Handler = Callable[[Any, Event], tuple[Any, Sequence[Output]]]
 
+#: `(key, state before, state after) -> outputs`, of one transaction. As pure as a handler, but it may not reject: every
+#: event that led here has been accepted.
+Settle = Callable[[str, Any, Any], Sequence[Output]]
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -26,6 +30,8 @@ class Topology:
         handle: the handler.
         outputs: topics written. The value names the fields that identify a row where only the latest row matters
             (several of them in one transaction become one record), or is None where every record counts.
+        settle: what a key's change as a whole says, called once a transaction for every key that changed. For outputs that
+            tell differences, such as what to add to a sum: a key that changed ten times costs one record and not ten.
     """
 
     name: str
@@ -34,6 +40,7 @@ class Topology:
     state: type
     handle: Handler
     outputs: Mapping[str, tuple[str, ...] | None]
+    settle: Settle | None = None
 
     @property
     def changelog(self) -> str:

@@ -22,6 +22,11 @@ _TABLE = 1 << 14
 _LAST = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_TABLE)]
 _MORE = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_TABLE)]
 
+#: A text field with this attribute in the contract has few different values, which are encoded once and remembered.
+FEW = "few"
+# As many as are remembered; a contract that promised too much gets no faster, and no larger.
+_KNOWN_MAX = 4096
+
 _DOUBLE = Struct("<d").pack
 
 
@@ -42,7 +47,7 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
     lines = ["def encode(record):"]
     parts: list[str] = []
     for number, field in enumerate(schema["fields"]):
-        part = _part(field["type"], f"v{number}")
+        part = _part("few" if field.get(FEW) and field["type"] == "string" else field["type"], f"v{number}")
         if part is None:
             return None
         name = repr(field["name"])
@@ -51,6 +56,8 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
         parts.append(part)
     lines.append(f"    return join((prefix, {', '.join(parts)}))")
     names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "number": _number}
+    known: dict[str, bytes] = {}
+    names |= {"known": known, "keep": partial(_keep, known)}
     names |= {"double": _DOUBLE, "boolean": _boolean}
     # The source is made of our own contract's field names and plain defaults alone, each as a Python literal.
     exec("\n".join(lines), names)  # noqa: S102
@@ -63,6 +70,8 @@ def _part(schema: Any, name: str) -> str | None:
         case "long":
             # Zigzag; inline while it is small, because the call would take as long as the rest.
             return f"(last[z] if (z := {name} << 1 ^ {name} >> 63) < {_TABLE} else number(z))"
+        case "few":
+            return f"(known.get({name}) or keep({name}))"
         case "string":
             short = f"last[len(data) << 1] + data if len(data := {name}.encode()) < {_TABLE // 2}"
             return f"({short} else number(len(data) << 1) + data)"
@@ -71,6 +80,14 @@ def _part(schema: Any, name: str) -> str | None:
         case ["null", str(kind)] if (part := _part(kind, name)) is not None:
             return rf"(b'\x00' if {name} is None else b'\x02' + {part})"
     return None
+
+
+def _keep(known: dict[str, bytes], text: str) -> bytes:
+    data = text.encode()
+    encoded = _number(len(data) << 1) + data
+    if len(known) < _KNOWN_MAX:
+        known[text] = encoded
+    return encoded
 
 
 def _number(zigzag: int) -> bytes:

@@ -129,3 +129,38 @@ def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:
 
     with pytest.raises(KeyError, match=r"sums\.every"):
         fold(undeclared, Store(), records(("a", b"1")), decode, 1)
+
+
+def rise(key: str, before: Total | None, after: Total | None) -> list[Output]:
+    return [("sums.rises", {"name": key, "by": (after.amount if after else 0) - (before.amount if before else 0)})]
+
+
+RISES = Topology(
+    "sums", ("sums.in",), SUMS.key, Total, lambda total, event: (add(total, event)[0], []), {"sums.rises": None}, rise
+)
+
+
+def risen(store: Store, *pairs: tuple[str, bytes]) -> list[Any]:
+    return [(fields, cause.offset) for _, _, fields, cause in fold(RISES, store, records(*pairs), decode, 1).outputs]
+
+
+def test_a_key_is_settled_once_a_transaction_from_before_it_to_after_it() -> None:
+    """What is caused by several records names the last of them that changed something."""
+    given = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"0"), ("a", b"13")]
+    assert risen(Store({"a": Total(5)}), *given) == [({"name": "a", "by": 4}, 2), ({"name": "b", "by": 2}, 1)]
+
+
+def test_the_rises_of_any_batches_add_up_to_the_same() -> None:
+    given = [("a", b"1"), ("b", b"2"), ("a", b"-1"), ("a", b"7"), ("b", b"3"), ("b", b"-1")]
+    for cut in range(len(given) + 1):
+        store, sums = Store(), {"a": 0, "b": 0}
+        for part in (given[:cut], given[cut:]):
+            transaction = fold(RISES, store, records(*part), decode, 1)
+            for _, _, fields, _ in transaction.outputs:
+                sums[fields["name"]] += fields["by"]
+            store.apply(transaction.changes)
+        assert sums == {"a": 7, "b": 0}
+
+
+def test_a_key_that_came_and_went_within_a_transaction_is_not_settled() -> None:
+    assert risen(Store(), ("a", b"1"), ("a", b"-1")) == []

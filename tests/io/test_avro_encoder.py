@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.apps import campaigns, runner
-from processor.io import contracts
+from processor.io import avro_encoder, contracts
 from processor.io.avro_encoder import compile_record, encoder
 
 PREFIX = b"\xc3\x01prefix.."
@@ -126,3 +126,22 @@ def test_every_output_contract_of_ours_is_compiled() -> None:
     loaded = contracts.load()
     outputs = {topic for app in (runner, campaigns) for topic in app.TOPOLOGY.outputs}
     assert [topic for topic in sorted(outputs) if compile_record(loaded[topic].schema, b"") is None] == []
+
+
+@given(st.lists(TEXTS, max_size=20))
+def test_a_text_of_few_values_is_the_same_the_first_time_and_later(texts: list[str]) -> None:
+    fields = [{"name": "a", "type": "string"}]
+    plain = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}), PREFIX)
+    hinted = [{**fields[0], "few": True}]
+    few = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": hinted}), PREFIX)
+    assert plain is not None
+    assert few is not None
+    for text in [*texts, *texts]:
+        assert few({"a": text}) == plain({"a": text})
+
+
+def test_a_text_that_was_promised_to_have_few_values_remembers_no_more_than_some() -> None:
+    known: dict[str, bytes] = {}
+    for number in range(5_000):
+        assert avro_encoder._keep(known, str(number))[1:] == b"%d" % number
+    assert len(known) == 4_096

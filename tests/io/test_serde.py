@@ -18,7 +18,7 @@ def decoded(text: str) -> object:
 
 @pytest.mark.parametrize("texts", [(r"a\u0000", "b"), ("a", r"\u0000"), (r"\\\u0000", "b")])
 def test_an_escaped_nul_in_any_text_is_refused(texts: tuple[str, str]) -> None:
-    with pytest.raises(Rejected, match="campaigns.Send"):
+    with pytest.raises(Rejected, match=r"campaigns\.Send"):
         decoded(SEND % texts)
 
 
