@@ -5,11 +5,12 @@ leaves none.
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import select
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -17,28 +18,55 @@ from console.errors import USAGE, UserError
 from processor.io.admin import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
+# Among messages: nothing more has arrived so far, so what has should be sent.
+PAUSE = None
 
 BATCH = 5_000  # messages a transaction: large enough to cost nothing each, small enough to be seen soon
 START_SECONDS = 15.0
 DELIVERY_MS = 60_000
+CHUNK_BYTES = 1 << 16  # what a pipe holds on Linux
 TRANSACTION_MS = 120_000  # the broker ends what a killed command left open after this
 PATIENCE_SECONDS = 60.0
 
 
-def produce(messages: Iterable[Message], client: Mapping[str, str], rate: float = 0.0) -> Iterator[int]:
-    """Writes the messages, a transaction a batch; yields the number committed so far after each.
+def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
+    """Lines of a pipe or a file without their ends, and PAUSE whenever whoever writes it has no more for now."""
+    rest = b""
+    while chunk := stream.read1(CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if not select.select([stream], [], [], 0)[0]:
+            yield PAUSE
+    if rest:
+        yield rest
+
+
+def produce(messages: Iterable[Message | None], client: Mapping[str, str], rate: float = 0.0) -> Iterator[int]:
+    """Writes the messages, a transaction a batch or what has come until a pause; yields the number committed so far.
 
     rate: messages a second at most; 0 for as fast as possible. Raises UserError when Kafka does not take them.
     """
     producer = _open(client)
     size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # paced: ten small transactions a second
-    began, committed, rest = time.monotonic(), 0, iter(messages)
-    while batch := list(islice(rest, size)):
+    began, committed = time.monotonic(), 0
+    for batch in _batches(iter(messages), size):
         if rate:
             time.sleep(max(0.0, began + committed / rate - time.monotonic()))
         _write(producer, batch)
         committed += len(batch)
         yield committed
+
+
+def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Message]]:
+    batch: list[Message] = []
+    for message in messages:
+        if message is not PAUSE:
+            batch.append(message)
+        if batch and (message is PAUSE or len(batch) == size):
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _open(client: Mapping[str, str]) -> Producer:

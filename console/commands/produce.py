@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
@@ -76,9 +76,9 @@ class _Lines:
         self._codec = service.codec_of(topology, settings.schema_registry_url)
         self._record, self._rejected = Record, Rejected
 
-    def __iter__(self) -> Iterator[producing.Message]:
+    def __iter__(self) -> Iterator[producing.Message | None]:
         if self._file is None:
-            yield from self._messages(sys.stdin.buffer)
+            yield from self._messages(producing.lines_as_they_come(sys.stdin.buffer))
             return
         try:
             with self._file.open("rb") as lines:
@@ -86,10 +86,11 @@ class _Lines:
         except OSError as error:
             raise UserError(f"{self._file} can not be read: {error.strerror}", exit_code=USAGE) from None
 
-    def _messages(self, lines: BinaryIO | Iterable[bytes]) -> Iterator[producing.Message]:
+    def _messages(self, lines: Iterable[bytes | None]) -> Iterator[producing.Message | None]:
         for line in lines:
-            value = line.rstrip(b"\r\n")
-            if value:
+            if line is producing.PAUSE:
+                yield producing.PAUSE
+            elif value := line.rstrip(b"\r\n"):
                 yield self._topic, self._key(value), value
 
     def _key(self, value: bytes) -> bytes | None:

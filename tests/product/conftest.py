@@ -54,6 +54,13 @@ class Onefold:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.environment | settings, cwd=self.home,
             )  # fmt: skip
 
+    def pipe(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start a command whose input stays open."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "console.main", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment, cwd=self.home,
+        )  # fmt: skip
+
     def status(self) -> dict[str, Any]:
         """What `onefold status --json` says."""
         found: dict[str, Any] = json.loads(self("status", "--json"))

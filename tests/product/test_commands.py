@@ -39,6 +39,18 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
         assert verdict["counts"]["accepted"] > 0
 
 
+def test_a_line_of_a_live_pipe_is_in_the_table_while_the_pipe_stays_open(onefold: Onefold) -> None:
+    """As from `tail -f`: nobody waits for the end of the input."""
+    with onefold.pipe("produce", "campaigns.sends") as produce:
+        assert produce.stdin is not None
+        produce.stdin.write(new_send(97_000) + b"\n")
+        produce.stdin.flush()
+        landed = lambda: onefold.rows("SELECT computed FROM campaigns.totals WHERE id = 97000")  # noqa: E731
+        assert eventually(landed, 60, "the send is landed") == [(1,)]
+        produce.stdin.close()
+        assert produce.wait(30) == 0
+
+
 def test_broker_and_database_killed_in_the_middle(onefold: Onefold) -> None:
     """With a backlog being folded and landed; everything finds its way back by itself, and nothing is missing."""
     for service in ("kafka", "postgres"):
