@@ -1,4 +1,4 @@
-"""`onefold process`: one processor in the foreground."""
+"""`onefold process`: processors in the foreground."""
 
 from __future__ import annotations
 
@@ -13,24 +13,32 @@ from console.settings import load
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The domain whose events are folded.")],
+    domains: Annotated[
+        list[str] | None, typer.Argument(help="Domains whose events are folded; all of them if none is named.")
+    ] = None,
     instance: Annotated[
         str, typer.Option(help="A name that survives a restart; unique among a domain's processors.")
     ] = "1",
 ) -> None:
-    """Fold a domain's events, transaction by transaction, until SIGTERM or Ctrl-C. Several instances share the
-    partitions.
+    """Fold events, transaction by transaction, until SIGTERM or Ctrl-C: a process a domain. Several instances share
+    the partitions.
 
     Example: onefold process runner --instance 2
     """
     settings = load()
-    (name,) = pipelines.checked([domain])
+    names = pipelines.checked(domains or pipelines.domains())
+    status = os.environ.get("ONEFOLD_STATUS_FILE")
+    if len(names) > 1:
+        from console import together
+
+        settings.kafka()  # said here when it is missing: once, and not by each process again and again
+        together.process(names, instance, Path(status or settings.home / "run" / f"process-{instance}.json"))
+        return
     logs.configure(settings.log_format)
     from processor import service
 
-    status = os.environ.get("ONEFOLD_STATUS_FILE")
     code = service.run(
-        name,
+        names[0],
         client=settings.client(),
         instance=instance,
         status_file=Path(status) if status else None,

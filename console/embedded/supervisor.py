@@ -154,6 +154,14 @@ def serve(home: Path) -> None:
     plan = Plan.read(home)
     head = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid()), **plan.public}
     supervisor = Supervisor(plan.stages, lambda services: state.write(state.path(home), {**head, "services": services}))
+    try:
+        run(supervisor)
+    finally:
+        state.path(home).unlink(missing_ok=True)
+
+
+def run(supervisor: Supervisor, after_each_turn: Callable[[], None] = lambda: None) -> None:
+    """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread."""
     stopping: list[int] = []
     waker, wake = socket.socketpair()
     for end in (waker, wake):
@@ -165,12 +173,12 @@ def serve(home: Path) -> None:
     try:
         while not stopping:
             seconds = supervisor.turn()
+            after_each_turn()
             select.select([waker], [], [], seconds)
             with suppress(BlockingIOError):
                 waker.recv(4096)
     finally:
         supervisor.stop()
-        state.path(home).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

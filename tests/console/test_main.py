@@ -36,7 +36,7 @@ def test_the_overview_imports_no_verb() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["upp"], ["up", "--nonsense"], ["process"], ["produce", "runner.updates", "--count", "x"]]
+    "arguments", [["upp"], ["up", "--nonsense"], ["verify"], ["produce", "runner.updates", "--count", "x"]]
 )
 def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
