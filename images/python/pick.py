@@ -1,0 +1,29 @@
+"""Picks packages, with their versions and hashes, out of a lock: `pick.py only|without <file of names>... < lock`.
+
+A file of names has one package a line; what follows a # is the reason. A name that the lock does not have is an error: it
+would silently pick nothing.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+
+def main(mode: str, *files: str) -> None:
+    """Writes the picked entries to standard output."""
+    entries = {
+        block.partition("==")[0]: block for block in re.split(r"^(?=[a-z0-9])", sys.stdin.read(), flags=re.MULTILINE)
+    }
+    names = set()
+    for file in files:
+        with Path(file).open(encoding="utf-8") as lines:
+            names |= {name for line in lines if (name := line.partition("#")[0].strip())}
+    if mode not in ("only", "without"):
+        sys.exit(f"pick.py: {mode!r} is neither only nor without")
+    if unknown := names - entries.keys():
+        sys.exit(f"pick.py: requirements.lock does not have {', '.join(sorted(unknown))}; correct images/python")
+    sys.stdout.writelines(block for name, block in entries.items() if (name in names) == (mode == "only"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
