@@ -28,6 +28,7 @@ VERBS = {
     "sink": "Land the results in PostgreSQL, in the foreground.",
     "test": "Run the test suite of this checkout.",
     "bench": "Measure, with the machine's description.",
+    "chaos": "Break a running stack, heal it, and verify.",
     "verify": "Recompute everything from the log and compare.",
 }
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
