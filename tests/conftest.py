@@ -1,3 +1,3 @@
 """One fixture module a resource; this list is all that pytest needs to know."""
 
-pytest_plugins = ["tests.fix_infrastructure", "tests.fix_proxy", "tests.fix_sink"]
+pytest_plugins = ["tests.fix_docker", "tests.fix_infrastructure", "tests.fix_proxy", "tests.fix_sink"]

@@ -1,0 +1,151 @@
+"""The stack in containers: Kafka's own producer, what the README says, and workloads under nemeses.
+
+Every pair of the matrix is `./onefold test -m matrix`; a seed of your own is ONEFOLD_SEED.
+"""
+
+import json
+import os
+import random
+import re
+import subprocess
+
+import psycopg
+import pytest
+
+from console import chaos, pipelines
+from console.containers import Containers
+from console.settings import Settings
+from proof.nemeses.table import nemeses
+from proof.verify import verify
+from tests.fix_docker import ROOT
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.docker
+
+NEMESES = nemeses()
+SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
+# One for each half of the pipeline, and the two that a first customer would try.
+IN_CI = (("campaigns", "kill-spark_sink"), ("runner", "kill-processor"))
+
+
+@pytest.fixture(scope="module")
+def settings(containers: Containers) -> Settings:
+    """How this machine reaches the stack."""
+    return containers.settings(Settings())
+
+
+def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
+    """One run, valid and in time; said whole when it is not."""
+    outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
+    assert outcome.events > 0
+    assert outcome.right, json.dumps(outcome.as_data(), indent=1) + logs(containers)
+
+
+def logs(containers: Containers) -> str:
+    """What the services said last."""
+    told = ""
+    for service in ("processor", "spark_sink"):
+        for container in containers.of(service):
+            ran = subprocess.run(
+                ["docker", "logs", "--tail", "30", container], capture_output=True, text=True, timeout=30
+            )
+            told += f"\n--- {service}\n{ran.stdout}{ran.stderr}"
+    return told
+
+
+@pytest.mark.parametrize("workload", pipelines.domains())
+def test_control(containers: Containers, settings: Settings, workload: str) -> None:
+    """Nothing happens: tells what is broken from what breaks under faults. It comes first."""
+    check(containers, settings, workload, "none")
+
+
+@pytest.mark.parametrize(("workload", "nemesis"), IN_CI)
+def test_chaos(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
+    """A killed processor's partitions and a killed sink are back within their bounds, and every row is right."""
+    check(containers, settings, workload, nemesis)
+
+
+def console_producer(containers: Containers, topic: str, lines: str, separator: str = "|") -> None:
+    """Kafka's own tool, in Kafka's own container: a key, the separator, and a JSON value a line."""
+    reader = ("--reader-property", "parse.key=true", "--reader-property", f"key.separator={separator}")
+    command = [
+        "docker",
+        "exec",
+        "-i",
+        containers.of("kafka")[0],
+        "kafka-console-producer.sh",
+        "--topic",
+        topic,
+        *reader,
+    ]
+    subprocess.run(command, input=lines.encode(), check=True, capture_output=True, timeout=60)
+
+
+def landed(settings: Settings, query: str, rows: list[tuple[object, ...]]) -> None:
+    """Wait until the database answers so."""
+
+    def answer() -> bool:
+        with psycopg.connect(settings.postgres()) as connection:
+            return connection.execute(query).fetchall() == rows
+
+    eventually(answer, 60, f"{query} gives {rows}")
+
+
+def test_kafkas_own_producer(containers: Containers, settings: Settings) -> None:
+    """Keyed JSON lines into both inputs, one that is broken, one sent twice: rows, one dead letter, valid."""
+    send = '{"id": -1, "email": "A", "subject": "A", "sent": %d, "date": "2021-12-01 1%d:00:00"}'
+    console_producer(
+        containers, "campaigns.sends", f"-1|{send % (100, 2)}\n-1|{send % (1000, 3)}\n-1|{send % (1000, 3)}\n"
+    )
+    console_producer(containers, "campaigns.sends", "-1|no send at all\n")
+    update = '{"user_id": -1, "distance_meters": %d, "timestamp_utc": %d, "sequence_id": %d, "run_id": 1}'
+    # A tab between key and value, as Kafka's documentation shows it.
+    console_producer(
+        containers, "runner.updates", f"-1\t{update % (150, 0, 1)}\n-1\t{update % (120, 600_000, 2)}\n", separator="\t"
+    )
+
+    landed(settings, "SELECT sent_1, sent_2, computed FROM campaigns.totals WHERE id = -1", [(100, 1000, 1100)])
+    landed(settings, "SELECT total_meters, total_time_ms FROM runner.stats WHERE user_id = -1", [(270, 600_000)])
+    for domain in pipelines.domains():
+        verdict = verify(domain, client=settings.client(), dsn=settings.postgres())
+        assert verdict.outcome == "valid", verdict.reason
+        assert verdict.counts["dead"] > 0
+
+
+def test_the_readmes_container_session(containers: Containers) -> None:
+    """Every command of it, in order, in one shell; each must succeed."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    session = "\n".join(block for block in blocks if "docker compose" in block)
+    assert session.count("docker compose") >= 7
+
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", session], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for row in (r"1 \|\s+100 \|\s+1000 \|\s+1100", r"2 \|\s+100 \|\s+1000 \|\s+1100"):
+        assert re.search(row, ran.stdout), ran.stdout
+    assert ran.stdout.count("campaigns: valid") == 2
+
+
+@pytest.mark.parametrize("service", ["kafka", "postgres", "processor", "spark_sink"])
+def test_a_container_can_do_little(containers: Containers, service: str) -> None:
+    """It can not write to its image, is not root, has no capabilities and a limit of memory, and publishes on loopback."""
+    told = subprocess.run(["docker", "inspect", containers.of(service)[0]], check=True, capture_output=True, timeout=30)
+    (found,) = json.loads(told.stdout)
+
+    assert found["HostConfig"]["ReadonlyRootfs"]
+    assert found["Config"]["User"] not in ("", "root", "0")
+    assert found["HostConfig"]["CapDrop"] == ["ALL"]
+    assert found["HostConfig"]["Memory"] > 0
+    published = [place for places in found["NetworkSettings"]["Ports"].values() for place in places or ()]
+    assert {place["HostIp"] for place in published} <= {"127.0.0.1"}
+    assert bool(published) == (service in ("kafka", "postgres"))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("nemesis", NEMESES)
+@pytest.mark.parametrize("workload", pipelines.domains())
+def test_matrix(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
+    """Every workload under every nemesis."""
+    check(containers, settings, workload, nemesis)

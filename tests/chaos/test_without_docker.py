@@ -1,0 +1,58 @@
+"""What can be said of the container stack without Docker; above all, what is said when Docker is missing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from console.commands.kafka import TOOLS
+from console.main import run
+from tests.fix_docker import ROOT
+
+
+def container_tests(*options: str) -> "subprocess.CompletedProcess[str]":
+    """The container tests, as they end without a Docker that answers."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, "tests/chaos/test_containers.py"],
+        cwd=ROOT, env={**os.environ, "DOCKER_HOST": "unix:///nonexistent.sock"}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_container_tests_are_skipped_with_one_line() -> None:
+    """Which says how to get it."""
+    ran = container_tests()
+
+    lines = [line for line in ran.stdout.splitlines() if "NO CONTAINER TEST RAN" in line]
+    assert ran.returncode == 0, ran.stdout
+    assert len(lines) == 1
+    assert "images/bootstrap --install" in lines[0]
+
+
+def test_or_they_fail_when_they_are_required() -> None:
+    """CI must not be green because it lost them."""
+    ran = container_tests("--require-docker")
+
+    assert ran.returncode == 1
+    assert "NO CONTAINER TEST RAN" in ran.stdout
+
+
+def test_chaos_without_docker_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That says what to do."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+
+    assert run(["chaos", "--nemesis", "none"]) == 1
+    told = capsys.readouterr().err
+    assert "no Docker daemon answers" in told or "there is no docker command" in told
+    assert "images/bootstrap --install" in told
+    assert run(["chaos", "--nemesis", "flood"]) == 2
+
+
+def test_kafkas_tools_have_the_same_names_everywhere() -> None:
+    """In the image and as `onefold kafka`."""
+    listed = subprocess.run([ROOT / "images" / "kafka" / "tool", "--list"], check=True, capture_output=True, text=True)
+    wrapper = (ROOT / "images" / "kafka" / "tool").read_text()
+    assert set(listed.stdout.split()) == set(TOOLS)
+    assert all(f"[{name}]={main.removeprefix('org.apache.kafka.tools.')}\n" in wrapper for name, main in TOOLS.items())
