@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,6 +103,8 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
         return union
     if isinstance(schema, str):
         return primitives[schema]
+    if schema.get("logicalType") == "decimal":
+        return Decimal
     match schema["type"]:
         case "record":
             return _struct(schema, primitives)
