@@ -12,6 +12,8 @@ JSON
   - is nested at most 64 deep, the record itself being the first level, also in fields that the contract does not know;
   - has every field of the contract that has no default. Fields it does not know are ignored. Names are case-sensitive.
   - An integer is written as an integer (`1.0`, `1e2`, `true`, `"1"` are none; `-0` is 0) and fits its 64 (or 32) bits.
+  - A decimal is a number, or a text that Python's decimal module reads as one, with all the digits that are written.
+  - A double is a number that 64 bits can hold: not one that would be infinite.
   - A text has no NUL. Null is no value for a field that has a default.
   - Of a field that is there twice the last one holds, but each must be of the right type.
 
@@ -27,6 +29,7 @@ Confluent
 What a number may be beyond its type, or what form a date has, is a rule of the domain and stands with its model.
 """
 
+import decimal
 import functools
 import io
 import json
@@ -147,12 +150,22 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _long_integer(digits: str) -> int:
-    # Far outside 64 bits either way; how far is of no interest.
-    return int(digits[:100])
+    # Far outside 64 bits and doubles either way; how far is of no interest.
+    return int(digits[:400])
 
 
-_READ = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant).decode
-_READ_LONG = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_int=_long_integer).decode
+class _Real(str):
+    """A number with a point or an exponent, as it is written: which number it is depends on the contract's type."""
+
+    __slots__ = ()
+
+
+def _reader(**more: Any) -> Callable[[str], Any]:
+    return json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_float=_Real, **more).decode
+
+
+_READ = _reader()
+_READ_LONG = _reader(parse_int=_long_integer)
 
 
 def _from_json(value: bytes) -> list[tuple[str, Any]]:
@@ -198,9 +211,10 @@ def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]])
     given = {}
     for name, value in pairs:
         if name in fields:
-            if not _fits(fields[name]["type"], value):
-                raise Inadmissible(f"{name} is no {fields[name]['type']}")
-            given[name] = value
+            try:
+                given[name] = _fit(fields[name]["type"], value)
+            except _Misfit:
+                raise Inadmissible(f"{name} is no {_told(fields[name]['type'])}") from None
     for name, field in fields.items():
         if name not in given:
             if "default" not in field:
@@ -209,18 +223,76 @@ def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]])
     return given
 
 
-def _fits(schema: Any, value: Any) -> bool:
-    """Whether `value` is of the type. Python's bool is an int; JSON's is not."""
-    if schema == "long":
-        return type(value) is int and -(1 << 63) <= value < 1 << 63
-    if schema == "int":
-        return type(value) is int and -(1 << 31) <= value < 1 << 31
-    if schema == "string":
-        return type(value) is str and "\0" not in value
-    if schema == "boolean":
-        return type(value) is bool
-    if schema == "null":
-        return value is None
+class _Misfit(Exception):
+    """The value is not of the type."""
+
+
+def _fit(schema: Any, value: Any) -> Any:
+    """`value` as the type has it; raises `_Misfit`. Python's bool is an int; JSON's is not."""
+    if isinstance(schema, str):
+        fits = _FITS.get(schema)
+        if fits is None:
+            raise NotImplementedError(f"no rule of the judge for the type {schema}")
+        return fits(value)
     if isinstance(schema, list):
-        return any(_fits(branch, value) for branch in schema)
-    raise NotImplementedError(f"no rule of the judge for the type {schema}")
+        for branch in schema:
+            try:
+                return _fit(branch, value)
+            except _Misfit:
+                continue
+        raise _Misfit
+    if schema.get("logicalType") == "decimal":
+        return _decimal(value)
+    if schema["type"] != "record":
+        return _fit(schema["type"], value)
+    if not isinstance(value, _Pairs | dict):
+        raise _Misfit
+    return _record(_nested(schema), value.items() if isinstance(value, dict) else value)
+
+
+def _nested(schema: dict[str, Any]) -> dict[str, Any]:
+    return {field["name"]: field for field in schema["fields"]}
+
+
+def _told(schema: Any) -> str:
+    return str(schema.get("logicalType") or schema["type"]) if isinstance(schema, dict) else str(schema)
+
+
+def _only(fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    def same(value: Any) -> Any:
+        if not fits(value):
+            raise _Misfit
+        return value
+
+    return same
+
+
+def _decimal(value: Any) -> decimal.Decimal:
+    if type(value) not in (int, str, _Real, decimal.Decimal):
+        raise _Misfit
+    try:
+        return decimal.Decimal(value)
+    except (decimal.DecimalException, ValueError):
+        raise _Misfit from None
+
+
+def _double(value: Any) -> float:
+    if type(value) not in (int, _Real, float):
+        raise _Misfit
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _Misfit from None
+    if abs(number) == float("inf") and type(value) is not float:
+        raise _Misfit
+    return number
+
+
+_FITS: dict[str, Callable[[Any], Any]] = {
+    "long": _only(lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63),
+    "int": _only(lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31),
+    "string": _only(lambda value: type(value) is str and "\0" not in value),
+    "boolean": _only(lambda value: type(value) is bool),
+    "null": _only(lambda value: value is None),
+    "double": _double,
+}

@@ -16,7 +16,7 @@ input record (its fate); never with the records' contents.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -75,12 +75,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, the output topic that fills it, and its columns, those of the key first."""
+    """A table, the output topic that fills it, and its columns, those of the key first.
+
+    The rows of a `summed` table are sums over the records of the topic: no single record has made one of them.
+    """
 
     name: str
     topic: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    summed: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class View:
 class Model(Protocol):
     """What is right in a domain. `rows[table][key]`: the values by column, and the source that last changed them."""
 
-    rows: dict[str, dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]
+    rows: dict[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]
 
     def key(self, value: dict[str, Any]) -> str:
         """The text of the state key of a well-formed value."""
@@ -119,8 +123,8 @@ class Workload:
 
     @property
     def outputs(self) -> dict[str, Table]:
-        """Tables by their output topics."""
-        return {table.topic: table for table in self.tables}
+        """By output topic the table that has a row for each key of its records."""
+        return {table.topic: table for table in self.tables if not table.summed}
 
 
 class Fate:

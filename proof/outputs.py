@@ -35,8 +35,8 @@ class Outputs:
         self._findings: list[Finding] = []
         # Per output topic and input partition one byte an input offset: some output names it.
         self._named: dict[tuple[str, str, int], bytearray] = {}
-        self._keys = {table.topic: _key_of(table) for table in workload.tables}
-        self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in workload.tables}
+        self._keys = {topic: _key_of(table) for topic, table in self._tables.items()}
+        self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
 
     def feed(self, record: Record) -> None:

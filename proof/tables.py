@@ -1,7 +1,8 @@
 """The rows in Postgres against the rows that the input gives: every one, every column, both ways, in one snapshot."""
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import psycopg
@@ -12,6 +13,7 @@ from proof.verdict import CannotTell, Check, Finding
 
 # Rows fetched at once: some megabytes.
 _FETCH = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Kind(NamedTuple):
@@ -25,6 +27,9 @@ KINDS = {
     "long": Kind(("bigint",), int),
     "text": Kind(("text",), str),
     "timestamp": Kind(("timestamp without time zone",), datetime.fromisoformat),
+    # Output records hold these two as whole numbers: of millionths, and of microseconds since 1970.
+    "millionths": Kind(("numeric",), lambda number: Decimal(number).scaleb(-6)),
+    "instant": Kind(("timestamp with time zone",), lambda number: _EPOCH + timedelta(microseconds=number)),
 }
 _ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
 
@@ -117,7 +122,7 @@ class Comparison:
 
     def _table(self, table: Table) -> Iterator[Finding]:
         names = tuple(column.name for column in table.columns)
-        wanted, last, width = self._model.rows[table.name], self._last[table.name], len(names)
+        wanted, last, width = self._model.rows[table.name], self._last.get(table.name, {}), len(names)
         place = [names.index(name) for name in table.key]
         found = matched = 0
         for row in self._snapshot.rows(table.name, (*names, *_ORIGIN)):
@@ -132,6 +137,10 @@ class Comparison:
             written = last.get(key)
             if values != right:
                 yield _different(table, names, key, right, values, origin, source)
+            elif table.summed:
+                if origin[0] != table.topic:
+                    text = f"its rows are sums over {table.topic}"
+                    yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), text=text)
             elif written is None or origin != (table.topic, written.partition, written.offset):
                 text = f"the last output record of this row is {_spot(table.topic, written)}"
                 yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), str(source), text)
@@ -146,8 +155,9 @@ class Comparison:
         there = set(self._snapshot.rows(table.name, table.key))
         for key, (_, source) in self._model.rows[table.name].items():
             if key not in there:
-                written = self._last[table.name].get(key)
+                written = self._last.get(table.name, {}).get(key)
                 text = "it was written, and not landed" if written else "no output record was ever written for it"
+                text = "a level of the sums" if table.summed else text
                 spot = _spot(table.topic, written) if written else None
                 yield Finding("missing row", table.name, _row(table, key), {}, spot, str(source), text)
 

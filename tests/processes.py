@@ -115,7 +115,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     for topic in topology.dead.values():
         for record in records(client, topic):
             outputs.feed(record)
-    for table in workload.tables:
+    for table in workload.outputs.values():
         latest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         columns = [column for column in table.columns if not column.generated]
         for record in records(client, table.topic):

@@ -9,6 +9,7 @@ import io
 import json
 import random
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -38,8 +39,9 @@ class Good:
     def avro(self) -> bytes:
         """The Avro body."""
         body = io.BytesIO()
+        exact = json.loads(self.text, parse_float=Decimal)  # a decimal's digits as they are written
         defaults = {name: field["default"] for name, field in self.contract.fields.items() if "default" in field}
-        fastavro.schemaless_writer(body, self.contract.schema, {**defaults, **self.fields})
+        fastavro.schemaless_writer(body, self.contract.schema, {**defaults, **exact})
         return body.getvalue()
 
 
