@@ -39,3 +39,15 @@ CREATE TABLE IF NOT EXISTS trades.landed (
     messages  bigint      NOT NULL CHECK (messages > 0)
 );
 CREATE INDEX IF NOT EXISTS landed_at ON trades.landed (landed_at);
+
+-- What a producer that keeps its own sums says that trades.risk will hold when everything it has sent is landed: one
+-- row per leaf, replaced about once a second while it produces. Nothing in the pipeline reads it.
+CREATE TABLE IF NOT EXISTS trades.truth (
+    risk_type  text        NOT NULL,
+    region     text        NOT NULL,
+    trade_desk text        NOT NULL,
+    value      numeric     NOT NULL,
+    trades     bigint      NOT NULL,
+    told_at    timestamptz NOT NULL,
+    PRIMARY KEY (risk_type, region, trade_desk)
+);

@@ -23,22 +23,22 @@ from processor.io.admin import create_topics
 from processor.io.kafka import KafkaSession
 from processor.service import topology_of
 from processor.testing.driver import STEPS
-from proof.workloads import campaigns, runner
+from proof.workloads import campaigns, runner, trades
 from proof.workloads.hostile import BROKEN, ODD, Good
 from tests.fix_infrastructure import delete_topics
 from tests.processes import drained, instance, judge, produce, records
 from tests.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
+WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
 
 
 def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
     """Generated input with duplicates, late updates and corrections."""
-    generate = {"runner": runner, "campaigns": campaigns}[domain].generate
-    return [(made.key, made.value) for made in generate(seed, count)]
+    return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count)]
 
 
-@pytest.mark.parametrize("domain", ["runner", "campaigns"])
+@pytest.mark.parametrize("domain", WORKLOADS)
 def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str) -> None:
     """One process after the other is killed, each at another step and with input under way; the last one finishes."""
     topology = fresh_domain(domain)
@@ -112,9 +112,9 @@ def test_bad_input_becomes_dead_letters_and_nothing_else(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
     """Every hostile value there is, among good ones: a dead letter each with its reason, and the good ones unaffected."""
-    for domain in ("runner", "campaigns"):
+    for domain in WORKLOADS:
         topology = fresh_domain(domain)
-        made = list({"runner": runner, "campaigns": campaigns}[domain].generate(5, 2000))
+        made = list(WORKLOADS[domain].generate(5, 2000))
         hostile = list(hostile_values(domain, made))
         produce(client, topology.inputs[0], hostile)
         with instance(topology, client, tmp_path / domain) as process:

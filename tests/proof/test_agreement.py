@@ -4,6 +4,7 @@ The judge reads with the standard library's JSON, the processor with msgspec: tw
 """
 
 import random
+from decimal import Decimal
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from processor.apps import campaigns as campaigns_app
 from processor.apps import runner as runner_app
+from processor.apps import trades as trades_app
 from processor.core.errors import Rejected
 from processor.core.partition import home as processor_home
 from processor.core.values import Record
@@ -21,11 +23,11 @@ from processor.io import contracts as processor_contracts
 from processor.io.serde import AvroCodec
 from proof.decode import Inadmissible, contracts, decode
 from proof.placement import home
-from proof.workloads import campaigns, runner
+from proof.workloads import campaigns, runner, trades
 from proof.workloads.campaigns import instant
 from proof.workloads.hostile import BROKEN, ODD, Good, hostile
 
-DOMAINS = {runner: runner_app, campaigns: campaigns_app}
+DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app}
 CODECS = {domain.TOPIC: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for domain, app in DOMAINS.items()}
 TEXTS = {domain.TOPIC: [i.value for i in domain.generate(1, 50)] for domain in DOMAINS}
 
@@ -39,7 +41,7 @@ def judged(topic: str, value: bytes | None) -> dict[str, Any] | None:
 
 def processed(topic: str, value: bytes | None) -> dict[str, Any] | None:
     try:
-        return msgspec.to_builtins(CODECS[topic].decode(Record(topic, 0, 0, None, value)))
+        return msgspec.to_builtins(CODECS[topic].decode(Record(topic, 0, 0, None, value)), builtin_types=(Decimal,))
     except Rejected:
         return None
 
@@ -52,8 +54,23 @@ def test_on_every_hostile_case(domain: ModuleType, name: str) -> None:
         assert processed(domain.TOPIC, value) == judged(domain.TOPIC, value)
 
 
-NUMBERS = [b"-0", b"1.0", b"1e400", b"NaN", b"9223372036854775808"]
-VALUES = [b"null", b"true", b"[]", b"{}", b'"\\ud800"', b'"\\u0000"', b'"user_id"', b'"id"', b'"version"', b"[" * 70]
+NUMBERS = [b"-0", b"1.0", b"1e400", b"NaN", b"9223372036854775808", b"1e-999", b"9" * 330, b"1e99999999999999999999"]
+VALUES = [
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b'"\\ud800"',
+    b'"\\u0000"',
+    b'"user_id"',
+    b'"id"',
+    b'"version"',
+    b'"Value"',
+    b'"1_0.5"',
+    b'" 7 "',
+    b'"NaN"',
+    b"[" * 70,
+]
 MARKS = [b"{", b"}", b'"', b",", b":", b"\\", b" ", b"\0", b"\x80", b"\xff", b"\xef\xbb\xbf", b"\xc3\x01"]
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from proof.decode import VALUE_BYTES_MAX, Inadmissible, contracts, decode
-from proof.workloads import campaigns, runner
+from proof.workloads import campaigns, runner, trades
 from proof.workloads.hostile import BROKEN, ODD, Good
 from proof.workloads.shaping import Shape
 
@@ -98,7 +98,7 @@ def test_confluent_needs_a_registry() -> None:
     assert decode(UPDATE, value, {5: UPDATE.schema}.__getitem__) == decode(UPDATE, GOOD)
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns])
+@pytest.mark.parametrize("domain", [runner, campaigns, trades])
 @pytest.mark.parametrize("name", BROKEN)
 def test_hostile_input_is_refused(domain: object, name: str) -> None:
     for seed in range(10):
@@ -107,7 +107,7 @@ def test_hostile_input_is_refused(domain: object, name: str) -> None:
             decode(contracts()[topic], BROKEN[name](random.Random(seed), Good(topic, text)))
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns])
+@pytest.mark.parametrize("domain", [runner, campaigns, trades])
 @pytest.mark.parametrize("name", ODD)
 def test_odd_input_is_taken(domain: object, name: str) -> None:
     for seed in range(10):

@@ -15,6 +15,7 @@ from processor.testing.driver import STEPS
 
 RUNNER = topology_of("runner")
 CAMPAIGNS = topology_of("campaigns")
+TRADES = topology_of("trades")
 SEED_TIME = 1_509_559_388_000
 
 
@@ -33,6 +34,13 @@ CAMPAIGNS_INPUT = [
     {"id": campaign, "email": "A", "subject": "A", "sent": 100 * n, "date": f"2021-12-01 {10 + n}:00:00"}
     for n in range(1, 5)
     for campaign in range(3)
+]
+
+LEAVES = [{"RiskType": "Delta", "Region": region, "TradeDesk": "FXSpot"} for region in ("AMER", "EMEA")]
+TRADES_INPUT = [
+    {"TradeID": f"t{trade}", "Value": n + trade / 4, "Version": n, "Timestamp": n, "Hierarchy": LEAVES[n // 2 % 2]}
+    for n in range(4)
+    for trade in range(3)
 ]
 
 
@@ -65,7 +73,9 @@ def outcome(driver: TopologyDriver) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("topology", "inputs"), [(RUNNER, RUNNER_INPUT), (CAMPAIGNS, CAMPAIGNS_INPUT)], ids=["runner", "campaigns"]
+    ("topology", "inputs"),
+    [(RUNNER, RUNNER_INPUT), (CAMPAIGNS, CAMPAIGNS_INPUT), (TRADES, TRADES_INPUT)],
+    ids=lambda given: getattr(given, "name", ""),
 )
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_no_trace(topology: Topology, inputs: list[dict[str, Any]], step: str) -> None:

@@ -1,0 +1,111 @@
+"""Trade risk: what each trade is worth now, and by how much every new version of it changes the sums.
+
+A message says the risk value of a trade, the version of that statement, and the leaf of the hierarchy (risk type,
+region, trade desk) that it counts for. Messages come twice, and late.
+
+The rule:
+
+- A trade's first message is accepted whatever its version; after that only a higher version than the last accepted one.
+  A repeat or a late one changes nothing (and is counted): its value was replaced before it arrived.
+- An accepted message adds its value to its leaf. If the trade had a version before, that one's value leaves the leaf
+  that it was in, which may be another leaf. So the sum of all deltas of a leaf is the sum of its trades' values.
+- Values are decimals of up to 12 digits before the point and 6 after it; inside they are whole millionths. No number
+  here is ever binary floating point but the timestamp, which is only carried along, in microseconds.
+
+Outputs of an accepted message: one delta. Dead letters: fields that break the contract, values and timestamps out of
+range, texts that are empty or too long.
+"""
+
+from dataclasses import dataclass
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from sys import intern
+from typing import Any
+
+from processor.core.errors import Rejected
+from processor.core.topology import Topology
+from processor.core.values import Event, Output
+
+# 2^53 microseconds, the year 2255: up to here a double counts microseconds exactly.
+TIMESTAMP_MAX = 9_007_199_254
+# A UUID has 36; the bound keeps keys and index entries small.
+TRADE_ID_CHARACTERS_MAX = 200
+NAME_CHARACTERS_MAX = 100
+
+_MILLIONTH = Decimal("0.000001")
+# Eighteen digits, six of them after the point: whatever does not fit, or would have to be rounded, is an error.
+_EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
+
+
+@dataclass(slots=True)
+class Trade:
+    """The last accepted version of a trade. `value` in millionths."""
+
+    version: int
+    value: int
+    risk_type: str
+    region: str
+    trade_desk: str
+
+
+def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Output, ...]]:
+    """Take only versions that move forward; a repeat changes nothing."""
+    message = event.value
+    leaf = message.Hierarchy
+    value = _millionths(message.Value)
+    traded_at = _microseconds(message.Timestamp)
+    _admit(message, leaf)
+    version = message.Version
+    if trade is not None and version <= trade.version:
+        return trade, ()
+    # There are many trades and few names: states share theirs.
+    now = Trade(version, value, intern(leaf.RiskType), intern(leaf.Region), intern(leaf.TradeDesk))
+    delta = {
+        "trade_id": message.TradeID,
+        "version": version,
+        "traded_at": traded_at,
+        "risk_type": now.risk_type,
+        "region": now.region,
+        "trade_desk": now.trade_desk,
+        "value": value,
+        "previous_value": None if trade is None else trade.value,
+        "previous_risk_type": "" if trade is None else trade.risk_type,
+        "previous_region": "" if trade is None else trade.region,
+        "previous_trade_desk": "" if trade is None else trade.trade_desk,
+    }
+    return now, (("trades.deltas", delta),)
+
+
+def _admit(message: Any, leaf: Any) -> None:
+    if message.Version < 0:
+        raise Rejected(f"Version is {message.Version}; it must not be negative")
+    if not 0 < len(message.TradeID) <= TRADE_ID_CHARACTERS_MAX:
+        raise Rejected(f"TradeID has {len(message.TradeID)} characters; it must have 1 to {TRADE_ID_CHARACTERS_MAX}")
+    if not (
+        0 < len(leaf.RiskType) <= NAME_CHARACTERS_MAX
+        and 0 < len(leaf.Region) <= NAME_CHARACTERS_MAX
+        and 0 < len(leaf.TradeDesk) <= NAME_CHARACTERS_MAX
+    ):
+        raise Rejected(f"RiskType, Region and TradeDesk must have 1 to {NAME_CHARACTERS_MAX} characters each")
+
+
+def _millionths(value: Decimal) -> int:
+    try:
+        return int(_EXACT.quantize(value, _MILLIONTH).scaleb(6))
+    except (DecimalException, ValueError):  # ValueError: not a number
+        raise Rejected("Value must be a decimal below 10^12 with at most 6 digits after the point") from None
+
+
+def _microseconds(timestamp: float) -> int:
+    if not 0 <= timestamp <= TIMESTAMP_MAX:
+        raise Rejected(f"Timestamp is {timestamp}; it must be 0 to {TIMESTAMP_MAX} seconds")
+    return round(timestamp * 1_000_000)
+
+
+TOPOLOGY = Topology(
+    name="trades",
+    inputs=("trades.trades",),
+    key=lambda message: message.TradeID,
+    state=Trade,
+    handle=handle,
+    outputs={"trades.deltas": None},
+)
