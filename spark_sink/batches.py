@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import psycopg
 from pyspark.sql import DataFrame
 
-from spark_sink import checkpoint, identity, ledger
-from spark_sink.errors import Rewind, blames_a_row
+from spark_sink import checkpoint, identity, ledger, reduce
+from spark_sink.errors import Overlap, Rewind, blames_a_row
 from spark_sink.isolate import set_aside
 from spark_sink.land import land
 from spark_sink.ledger import Batch, Partition, Span
@@ -70,7 +70,7 @@ class Batches:
             ends = checkpoint.ends(self._folder, batch_id)
             batch = self._cover(ends)
             if not ledger.landed(self._connection, batch):  # a twin that was faster spares us the reading
-                self._land(batch, frame)
+                self._read_and_land(batch, frame)
             self._next = self._next | ends
             self.landed += batch.offsets
         except BaseException as error:  # noqa: BLE001 - kept for the lane; even an exit must not pass unanswered
@@ -88,13 +88,33 @@ class Batches:
         covered = tuple(span for span in spans if span.start < span.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
+    def _read_and_land(self, batch: Batch, frame: DataFrame) -> None:
+        if not self._plan.domain.reductions:
+            self._land(batch, frame)
+            return
+        frame = frame.persist()  # several queries read it, and Kafka only once
+        try:
+            self._reduce_and_land(batch, frame)
+        finally:
+            frame.unpersist()
+
+    def _reduce_and_land(self, batch: Batch, frame: DataFrame) -> None:
+        """As often as a twin lands a part of it first; each time there is less left."""
+        while batch.spans:
+            try:
+                self._land(batch, reduce.reduced(frame, self._plan.domain, self._stage.targets))
+                return
+            except Overlap as overlap:
+                batch = reduce.rest(batch, overlap.floors)
+                frame = reduce.trimmed(frame, overlap.floors)
+
     def _land(self, batch: Batch, frame: DataFrame) -> None:
         # one task per core instead of one per topic and partition: a small batch is mostly the cost of its tasks
         rows = frame.coalesce(self._parallelism)
         staged = self._staged(batch, rows)
         identity.same_topics(self._topics, self._ids)
         batch = _with_lasts(batch, staged)
-        targets, step = self._plan.domain.targets, self._plan.step
+        targets, step = self._stage.targets, self._plan.step
         try:
             land(self._connection, batch, staged, targets, step)
         except psycopg.Error as error:

@@ -1,7 +1,8 @@
 """The topics of a domain, what their records look like, and where their rows go: read from avro/ and sql/ alone.
 
-A topic is landed when `sql/merge/<topic>.sql` is there. Its contract is the `avro/*.avsc` whose attribute "topics"
-names it. The engine knows no domain.
+A topic is landed when `sql/merge/<topic>.sql` is there: record by record. Or when there are `sql/reduce/<topic>.<name>.sql`:
+each of these is a query in Spark SQL over the records of a batch, and `sql/merge/<topic>.<name>.sql` merges what it
+gives. Its contract is the `avro/*.avsc` whose attribute "topics" names it. The engine knows no domain.
 """
 
 import json
@@ -25,6 +26,7 @@ _POSTGRES_TYPES = {
     "bytes": "bytea",
 }
 _STAGE = re.compile(r"(?<!:):stage\b")  # psql's variable syntax; `::stage` would be a cast
+_BATCH = re.compile(r"(?<!:):batch\b")
 
 
 @dataclass(frozen=True)
@@ -52,20 +54,42 @@ class Contract:
 
 @dataclass(frozen=True)
 class Target:
-    """Where staged lines of one kind go: their columns, and the statement that merges them, cut at `:stage`."""
+    """Where staged lines of one kind go: their columns, and the statement that merges them, cut at `:stage`.
+
+    Lines of a `reduced` target stand for a batch as a whole: none of them belongs to one record.
+    """
 
     name: str
     columns: tuple[Column, ...]
     merge: tuple[str, ...]
+    reduced: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A query over the records of one topic in a batch, cut at `:batch`. Its columns are known when Spark has read it."""
+
+    name: str
+    topic: str
+    query: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Domain:
-    """All that the sink knows of a domain. `targets` holds one per topic, and REJECTED."""
+    """All that the sink knows of a domain.
+
+    `targets` holds one per topic that is landed record by record, and REJECTED; `reductions` are of the other topics.
+    """
 
     name: str
     contracts: dict[str, Contract]
     targets: dict[str, Target]
+    reductions: tuple[Reduction, ...] = ()
+
+    @property
+    def reduced(self) -> list[str]:
+        """The topics whose records are reduced, in order of name."""
+        return sorted({reduction.topic for reduction in self.reductions})
 
 
 # Records that cannot be landed are rows too: they are staged and merged like all others, in the same transaction.
@@ -75,16 +99,20 @@ _REJECTED_COLUMNS = (Column("sink", "text"), Column("reason", "text"), Column("v
 
 def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
     """Everything about domain `name`. Raises Misconfigured, naming the file, when a piece is missing or wrong."""
-    topics = sorted(path.stem for path in (sql_root / "merge").glob(f"{name}.*.sql"))
+    merges = {path.stem for path in (sql_root / "merge").glob(f"{name}.*.sql")}
+    reductions = tuple(_reduction(path, merges) for path in sorted((sql_root / "reduce").glob(f"{name}.*.sql")))
+    plain = merges - {reduction.name for reduction in reductions}
+    topics = sorted(plain | {reduction.topic for reduction in reductions})
     if not topics:
         raise Misconfigured(f"domain {name!r} has no sql/merge/{name}.*.sql: there is nothing to land")
-    contracts = _contracts_by_topic(avro_root)
-    missing = [topic for topic in topics if topic not in contracts]
+    files = _files_by_topic(avro_root)
+    missing = [topic for topic in topics if topic not in files]
     if missing:
         raise Misconfigured(f'no contract in avro/ names the topic {missing[0]!r} in its "topics"')
-    targets = {topic: _target(topic, (*contracts[topic].columns, *ORIGIN), sql_root) for topic in topics}
-    targets[REJECTED] = _target(REJECTED, _REJECTED_COLUMNS, sql_root)
-    return Domain(name, {topic: contracts[topic] for topic in topics}, targets)
+    contracts = {topic: read_contract(files[topic]) for topic in topics}
+    targets = {topic: read_target(topic, (*contracts[topic].columns, *ORIGIN), sql_root) for topic in sorted(plain)}
+    targets[REJECTED] = read_target(REJECTED, _REJECTED_COLUMNS, sql_root)
+    return Domain(name, contracts, targets, reductions)
 
 
 def read_contract(path: Path) -> Contract:
@@ -103,13 +131,14 @@ def read_contract(path: Path) -> Contract:
     )
 
 
-def _contracts_by_topic(avro_root: Path) -> dict[str, Contract]:
-    found: dict[str, Contract] = {}
+def _files_by_topic(avro_root: Path) -> dict[str, Path]:
+    """Contracts of topics that are not landed are none of our business, and may be of any shape."""
+    found: dict[str, Path] = {}
     for path in sorted(avro_root.glob("*.avsc")):
         for topic in json.loads(path.read_text()).get("topics", ()):
             if topic in found:
-                raise Misconfigured(f"{path.name}: topic {topic!r} has the contract {found[topic].name} already")
-            found[topic] = read_contract(path)
+                raise Misconfigured(f"{path.name}: topic {topic!r} has the contract {found[topic].stem} already")
+            found[topic] = path
     return found
 
 
@@ -126,9 +155,22 @@ def _postgres_type(path: Path, field: dict[str, Any]) -> str:
     return _POSTGRES_TYPES[plain]
 
 
-def _target(name: str, columns: tuple[Column, ...], sql_root: Path) -> Target:
+def _reduction(path: Path, merges: set[str]) -> Reduction:
+    name, topic = path.stem, path.stem.rpartition(".")[0]
+    if name not in merges:
+        raise Misconfigured(f"sql/reduce/{path.name} has no sql/merge/{path.name} that takes what it gives")
+    if topic in merges:
+        raise Misconfigured(f"topic {topic!r} has both sql/merge/{topic}.sql and sql/reduce/{path.name}: choose one")
+    pieces = tuple(_BATCH.split(path.read_text()))
+    if len(pieces) < 2:
+        raise Misconfigured(f"sql/reduce/{path.name} does not read from :batch")
+    return Reduction(name, topic, pieces)
+
+
+def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, *, reduced: bool = False) -> Target:
+    """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`."""
     path = sql_root / "merge" / f"{name}.sql"
     pieces = tuple(_STAGE.split(path.read_text()))
     if len(pieces) < 2:
         raise Misconfigured(f"sql/merge/{path.name} does not read from :stage")
-    return Target(name, columns, pieces)
+    return Target(name, columns, pieces, reduced)

@@ -21,6 +21,17 @@ class Rewind(SinkError):
     """The batch does not continue what Postgres holds: start again from the positions in Postgres."""
 
 
+class Overlap(SinkError):
+    """A part of the batch was landed already, and its rows stand for the batch as a whole: reduce what is left, again.
+
+    `floors` holds, per partition of the batch, the offset from which on its records are new.
+    """
+
+    def __init__(self, floors: dict[tuple[str, int], int]) -> None:
+        super().__init__("somebody else has landed a part of the batch")
+        self.floors = floors
+
+
 class Misconfigured(SinkError):
     """A contract, a merge or a migration is wrong: nothing but an edit can help."""
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 
 from spark_sink.contracts import REJECTED, Target
-from spark_sink.errors import blames_a_row, sentence
+from spark_sink.errors import Refused, blames_a_row, sentence
 from spark_sink.land import merge
 from spark_sink.postgres import Connection
-from spark_sink.stage import ShortWay, Stage
+from spark_sink.stage import ShortWay, Stage, by_target
 from spark_sink.topics import Topics
 
 
@@ -25,11 +24,15 @@ def set_aside(
     connection: Connection, sink: str, stage: Stage, rows: pa.Table, targets: Mapping[str, Target], topics: Topics
 ) -> pa.Table:
     """`rows` again, with each row that Postgres refuses turned into a row for REJECTED. Raises the error itself when
-    no single row is to blame."""
+    no single row is to blame, and Refused when the row stands for the batch as a whole."""
     kept: list[pa.Table] = []
-    for name in pc.unique(rows["target"]).to_pylist():
-        part = rows.filter(pc.equal(rows["target"], name))
+    for name, part in by_target(rows):
+        if name is None:
+            kept.append(part)
+            continue
         error = _try(connection, stage, part, targets[name])
+        if error and targets[name].reduced:
+            raise Refused(f"Postgres refuses what sql/reduce/{name}.sql makes of a batch: {sentence(error)}") from error
         refused = _halve(connection, stage, part, targets[name]) if error else {}
         if error and not refused:
             raise error

@@ -3,7 +3,8 @@
     BEGIN
       compare-and-swap of every partition     has anybody landed this already? does it continue what is stored?
       fill the stage
-      merge every table                       only rows at or above the stored offset
+      merge every table                       only rows at or above the stored offset; rows that stand for the batch
+                                              as a whole only when none of it is below
     COMMIT                                    all of it, or nothing
 
 Killed at any point, it has either happened or not, and the next one who enters the compare-and-swap finds out which.
@@ -15,6 +16,7 @@ from psycopg import sql
 
 from spark_sink import ledger
 from spark_sink.contracts import Target
+from spark_sink.errors import Overlap
 from spark_sink.ledger import Batch, Partition
 from spark_sink.postgres import Connection, transaction
 from spark_sink.stage import Staged
@@ -25,14 +27,17 @@ Step = Callable[[str], None]
 def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[str, Target], step: Step) -> bool:
     """Land `batch`; False when all of it had been landed before, by this sink or by another one.
 
-    Raises Rewind when the batch does not continue what is stored, psycopg.Error when Postgres fails; nothing has
-    happened then, unless the connection was lost in COMMIT: enter again to find out.
+    Raises Rewind when the batch does not continue what is stored, Overlap when a part of a batch that was reduced has
+    been landed before, psycopg.Error when Postgres fails; nothing has happened then, unless the connection was lost in
+    COMMIT: enter again to find out.
     """
     step("sink.before_cas")
     with transaction(connection):
         floors = ledger.advance(connection, batch)
         step("sink.after_cas")
         if floors is not None:
+            if any(target.reduced for target in targets.values()) and ledger.overlaps(batch, floors):
+                raise Overlap(floors)
             _apply(connection, staged, targets, floors, step)
         step("sink.before_commit")
     step("sink.after_commit")
@@ -47,7 +52,9 @@ def _apply(
     step("sink.after_copy")
     step("sink.before_merge")
     for name in staged.targets:
-        connection.execute(merge(targets[name], above(staged.relation(name), floors)))
+        relation = staged.relation(name)
+        whole = sql.SQL("({})").format(relation)
+        connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, floors)))
     step("sink.after_merge")
 
 

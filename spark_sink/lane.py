@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_sink import checkpoint, identity, ledger, read
+from spark_sink import checkpoint, identity, ledger, read, reduce
 from spark_sink.batches import MAX_OFFSETS_PER_BATCH, SHORT_WAY_OFFSETS, Batches
 from spark_sink.contracts import Domain
 from spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
@@ -116,7 +116,8 @@ class Lane:
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
-        stage = open_stage(connection, plan.domain.targets)
+        targets = {**plan.domain.targets, **reduce.targets(self._spark, plan.domain, plan.sql_root)}
+        stage = open_stage(connection, targets)
         _rehearse(connection, stage)
         names = list(plan.domain.contracts)
         start, ids = identity.recognise(connection, plan.domain.name, plan.writer, topics, names)

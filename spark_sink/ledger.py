@@ -106,6 +106,11 @@ def advance(connection: Connection, batch: Batch) -> dict[Partition, int] | None
     return {span.key: stored[span.key][0] for span in batch.spans}
 
 
+def overlaps(batch: Batch, floors: dict[Partition, int]) -> bool:
+    """Was a part of `batch` landed before?"""
+    return any(floors[span.key] > span.start for span in batch.spans)
+
+
 def _lock(connection: Connection, batch: Batch) -> dict[Partition, tuple[int, str]]:
     """Lock the rows in one order for all sinks, so that two of them queue up instead of deadlocking, and read them.
 

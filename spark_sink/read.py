@@ -6,6 +6,9 @@ Decoding, checking and writing out as CSV happen in the JVM, in generated code; 
     topic, partition, offset   the record
     fingerprint  CRC-32 by which the record can be recognised again
     line         one line of CSV, newline included, in the order of the target's columns
+
+Records of topics that are reduced have no line and no target yet: they are in a column `record_<n>` instead, from which
+`reduce` makes lines when the whole batch is there.
 """
 
 import json
@@ -69,17 +72,51 @@ def lines(source: DataFrame, domain: Domain) -> DataFrame:
     written = [
         sf.when(sf.col("topic") == topic, _csv(_fields(_record(number), contract)))
         for number, (topic, contract) in numbered
+        if topic in domain.targets
     ]
+    kept = [
+        sf.when(sf.col("flaw").isNull(), sf.col(_record(number))).alias(_record(number))
+        for number, (topic, _) in numbered
+        if topic in domain.reduced
+    ]
+    reduced = sf.col("topic").isin(domain.reduced)
     flaw, rejected = sf.col("flaw"), _csv([_quoted(sf.lit(domain.name)), _quoted(sf.col("flaw")), _hex("value")])
     return (
         source.select("topic", "partition", "offset", "value", sf.expr(FINGERPRINT).alias("fingerprint"), *records)
         .select("*", sf.coalesce(*flawed).alias("flaw"))
         .select(
-            sf.when(flaw.isNull(), sf.col("topic")).otherwise(REJECTED).alias("target"),
+            sf.when(flaw.isNotNull(), REJECTED).when(~reduced, sf.col("topic")).alias("target"),
             *("topic", "partition", "offset", "fingerprint"),
-            sf.when(flaw.isNull(), sf.coalesce(*written)).otherwise(rejected).alias("line"),
+            sf.when(flaw.isNotNull(), rejected).otherwise(sf.coalesce(*written, sf.lit(None))).alias("line"),
+            *kept,
         )
     )
+
+
+def record_column(domain: Domain, topic: str) -> str:
+    """The column that holds the records of a topic that is reduced."""
+    return _record(list(domain.contracts).index(topic))
+
+
+def no_records(spark: SparkSession, contract: Contract) -> DataFrame:
+    """The fields of the contract as columns, and no rows."""
+    nothing = sf.lit(None).cast("binary")
+    return spark.range(0).select(from_avro(nothing, contract.schema).alias("record")).select("record.*")
+
+
+def csv_line(cells: list[Column]) -> Column:
+    """One line of CSV: a cell that is null stays empty."""
+    filled = [sf.coalesce(cell, sf.lit("")) for cell in cells]
+    return sf.concat(sf.concat_ws(",", *filled), sf.lit("\n"))
+
+
+def cell(name: str, postgres_type: str) -> Column:
+    """A column's value as it stands in CSV."""
+    if postgres_type == "text":
+        return _quoted(sf.col(name))
+    if postgres_type == "bytea":
+        return _hex(name)
+    return sf.col(name).cast("string")
 
 
 def _starting_offsets(start: dict[Partition, int]) -> str:
@@ -117,23 +154,13 @@ def _flaw(record: str, contract: Contract) -> Column:
 
 def _fields(record: str, contract: Contract) -> list[Column]:
     """The record's fields as CSV cells."""
-    cells = []
-    for column in contract.columns:
-        path = f"{record}.{column.name}"
-        if column.postgres_type == "text":
-            cells.append(_quoted(sf.col(path)))
-        elif column.postgres_type == "bytea":
-            cells.append(_hex(path))
-        else:
-            cells.append(sf.col(path).cast("string"))
-    return cells
+    return [cell(f"{record}.{column.name}", column.postgres_type) for column in contract.columns]
 
 
 def _csv(cells: list[Column]) -> Column:
-    """One line: the cells (null = empty), then the record's origin. Numbers and hex digits need no quotes."""
+    """One line: the cells, then the record's origin. Numbers and hex digits need no quotes."""
     origin = [_quoted(sf.col("topic")), sf.col("partition").cast("string"), sf.col("offset").cast("string")]
-    filled = [sf.coalesce(cell, sf.lit("")) for cell in (*cells, *origin)]
-    return sf.concat(sf.concat_ws(",", *filled), sf.lit("\n"))
+    return csv_line([*cells, *origin])
 
 
 def _quoted(text: Column) -> Column:

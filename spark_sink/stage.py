@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -121,19 +121,20 @@ def _bytes_of(lines: pa.Array) -> memoryview:
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 
-def _by_target(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, pa.Table | pa.RecordBatch]]:
+def by_target(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table | pa.RecordBatch]]:
+    """Rows without a target have no line: they only mark how far a partition goes."""
     for name in pc.unique(rows["target"]).to_pylist():
-        yield name, rows.filter(pc.equal(rows["target"], name))
+        yield name, rows.filter(pc.is_null(rows["target"]) if name is None else pc.equal(rows["target"], name))
 
 
-def _lasts(rows: pa.Table) -> dict[Partition, Last]:
-    """The last record of each partition. A partition is read by one task, in order: its last row is its last record."""
-    last = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
-        [("offset", "last"), ("fingerprint", "last")]
-    )
-    return {
-        (row["topic"], row["partition"]): Last(row["offset_last"], row["fingerprint_last"]) for row in last.to_pylist()
-    }
+def _lasts(reports: Iterable[dict[str, Any]]) -> dict[Partition, Last]:
+    """The last record of each partition, of all that were reported. Rows that stand for a batch as a whole tell none."""
+    lasts: dict[Partition, Last] = {}
+    for report in reports:
+        if report["last_offset"] is not None:
+            key, last = (report["topic"], report["partition"]), Last(report["last_offset"], report["fingerprint"])
+            lasts[key] = max(last, lasts.get(key, last), key=lambda candidate: candidate.offset)
+    return lasts
 
 
 class ShortWay:
@@ -141,8 +142,9 @@ class ShortWay:
 
     def __init__(self, stage: Stage, rows: pa.Table) -> None:
         self._stage = stage
-        self._lines = {name: part["line"] for name, part in _by_target(rows)}
-        self.lasts = _lasts(rows)
+        parts = dict(by_target(rows))
+        self._lines = {name: part["line"] for name, part in parts.items() if name is not None}
+        self.lasts = _lasts(report for name, part in parts.items() for report in _report("", name, part))
         self.targets = sorted(self._lines)
 
     def fill(self, connection: Connection) -> None:
@@ -162,12 +164,10 @@ class LongWay:
         self._stage = stage
         self._rows: dict[str, int] = {}
         for report in reports.to_pylist():
-            self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
+            if report["target"] is not None:
+                self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
         self._attempts = sorted(set(reports["attempt"].to_pylist()), key=int)
-        self.lasts: dict[Partition, Last] = {}
-        for report in reports.to_pylist():
-            key, last = (report["topic"], report["partition"]), Last(report["last_offset"], report["fingerprint"])
-            self.lasts[key] = max(last, self.lasts.get(key, last), key=lambda candidate: candidate.offset)
+        self.lasts = _lasts(reports.to_pylist())
         self.targets = sorted(self._rows)
 
     def fill(self, connection: Connection) -> None:
@@ -220,8 +220,9 @@ def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, w
         with transaction(connection):
             attempt = str((connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
             for batch in batches:
-                for name, part in _by_target(batch):
-                    _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])
+                for name, part in by_target(batch):
+                    if name is not None:
+                        _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])
                     reports += _report(attempt, name, pa.table(part))
     finally:
         connection.close()
@@ -229,9 +230,10 @@ def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, w
         yield pa.RecordBatch.from_pylist(reports, schema=_report_schema())
 
 
-def _report(attempt: str, target: str, rows: pa.Table) -> list[dict[str, object]]:
+def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, Any]]:
+    """How many rows of each partition, and the last one. A partition is read by one task, in order."""
     counted = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
-        [("offset", "count"), ("offset", "last"), ("fingerprint", "last")]
+        [("target", "count", pc.CountOptions("all")), ("offset", "last"), ("fingerprint", "last")]
     )
     return [
         {
@@ -239,7 +241,7 @@ def _report(attempt: str, target: str, rows: pa.Table) -> list[dict[str, object]
             "target": target,
             "topic": row["topic"],
             "partition": row["partition"],
-            "rows": row["offset_count"],
+            "rows": row["target_count"],
             "last_offset": row["offset_last"],
             "fingerprint": row["fingerprint_last"],
         }

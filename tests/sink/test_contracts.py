@@ -60,7 +60,7 @@ def _crc64(text: str) -> int:
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", "odd.notes", "odd.readings"),
-            "topic 'odd.readings' has the contract odd.Notes already",
+            "topic 'odd.readings' has the contract odd.notes already",
         ),
     ],
 )

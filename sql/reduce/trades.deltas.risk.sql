@@ -1,0 +1,33 @@
+-- What a batch adds to every level of the hierarchy, the total included; NULL stands for all.
+WITH pairs AS (
+    -- Map: partial sums where the records are, by the leaf that gains and the leaf that loses. Values are millionths;
+    -- summed as whole units and the rest, each stays far inside 64 bits.
+    SELECT risk_type, region, trade_desk, previous_risk_type, previous_region, previous_trade_desk,
+           sum(value DIV 1000000)          AS units,
+           sum(value % 1000000)            AS millionths,
+           sum(previous_value DIV 1000000) AS previous_units,
+           sum(previous_value % 1000000)   AS previous_millionths,
+           count(*)                        AS trades,
+           count(previous_value)           AS previous_trades,
+           any_value(topic)                AS topic,
+           max_by(partition, offset)       AS partition,
+           max(offset)                     AS offset
+    FROM :batch
+    GROUP BY ALL
+),
+leaves AS (
+    SELECT risk_type, region, trade_desk,
+           cast(units AS decimal(38, 0)) * 1000000 + millionths AS value, trades, topic, partition, offset
+    FROM pairs
+    UNION ALL
+    SELECT previous_risk_type, previous_region, previous_trade_desk,
+           -(cast(previous_units AS decimal(38, 0)) * 1000000 + previous_millionths), -previous_trades,
+           topic, partition, offset
+    FROM pairs
+    WHERE previous_trades > 0
+)
+-- Reduce: few rows by now, and all eight groupings of them.
+SELECT risk_type, region, trade_desk, sum(value) AS value, sum(trades) AS trades,
+       any_value(topic) AS topic, max_by(partition, offset) AS partition, max(offset) AS offset
+FROM leaves
+GROUP BY CUBE (risk_type, region, trade_desk)
