@@ -1,0 +1,287 @@
+"""Sums that are added to, on a real broker, Postgres and Spark: an addition must happen once, whatever happens.
+
+Unlike a "greatest wins" merge, an addition forgives nothing: one batch too many, or one too few, and the sums are wrong
+for ever. The domain is trades, with its own SQL; the test writes the deltas and adds up for itself.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from spark_sink import reduce
+from spark_sink.contracts import load_domain
+from spark_sink.errors import Misconfigured, Refused
+from spark_sink.land import merge
+from spark_sink.lane import Lane, Plan
+from spark_sink.schema import migrate
+from spark_sink.watch import Watch
+from tests.deltas import TOPIC, Deltas, encode
+from tests.integration.test_sink_ledger import STEPS
+from tests.waiting import eventually
+
+Reader = "psycopg.Connection[Any]"
+MakeLane = Callable[..., Lane]
+LANDED_IN_S = 90
+SHORT, LONG = 1_000_000, 0
+
+
+class Crash(BaseException):
+    """What a fault point throws."""
+
+
+@pytest.fixture
+def deltas(fresh_domain: Callable[..., Any], bootstrap_servers: str) -> Deltas:
+    fresh_domain("trades")
+    return Deltas(bootstrap_servers)
+
+
+@pytest.fixture
+def trades_lane(lane: MakeLane, checkout: Path) -> MakeLane:
+    """Makes lanes for the real domain."""
+    root = checkout / "sql"
+    return lambda **changes: lane(domain=load_domain("trades", checkout / "avro", root), sql_root=root, **changes)
+
+
+@pytest.fixture
+def until_landed(deltas: Deltas, database: str) -> Callable[..., None]:
+    def wait(*lanes: Lane) -> None:
+        watches = [Watch(one, LANDED_IN_S) for one in lanes]
+
+        def landed() -> bool:
+            for watch in watches:
+                watch.tend()
+            return deltas.is_landed(database)
+
+        eventually(landed, LANDED_IN_S, "all deltas are landed")
+
+    return wait
+
+
+@pytest.fixture
+def auditor(database: str, checkout: Path) -> Iterator["Auditor"]:
+    migrate(database, checkout / "sql")
+    one = Auditor(database, (checkout / "sql/query/trades_levels_add_up.sql").read_bytes())
+    yield one
+    one.stop()
+
+
+class Auditor:
+    """A reader that never stops: in every snapshot it adds up the levels, and the trades themselves."""
+
+    def __init__(self, dsn: str, question: bytes) -> None:
+        self._dsn, self._question = dsn, question
+        self._done = threading.Event()
+        self.wrong: list[Any] = []
+        self.totals: set[Any] = set()
+        self.looks = 0
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join(30)
+
+    def _look(self) -> None:
+        with psycopg.connect(self._dsn) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            while not self._done.is_set():
+                with connection.transaction():
+                    self.wrong += connection.execute(self._question).fetchall()
+                    summed = connection.execute(
+                        "SELECT risk_type, region, trade_desk, sum(value), count(*) FROM trades.current GROUP BY 1, 2, 3"
+                    ).fetchall()
+                    leaves = connection.execute(
+                        "SELECT risk_type, region, trade_desk, value, trades FROM trades.risk"
+                        " WHERE num_nulls(risk_type, region, trade_desk) = 0 AND trades > 0"
+                    ).fetchall()
+                if set(summed) != set(leaves):
+                    self.wrong.append((summed, leaves))
+                self.totals.add(frozenset(leaves))
+                self.looks += 1
+
+
+@pytest.mark.parametrize("short_way_offsets", [SHORT, LONG], ids=["short way", "long way"])
+def test_every_level_is_right_by_both_ways(
+    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+) -> None:
+    """Values with six digits after the point, moves between leaves, names that need quotes; nothing of what was aborted."""
+    one = trades_lane(short_way_offsets=short_way_offsets, max_offsets=60)
+    deltas.send(100)
+    deltas.send(30, commit=False)
+    deltas.send_raw(b"no delta")
+    deltas.send(100)
+    until_landed(one)
+    deltas.check(reader)
+    deltas.send(20, commit=False)  # a batch of nothing: it has offsets, and no row
+    until_landed(one)
+    deltas.check(reader)
+    assert reader.execute("SELECT value FROM onefold.rejected").fetchall() == [(b"no delta",)]
+    assert reader.execute(
+        "SELECT count(*) FROM trades.risk AS r JOIN onefold.ledger AS l USING (topic, partition)"
+        ' WHERE r."offset" > l.last_offset'
+    ).fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("short_way_offsets", "steps"),
+    [(SHORT, STEPS), (LONG, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
+    ids=["short way", "long way"],
+)
+def test_sums_survive_a_crash_at_every_step(
+    deltas: Deltas,
+    trades_lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    auditor: Auditor,
+    short_way_offsets: int,
+    steps: list[str],
+) -> None:
+    """One crash after another, a batch lands in between; and a reader finds no snapshot in which levels disagree."""
+    waiting, landed = list(steps), threading.Event()
+
+    def step(name: str) -> None:
+        if name == "sink.after_commit":
+            landed.set()
+        if waiting and name == waiting[0] and (landed.is_set() or name != "sink.after_commit"):
+            waiting.pop(0)
+            raise Crash(name)
+
+    one = trades_lane(short_way_offsets=short_way_offsets, step=step, max_offsets=40)
+    deltas.send(200)
+    until_landed(one)
+    while waiting:
+        deltas.send(10)
+        until_landed(one)
+    deltas.check(reader)
+    auditor.stop()
+    assert auditor.wrong == []
+    assert auditor.looks > 20
+    assert len(auditor.totals) > 3
+
+
+def test_two_sinks_at_once_add_everything_once(
+    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader, auditor: Auditor
+) -> None:
+    """With batches of different sizes, so that they overlap in every possible way."""
+    pair = trades_lane(writer="one", max_offsets=30), trades_lane(writer="two", max_offsets=70, short_way_offsets=LONG)
+    for count in (300, 100, 50):
+        deltas.send(count)
+        until_landed(*pair)
+        deltas.check(reader)
+    auditor.stop()
+    assert auditor.wrong == []
+
+
+def test_a_batch_of_which_a_twin_landed_a_part_is_reduced_again(
+    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """The slow sink has all in one batch, and finds the first part of it landed when it comes to the ledger."""
+    first_landed, all_landed, entries = threading.Event(), threading.Event(), []
+
+    def quick(name: str) -> None:
+        if name == "sink.after_commit":
+            first_landed.set()
+        if name == "sink.before_cas" and first_landed.is_set():
+            assert all_landed.wait(LANDED_IN_S)
+
+    def slow(name: str) -> None:
+        if name == "sink.before_cas":
+            entries.append(name)
+            assert first_landed.wait(LANDED_IN_S)
+        if name == "sink.after_commit":
+            all_landed.set()
+
+    deltas.send(200)
+    until_landed(
+        trades_lane(writer="quick", max_offsets=50, step=quick), trades_lane(writer="slow", max_offsets=1000, step=slow)
+    )
+    assert len(entries) == 2, "it entered once with all, and once with the rest"
+    deltas.check(reader)
+
+
+def test_what_postgres_refuses_of_a_sum_stops_the_sink(
+    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], database: str, checkout: Path
+) -> None:
+    """No record could be set aside for it: the sums without it would be wrong, and nobody would know."""
+    migrate(database, checkout / "sql")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ALTER TABLE trades.risk ADD CHECK (trades < 5)")
+        deltas.send(100)
+        with pytest.raises(Refused, match=r"Postgres refuses what sql/reduce/trades\.deltas\.risk\.sql makes"):
+            until_landed(trades_lane())
+        assert connection.execute("SELECT sum(next_offset) FROM onefold.ledger").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM trades.current").fetchone() == (0,)
+
+
+def test_a_reduction_that_does_not_work_is_named(plan: Plan, spark: Any, checkout: Path, tmp_path: Path) -> None:
+    for folder in ("reduce", "merge"):
+        (tmp_path / "sql" / folder).mkdir(parents=True, exist_ok=True)
+        for file in (checkout / "sql" / folder).glob("trades.*"):
+            (tmp_path / "sql" / folder / file.name).write_text(file.read_text())
+    path = tmp_path / "sql/reduce/trades.deltas.landed.sql"
+    path.write_text(path.read_text().replace("traded_at", "trading_at"))
+    domain = load_domain("trades", checkout / "avro", tmp_path / "sql")
+    with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
+        reduce.targets(spark, domain, tmp_path / "sql")
+
+
+def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(
+    database: str, checkout: Path, reader: Reader, spark: Any
+) -> None:
+    """They may land different partitions at the same time, and then only these rows make them wait for each other."""
+    migrate(database, checkout / "sql")
+    domain = load_domain("trades", checkout / "avro", checkout / "sql")
+    target = reduce.targets(spark, domain, checkout / "sql")["trades.deltas.risk"]
+    levels = [(f"r{n}", None if n % 3 else "x", None) for n in range(300)]
+    errors: list[Exception] = []
+
+    def add(seed: int) -> None:
+        dice = random.Random(seed)
+        try:
+            with psycopg.connect(database, autocommit=True) as connection:
+                for _ in range(15):
+                    dice.shuffle(levels_of[seed])
+                    _merge(connection, target, [(*level, 1_000_000, 1, TOPIC, 0, 1) for level in levels_of[seed]])
+        except psycopg.Error as error:
+            errors.append(error)
+
+    levels_of = {seed: list(levels) for seed in range(3)}
+    crowd = [threading.Thread(target=add, args=(seed,)) for seed in levels_of]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join(60)
+    assert errors == []
+    found = reader.execute("SELECT DISTINCT value, trades, count(*) OVER () FROM trades.risk").fetchall()
+    assert found == [(45, 45, 300)]
+
+
+def test_a_trade_that_is_told_again_with_its_old_version_stays_as_it_is(
+    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """trades.current is no sum: whatever is landed again, the highest version of a trade holds."""
+    deltas.send(50)
+    until_landed(trades_lane())
+    before = reader.execute("SELECT * FROM trades.current ORDER BY 1").fetchall()
+    fields = {"trade_id": "t1", "version": 0, "traded_at": 1, "value": 5, "previous_value": None}
+    deltas.send_raw(encode({**fields, "risk_type": "a", "region": "b", "trade_desk": "c"}))
+    until_landed(trades_lane(writer="again"))
+    assert reader.execute("SELECT * FROM trades.current ORDER BY 1").fetchall() == before
+
+
+def _merge(connection: Any, target: Any, rows: list[tuple[Any, ...]]) -> None:
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.postgres_type)) for column in target.columns
+    )
+    with connection.transaction():
+        connection.execute(sql.SQL("CREATE TEMPORARY TABLE staged ({}) ON COMMIT DROP").format(columns))
+        with connection.cursor().copy("COPY staged FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+        connection.execute(merge(target, sql.Identifier("staged")))
