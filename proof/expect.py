@@ -77,7 +77,8 @@ class Column:
 class Table:
     """A table, the output topic that fills it, and its columns, those of the key first.
 
-    The rows of a `summed` table are sums over the records of the topic: no single record has made one of them.
+    The rows of a `summed` table are sums over the records of the topic: no single record has made one of them, and one that
+    is a sum of nothing may be there or not.
     """
 
     name: str

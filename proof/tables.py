@@ -153,8 +153,10 @@ class Comparison:
 
     def _missing(self, table: Table) -> Iterator[Finding]:
         there = set(self._snapshot.rows(table.name, table.key))
-        for key, (_, source) in self._model.rows[table.name].items():
-            if key not in there:
+        for key, (values, source) in self._model.rows[table.name].items():
+            # What came and went in one transaction was never told; a sum of nothing says as much as no row.
+            nothing = table.summed and not any(values[len(key) :])
+            if key not in there and not nothing:
                 written = self._last.get(table.name, {}).get(key)
                 text = "it was written, and not landed" if written else "no output record was ever written for it"
                 text = "a level of the sums" if table.summed else text

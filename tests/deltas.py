@@ -68,7 +68,8 @@ class Deltas:
         self._trades[trade] = value, leaf
         self._leaves.add(leaf)
         self._versions[trade] += self._dice.randrange(1, 4)
-        fields = {"trade_id": f"t{trade}", "version": self._versions[trade], "traded_at": 10**15 + 1, "value": value}
+        fields = {"trade_id": f"t{trade}", "version": self._versions[trade], "traded_at": 10**15 + 1, "messages": 1}
+        fields |= {"value": value}
         fields |= dict(zip(_NAMES, leaf, strict=True)) | {"previous_value": before}
         return fields | {f"previous_{name}": at for name, at in zip(_NAMES, was, strict=True)}
 

@@ -9,11 +9,13 @@ The rule:
   A repeat or a late one changes nothing (and is counted): its value was replaced before it arrived.
 - An accepted message adds its value to its leaf. If the trade had a version before, that one's value leaves the leaf
   that it was in, which may be another leaf. So the sum of all deltas of a leaf is the sum of its trades' values.
+- What a trade's changes within one transaction come to is one delta: from how it was before to how it is after. A leaf
+  that a trade came to and left within a transaction hears nothing of it.
 - Values are decimals of up to 12 digits before the point and 6 after it; inside they are whole millionths. No number
   here is ever binary floating point but the timestamp, which is only carried along, in microseconds.
 
-Outputs of an accepted message: one delta. Dead letters: fields that break the contract, values and timestamps out of
-range, texts that are empty or too long.
+Outputs of a transaction: one delta for every trade that changed. Dead letters: fields that break the contract, values
+and timestamps out of range, texts that are empty or too long.
 """
 
 from dataclasses import dataclass
@@ -38,17 +40,21 @@ _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 
 @dataclass(slots=True)
 class Trade:
-    """The last accepted version of a trade. `value` in millionths."""
+    """The last accepted version of a trade. `value` in millionths, `traded_at` in microseconds; `changes` counts the
+    versions that were accepted.
+    """
 
     version: int
     value: int
     risk_type: str
     region: str
     trade_desk: str
+    traded_at: int
+    changes: int = 1
 
 
 def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Output, ...]]:
-    """Take only versions that move forward; a repeat changes nothing."""
+    """Take only versions that move forward; a repeat changes nothing. What is to be told of a change, `settle` tells."""
     message = event.value
     leaf = message.Hierarchy
     value = _millionths(message.Value)
@@ -57,22 +63,29 @@ def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Outpu
     version = message.Version
     if trade is not None and version <= trade.version:
         return trade, ()
+    changes = 1 if trade is None else trade.changes + 1
     # There are many trades and few names: states share theirs.
-    now = Trade(version, value, intern(leaf.RiskType), intern(leaf.Region), intern(leaf.TradeDesk))
+    names = intern(leaf.RiskType), intern(leaf.Region), intern(leaf.TradeDesk)
+    return Trade(version, value, *names, traded_at, changes), ()
+
+
+def settle(trade_id: str, before: Trade | None, after: Trade) -> tuple[Output, ...]:
+    """The delta of a trade that changed. Trades are never forgotten, so there is always an after."""
     delta = {
-        "trade_id": message.TradeID,
-        "version": version,
-        "traded_at": traded_at,
-        "risk_type": now.risk_type,
-        "region": now.region,
-        "trade_desk": now.trade_desk,
-        "value": value,
-        "previous_value": None if trade is None else trade.value,
-        "previous_risk_type": "" if trade is None else trade.risk_type,
-        "previous_region": "" if trade is None else trade.region,
-        "previous_trade_desk": "" if trade is None else trade.trade_desk,
+        "trade_id": trade_id,
+        "version": after.version,
+        "traded_at": after.traded_at,
+        "messages": after.changes - (0 if before is None else before.changes),
+        "risk_type": after.risk_type,
+        "region": after.region,
+        "trade_desk": after.trade_desk,
+        "value": after.value,
+        "previous_value": None if before is None else before.value,
+        "previous_risk_type": "" if before is None else before.risk_type,
+        "previous_region": "" if before is None else before.region,
+        "previous_trade_desk": "" if before is None else before.trade_desk,
     }
-    return now, (("trades.deltas", delta),)
+    return (("trades.deltas", delta),)
 
 
 def _admit(message: Any, leaf: Any) -> None:
@@ -108,4 +121,5 @@ TOPOLOGY = Topology(
     state=Trade,
     handle=handle,
     outputs={"trades.deltas": None},
+    settle=settle,
 )

@@ -3,7 +3,8 @@
 Rules, in the judge's words. A message counts when its version is above that of the last message of its trade that
 counted; the first one always does. A trade is worth what its last counting message says, in the leaf that this message
 names. Every combination of risk type, region and trade desk that a counting message ever named has a row, and so has
-every coarser one, up to the total: the sum and the number of the trades that are there now.
+every coarser one, up to the total: the sum and the number of the trades that are there now. Where no trade is, a row may
+be missing as well.
 
 The input is made by `proof.workloads.trade_feed`.
 """

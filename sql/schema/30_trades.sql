@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS trades.current (
     "offset"   bigint         NOT NULL
 );
 
--- One row for every combination of the three attributes that was ever seen, and for each of its sums: NULL stands for
+-- One row for every combination of the three attributes that a landed trade ever had, and for each of its sums: NULL stands for
 -- all. Three NULLs are the total. A row whose trades have all moved away stays, with 0 trades and value 0.
 CREATE TABLE IF NOT EXISTS trades.risk (
     risk_type  text,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from processor.apps.trades import TIMESTAMP_MAX, Trade, handle
+from processor.apps.trades import TIMESTAMP_MAX, TOPOLOGY, Trade, handle, settle
 from processor.core.errors import Rejected
 from processor.core.values import Event
 
@@ -27,12 +27,31 @@ def message(
 
 
 def fold(*events: Event) -> tuple[Trade | None, list[dict[str, Any]]]:
+    """Each event in a transaction of its own."""
     state: Trade | None = None
     deltas: list[dict[str, Any]] = []
     for event in events:
+        before = state
         state, outputs = handle(state, event)
-        deltas += [dict(fields) for _, fields in outputs]
+        assert outputs == ()
+        if state is not before:
+            assert state is not None
+            deltas += [dict(fields) for _, fields in settle(event.value.TradeID, before, state)]
     return state, deltas
+
+
+def test_changes_within_a_transaction_are_one_delta() -> None:
+    """From how the trade was to how it is: where it was in between hears nothing."""
+    first, _ = handle(None, message(0, "10"))
+    second, _ = handle(first, message(1, "11", SWAPS))
+    third, _ = handle(second, message(2, "12"))
+    assert third is not None
+
+    ((topic, delta),) = settle(SEED_ID, first, third)
+
+    assert topic in TOPOLOGY.outputs
+    assert moved([dict(settle(SEED_ID, None, first)[0][1]), dict(delta)]) == {SPOT: 12_000_000}
+    assert delta["messages"] == 2
 
 
 def moved(deltas: list[dict[str, Any]]) -> dict[tuple[str, str, str], int]:
@@ -51,11 +70,12 @@ def test_the_seeds_message() -> None:
     """Its value in whole millionths, its time in microseconds, and nothing before it."""
     state, (delta,) = fold(message(3))
 
-    assert state == Trade(3, 34_624_510_000, *SPOT)
+    assert state == Trade(3, 34_624_510_000, *SPOT, 1_616_413_258_899_708)
     assert delta == {
         "trade_id": SEED_ID,
         "version": 3,
         "traded_at": 1_616_413_258_899_708,
+        "messages": 1,
         "risk_type": "Delta",
         "region": "AMER",
         "trade_desk": "FXSpot",
@@ -139,4 +159,4 @@ def test_what_is_out_of_range_is_refused(event: Event, field: str) -> None:
     with pytest.raises(Rejected, match=field):
         handle(None, event)
     with pytest.raises(Rejected, match=field):
-        handle(Trade(9, 0, *SPOT), event)
+        handle(Trade(9, 0, *SPOT, 0), event)

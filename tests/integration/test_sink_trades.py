@@ -269,7 +269,7 @@ def test_a_trade_that_is_told_again_with_its_old_version_stays_as_it_is(
     deltas.send(50)
     until_landed(trades_lane())
     before = reader.execute("SELECT * FROM trades.current ORDER BY 1").fetchall()
-    fields = {"trade_id": "t1", "version": 0, "traded_at": 1, "value": 5, "previous_value": None}
+    fields = {"trade_id": "t1", "version": 0, "traded_at": 1, "messages": 1, "value": 5, "previous_value": None}
     deltas.send_raw(encode({**fields, "risk_type": "a", "region": "b", "trade_desk": "c"}))
     until_landed(trades_lane(writer="again"))
     assert reader.execute("SELECT * FROM trades.current ORDER BY 1").fetchall() == before

@@ -89,7 +89,9 @@ def test_judge_and_judged_agree_on_what_a_message_is_worth(value: str, version: 
         TradeID="t", Value=Decimal(value), Version=version, Timestamp=float(timestamp), Hierarchy=leaf
     )
     try:
-        _, outputs = app.handle(None, Event(trades.TOPIC, 0, 0, fields))
+        trade, _ = app.handle(None, Event(trades.TOPIC, 0, 0, fields))
+        assert trade is not None
+        outputs = app.settle("t", None, trade)
         theirs = [(Decimal(fields["value"]).scaleb(-6), fields["traded_at"]) for _, fields in outputs]
     except Rejected:
         theirs = []
