@@ -33,12 +33,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run. Seconds everywhere; `stood_still` is the longest of any partition, by way."""
+    """What came of a run. Seconds everywhere: the longest time that a partition stood still, by way, while the fault was held
+    and from the moment on from which work should go on.
+    """
 
     workload: str
     nemesis: str
     seed: int
     events: int
+    held_still: dict[str, float]
     stood_still: dict[str, float]
     bounds: dict[str, float]
     verdict: str
@@ -73,11 +76,11 @@ def run(
     with Meter(workload, settings) as meter, Load(workload, settings, seed) as load:
         say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
         _wait(lambda: meter.moving(CALM_SECONDS), WARM_SECONDS, WARM_MAX_SECONDS)
-        since = _inflict(stack, nemesis, say)
+        injected, since = _inflict(stack, nemesis, say)
         most = GIVE_UP_SECONDS + max(nemesis.processor_s, nemesis.sink_s)
         _wait(lambda: meter.moving(CALM_SECONDS), seconds, most)
         until = time.monotonic()
-        stood_still = meter.stood_still(since, until)
+        held_still, stood_still = meter.stood_still(injected, since), meter.stood_still(since, until)
     say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
     verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_SECONDS)
     return Outcome(
@@ -85,6 +88,7 @@ def run(
         nemesis.name,
         seed,
         load.sent,
+        held_still,
         stood_still,
         {"processor": nemesis.processor_s, "sink": nemesis.sink_s},
         verdict.outcome,
@@ -93,11 +97,12 @@ def run(
     )
 
 
-def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> float:
-    """Injects, holds and heals. Returns the moment from which on work should go on."""
-    nemesis.prepare(stack)
-    since = time.monotonic()
+def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
+    """Injects, holds and heals. Returns the moment of the injection, and that from which on work should go on."""
+    injected = since = time.monotonic()
     try:
+        nemesis.prepare(stack)
+        injected = since = time.monotonic()
         say(f"fault: {nemesis.says}")
         nemesis.inject(stack)
         _wait(lambda: True, nemesis.hold_s, nemesis.hold_s)
@@ -105,7 +110,7 @@ def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> float:
         if nemesis.held:
             since = time.monotonic()
         nemesis.heal(stack)
-    return since
+    return injected, since
 
 
 def _wait(reached: Callable[[], bool], at_least_s: float, at_most_s: float) -> None:

@@ -37,8 +37,11 @@ def settings(containers: Containers) -> Settings:
 def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
     """One run, valid and in time; said whole when it is not."""
     outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
+    told = json.dumps(outcome.as_data(), indent=1)
     assert outcome.events > 0
-    assert outcome.right, json.dumps(outcome.as_data(), indent=1) + logs(containers)
+    assert outcome.right, told + logs(containers)
+    # A fault that does nothing would be survived by everything.
+    assert not NEMESES[nemesis].held or max(outcome.held_still.values()) > NEMESES[nemesis].hold_s / 2, told
 
 
 def logs(containers: Containers) -> str:
