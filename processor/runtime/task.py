@@ -201,7 +201,7 @@ class Task:
             session.produce(writes)
             step("after_produce")
             session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), None)])
-        step("before_commit")
+            step("before_commit")
 
     def _still_ours(self) -> None:
         """A renewed producer has fenced whoever had the task meanwhile. If they committed, our states are old."""

@@ -1,6 +1,7 @@
 """The life of a task in its thread: what happens next after each kind of error."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
@@ -55,6 +56,34 @@ def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
     assert running.join(5)
     assert running.failure is None
     assert [message["sequence_id"] for message in driver.read("runner.messages")] == [1, 2, 3, 4, 5]
+
+
+def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third one, at its last step before the commit: aborted, rewound, and every record once in the end."""
+    monkeypatch.setattr(loop, "BACKOFF_FIRST_S", 0.001)
+    driver = TopologyDriver(RUNNER)
+    failures: list[int] = []
+    reached = itertools.count(1)
+
+    def step(name: str) -> None:
+        if name == "before_commit" and (number := next(reached)) % 3 == 0:
+            failures.append(number)
+            raise Abortable("a failure of state was injected")
+
+    def make(beat: Any) -> Task:
+        return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
+
+    running = TaskLoop(0, make)
+    running.start()
+    for number in range(1, 10):
+        driver.send("runner.updates", update(number))
+        eventually(lambda: running.offsets_next == {"runner.updates": number}, 10, "the record is folded")  # noqa: B023
+    running.stop()
+
+    assert running.join(5)
+    assert running.failure is None
+    assert len(failures) >= 3
+    assert [message["sequence_id"] for message in driver.read("runner.messages")] == list(range(1, 10))
 
 
 def test_a_trouble_outside_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) -> None:
