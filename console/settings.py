@@ -21,6 +21,7 @@ PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
 PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
 INSTANCES_MAX = 16
+FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
 
 
 class Settings(BaseSettings):
@@ -43,6 +44,9 @@ class Settings(BaseSettings):
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
     processor_instances: int = Field(1, ge=1, le=INSTANCES_MAX, description="processors that `up` starts per domain")
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
+    fail_state_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of processor transactions to fail")
+    fail_map_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink batches whose tasks fail")
+    fail_reduce_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink transactions to fail")
     log_format: Literal["human", "json"] = Field("human", description="lines for people or for programs")
 
     @field_validator("bootstrap_servers", "postgres_dsn", "schema_registry_url", mode="before")

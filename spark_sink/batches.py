@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 from spark_sink import checkpoint, identity, ledger, reduce
 from spark_sink.errors import Overlap, Rewind, blames_a_row
@@ -89,6 +90,8 @@ class Batches:
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
     def _read_and_land(self, batch: Batch, frame: DataFrame) -> None:
+        if self._plan.map_fails():
+            frame = frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
         if not self._plan.domain.reductions:
             self._land(batch, frame)
             return

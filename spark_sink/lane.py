@@ -28,7 +28,10 @@ from spark_sink.topics import Topics
 
 @dataclass(frozen=True)
 class Plan:
-    """What a lane works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client."""
+    """What a lane works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
+
+    `map_fails` is asked for each batch whether its tasks should fail on purpose.
+    """
 
     domain: Domain
     bootstrap_servers: str
@@ -39,6 +42,7 @@ class Plan:
     sql_root: Path
     checkpoint_root: Path
     step: Callable[[str], None]
+    map_fails: Callable[[], bool] = lambda: False
     short_way_offsets: int = SHORT_WAY_OFFSETS
     max_offsets: int = MAX_OFFSETS_PER_BATCH
 

@@ -43,11 +43,13 @@ def run(
     checkpoint_root: Path,
     status_file: Path | None,
     step: Callable[[str], None],
+    map_fails: Callable[[], bool] = lambda: False,
     patience_s: float = 120.0,
 ) -> int:
     """Land `domains` until SIGTERM or SIGINT. Call it in the main thread.
 
-    `writer` names this sink in the ledger; `patience_s` is how long it goes on without what it needs. Returns the exit
+    `writer` names this sink in the ledger; `map_fails` is asked for each batch whether its tasks should fail on purpose;
+    `patience_s` is how long it goes on without what it needs. Returns the exit
     code: 0 stopped on request, 1 gave up waiting, 2 a contract or SQL file is wrong, 3 the topics are not the ones
     whose records Postgres holds.
     """
@@ -66,6 +68,7 @@ def run(
                 sql_root=root / "sql",
                 checkpoint_root=checkpoint.scratch(checkpoint_root),
                 step=step,
+                map_fails=map_fails,
             )
             for name in domains
         ]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from console import failpoint, logs, pipelines
+from console import failpoint, injection, logs, pipelines
 from console.settings import load
 
 
@@ -36,13 +36,16 @@ def command(
         return
     logs.configure(settings.log_format)
     from processor import service
+    from processor.core.errors import Abortable
 
     code = service.run(
         names[0],
         client=settings.client(),
         instance=instance,
         status_file=Path(status) if status else None,
-        step=failpoint.from_environment(),
+        step=injection.Dice("state", settings.fail_state_pct, settings).at(
+            "before_commit", failpoint.from_environment(), Abortable
+        ),
         schema_registry_url=settings.schema_registry_url,
     )
     raise typer.Exit(code)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from console import failpoint, logs, pipelines
+from console import failpoint, injection, logs, pipelines
 from console.embedded import jars, java
 from console.progress import Progress
 from console.settings import load
@@ -50,6 +50,9 @@ def command(
         java_home=str(found.spark_home),
         checkpoint_root=settings.home / "checkpoints" / f"sink-{instance}",
         status_file=Path(status) if status else None,
-        step=failpoint.from_environment(),
+        step=injection.Dice("reduce", settings.fail_reduce_pct, settings).at(
+            "sink.before_commit", failpoint.from_environment()
+        ),
+        map_fails=injection.Dice("map", settings.fail_map_pct, settings).fails,
     )
     raise typer.Exit(code)

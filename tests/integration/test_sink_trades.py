@@ -4,6 +4,7 @@ Unlike a "greatest wins" merge, an addition forgives nothing: one batch too many
 for ever. The domain is trades, with its own SQL; the test writes the deltas and adds up for itself.
 """
 
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from console.injection import Injected
 from spark_sink import reduce
 from spark_sink.contracts import load_domain
 from spark_sink.errors import Misconfigured, Refused
@@ -176,6 +178,28 @@ def test_two_sinks_at_once_add_everything_once(
         deltas.check(reader)
     auditor.stop()
     assert auditor.wrong == []
+
+
+def test_map_and_reduce_may_fail_at_every_other_batch(
+    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """On purpose, as ONEFOLD_FAIL_MAP_PCT and ONEFOLD_FAIL_REDUCE_PCT ask for it: tasks in Spark, and the transaction."""
+    turns, failed = itertools.cycle([False, True, False]), []
+
+    def map_fails() -> bool:
+        failed.append("map") if (fails := next(turns)) else None
+        return fails
+
+    def reduce_fails(name: str) -> None:
+        if name == "sink.before_commit" and next(turns):
+            failed.append("reduce")
+            raise Injected
+
+    one = trades_lane(map_fails=map_fails, step=reduce_fails, max_offsets=30)
+    deltas.send(200)
+    until_landed(one)
+    deltas.check(reader)
+    assert set(failed) == {"map", "reduce"}
 
 
 def test_a_batch_of_which_a_twin_landed_a_part_is_reduced_again(
