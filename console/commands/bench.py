@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from console.errors import UserError
+from console.errors import USAGE, UserError
 from console.progress import Progress
 from console.settings import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from proof.bench.stand import Stand
+    from proof.bench.trades import Plan
+
+# Events a second when nothing is said: what a small deployment has; the seed's rate; the rate of the latency bar.
+_LATENCY_RATE, _TRADES_RATE, _PACED_RATE = 1_000, 50_000, 20_000
 
 
 class What(StrEnum):
@@ -25,31 +30,47 @@ class What(StrEnum):
     PROCESSOR = "processor"
     SINK = "sink"
     LATENCY = "latency"
+    TRADES = "trades"
 
 
 def command(
     what: Annotated[What, typer.Argument(help="What to measure.")],
     events: Annotated[int, typer.Option(min=1000, help="Events in the topic beforehand (processor, sink).")] = 500_000,
     instances: Annotated[int, typer.Option(min=1, max=16, help="Processors side by side (processor).")] = 1,
-    rate: Annotated[int, typer.Option(min=1, help="Events a second (latency).")] = 1000,
+    rate: Annotated[int, typer.Option(min=0, help="Events a second; 0: 1,000 (latency), 50,000 (trades).")] = 0,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long, after a warm-up (latency).")] = 30.0,
     partitions: Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of every topic.")] = 4,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print machine and figures as JSON.")] = False,
+    messages: Annotated[int, typer.Option(min=1000, help="Messages of each run (trades).")] = 1_000_000,
+    failures: Annotated[
+        bool | None, typer.Option(help="Fail 1 % state, 2 % map, 2 % reduce; one run each way if not given (trades).")
+    ] = None,
+    kills: Annotated[bool, typer.Option(help="In runs with failures also kill -9 each stage once (trades).")] = False,
+    duplicates: Annotated[float, typer.Option(min=0, max=0.5, help="Share of messages sent twice (trades).")] = 0.03,
+    disorder: Annotated[float, typer.Option(min=0, max=0.5, help="Share of messages that come late (trades).")] = 0.02,
+    backlog: Annotated[int, typer.Option(min=0, help="Drain so many messages that are there already (trades).")] = 0,
+    paced: Annotated[bool, typer.Option(help="One run at 20,000 messages a second, nothing fails (trades).")] = False,
+    report: Annotated[Path, typer.Option(help="Where the HTML report goes (trades).")] = Path("onefold-trades.html"),
 ) -> None:
-    """Measure on a broker and a database of its own, with the runner domain, and print figures with what they ran on.
+    """Measure on a broker and a database of its own, and print figures with what they ran on.
 
     processor: events folded a second. sink: output records landed a second. latency: from produce to a visible row.
+    trades: the evaluation of the trade risk seed, with an HTML report; --messages 10000000 is the seed's own size.
 
     Example: onefold bench processor --instances 2
     """
     from proof.bench import latency, machine, processor, sink
     from proof.bench.stand import stand
 
+    if what is What.TRADES:
+        asked = _Trades(messages, rate, failures, kills, duplicates, disorder, backlog, paced, seed)
+        _trades(asked, partitions, report, as_json)
+        return
     measure: dict[What, Callable[[Stand], dict[str, Any]]] = {
         What.PROCESSOR: lambda place: processor.measure(place, events, instances, seed),
         What.SINK: lambda place: sink.measure(place, events, seed),
-        What.LATENCY: lambda place: latency.measure(place, rate, seconds, seed),
+        What.LATENCY: lambda place: latency.measure(place, rate or _LATENCY_RATE, seconds, seed),
     }
     progress = Progress()
     try:
@@ -66,11 +87,65 @@ def command(
     _render(what, told, figures)
 
 
+class _Trades(NamedTuple):
+    """The options of the trades bench."""
+
+    messages: int
+    rate: int
+    failures: bool | None
+    kills: bool
+    duplicates: float
+    disorder: float
+    backlog: int
+    paced: bool
+    seed: int
+
+    def plans(self) -> list[Plan]:
+        """The runs: without failures and with them, unless only one is asked for."""
+        from proof.bench.trades import Plan
+        from proof.workloads.trade_feed import Mix
+
+        mix = Mix(duplicates=self.duplicates, late=self.disorder)
+        messages, rate, failures = self.messages, self.rate or _TRADES_RATE, self.failures
+        if self.backlog:
+            messages, rate, failures = self.backlog, 0, bool(failures)
+        elif self.paced:
+            rate, failures = self.rate or _PACED_RATE, False
+        ways = (False, True) if failures is None else (failures,)
+        return [Plan(messages, rate, mix, way, self.kills and way, self.seed) for way in ways]
+
+
+def _trades(asked: _Trades, partitions: int, path: Path, as_json: bool) -> None:
+    """Each run on a fresh stack, so that it owes nothing to the one before."""
+    from proof.bench import machine, report, trades
+    from proof.bench.stand import stand
+
+    progress, runs, told = Progress(), [], {}
+    try:
+        for plan in asked.plans():
+            with stand(partitions, progress.say) as place:
+                told = machine.describe(place.infrastructure)
+                runs.append(trades.measure(place, plan))
+        report.write(path, runs, told)
+    except RuntimeError as error:
+        raise UserError(f"nothing was measured: {error}") from None
+    except OSError as error:
+        raise UserError(f"the report {path} can not be written: {error.strerror}", exit_code=USAGE) from None
+    finally:
+        progress.clear()
+    if as_json:
+        typer.echo(json.dumps({"bench": What.TRADES, "machine": told, "runs": [run.figures for run in runs]}, indent=1))
+        return
+    for run in runs:
+        _render(What.TRADES, told, {name: value for name, value in run.figures.items() if value is not None})
+    typer.echo(f"The report, with the seed's graphs and figures: {path}")
+
+
 def _render(what: What, told: dict[str, str], figures: dict[str, Any]) -> None:
     table = Table(title=f"onefold bench {what}", title_justify="left", title_style="bold", show_header=False)
     for name, value in told.items():
         table.add_row(name, value, style="dim")
     table.add_section()
     for name, value in figures.items():
-        table.add_row(name.replace("_", " "), f"{value:,}")
+        table.add_row(name.replace("_", " "), value if isinstance(value, str) else f"{value:,}")
     Console().print(table)

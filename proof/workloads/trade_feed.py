@@ -75,9 +75,9 @@ class Feed:
         self.made = 0
 
     def truth(self) -> dict[tuple[str, str, str], tuple[int, int]]:
-        """Per leaf that has ever had a trade: value in millionths, and number of trades, after all that was made."""
+        """Per leaf: value in millionths, and number of trades, after all that was made."""
         told = zip(LEAVES, self._values, self._trades, strict=True)
-        return {leaf: (value, trades) for leaf, value, trades in told if value or trades}
+        return {leaf: (value, trades) for leaf, value, trades in told}
 
     def __iter__(self) -> Iterator[Input]:
         draw, mix, count = self._rng.random, self._mix, self._count

@@ -2,15 +2,21 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from console.commands import bench
 from proof.bench.meter import Meter, _at, percentile
+from proof.bench.report import latencies, throughput, write
+from proof.bench.trades import Plan, Run
+from proof.workloads.trade_feed import Mix
 from tests.waiting import eventually
 
 
@@ -34,6 +40,31 @@ def test_a_busy_process_is_metered_with_its_children() -> None:
         finally:
             os.killpg(busy.pid, signal.SIGKILL)
             meter.stop()
+
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _landing(at_s: float, way_s: float, count: int) -> tuple[datetime, datetime, int]:
+    return MOMENT + timedelta(seconds=at_s), MOMENT + timedelta(seconds=at_s - way_s), count
+
+
+def test_the_trades_report_counts_every_message() -> None:
+    """A mean weighs each message, not each batch; what was made before the beginning is not late but early."""
+    landings = [_landing(0.5, 0.25, 300), _landing(0.9, 0.5, 100), _landing(2.5, 2.0, 40), _landing(2.5, 9.0, 7)]
+    began = MOMENT.timestamp()
+    assert latencies(landings, began) == [(1, 0.3125, 0.5), (3, 2.0, 2.0)]
+    assert throughput(landings, began) == [(1, 400.0), (2, 200.0), (3, 149.0)]
+
+
+def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> None:
+    plan = Plan(1000, 10, Mix(), failures=True, kills=False, seed=1)
+    run = Run(plan, {"verify": "<valid>", "lost": 0}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp())
+    write(tmp_path / "report.html", [run], {"memory": "1 GiB"})
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "&lt;valid&gt;" in page
+    assert not re.search(r"(src|href)=.?https?://", page)
 
 
 def test_the_processor_bench_counts_every_event_once(capsys: pytest.CaptureFixture[str]) -> None:
