@@ -15,6 +15,7 @@ from spark_sink.land import merge
 from spark_sink.schema import migrate
 
 Row = tuple[Any, ...]
+QUESTIONS = Path(__file__).resolve().parents[2] / "sql" / "query"
 
 # For each merge: its table, and rows that fight for the same keys, ties included. The origin is added below.
 CASES: dict[str, tuple[str, list[Row]]] = {
@@ -138,7 +139,7 @@ def test_both_roads_to_the_totals_agree(
     assert reader.execute(question).fetchall() == [(7, 1111, 1112, 3, 3)]
 
 
-@pytest.mark.parametrize("name", ["runner_far_and_fast", "campaigns_both_roads", "onefold_how_fresh"])
+@pytest.mark.parametrize("name", [path.stem for path in sorted(QUESTIONS.glob("*.sql"))])
 def test_every_question_can_be_asked(
     name: str, targets: dict[str, Target], reader: "psycopg.Connection[Any]", checkout: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from decimal import Decimal
 
 import psycopg
 
@@ -90,6 +91,37 @@ def test_three_messages_and_a_lost_acknowledgement(onefold: Onefold) -> None:
     assert RIGHT[0][3:] == onefold.rows("SELECT computed FROM campaigns.totals_from_sends WHERE id = 90001")[0]
 
 
+TRADE = {
+    "TradeID": "0d957268-2913-4dbb-b359-5ec5ff732cac",
+    "Value": 34624.51,
+    "Version": 3,
+    "Timestamp": 1616413258.8997078,
+    "Hierarchy": {"RiskType": "Delta", "Region": "AMER", "TradeDesk": "FXSpot"},
+}
+ELSEWHERE = {"RiskType": "Delta", "Region": "EMEA", "TradeDesk": "Swaps"}
+RISK = "SELECT region, value, trades FROM trades.risk WHERE risk_type IS NULL AND trade_desk IS NULL ORDER BY region"
+
+
+def test_the_risk_of_a_trade_that_comes_twice_late_and_moves(onefold: Onefold) -> None:
+    """The seed's message, twice; an older version, disregarded; a newer one in another leaf; and every stage killed."""
+    onefold("produce", "trades.trades", says=lines(TRADE, TRADE, {**TRADE, "Version": 2, "Value": 1}))
+    onefold.drained()
+    assert onefold.rows(RISK) == [("AMER", Decimal("34624.51"), 1), (None, Decimal("34624.51"), 1)]
+    for service in ("sink-1", "processor-trades-1"):
+        os.kill(onefold.pid(service), signal.SIGKILL)
+    onefold(
+        "produce",
+        "trades.trades",
+        says=lines(TRADE, {**TRADE, "Version": 4, "Value": 0.000001, "Hierarchy": ELSEWHERE}),
+    )
+    onefold.drained()
+
+    tiny = Decimal("0.000001")
+    assert onefold.rows(RISK) == [("AMER", 0, 0), ("EMEA", tiny, 1), (None, tiny, 1)]
+    assert onefold.rows("SELECT version, value, region FROM trades.current") == [(4, tiny, "EMEA")]
+    onefold("verify", "trades")
+
+
 def test_landing_everything_again_changes_nothing(onefold: Onefold) -> None:
     """The ledger is set back to the beginning while the sink runs, which is worse than any lost acknowledgement."""
     everything = "SELECT * FROM campaigns.totals ORDER BY id"
@@ -114,7 +146,8 @@ def test_computed_can_not_be_written(onefold: Onefold) -> None:
 
 def test_every_row_names_the_record_that_last_changed_it(onefold: Onefold) -> None:
     """Topic, partition and offset."""
-    for table in ("runner.stats", "runner.tendency", "runner.messages", "campaigns.totals", "campaigns.sends"):
+    tables = "runner.stats", "runner.tendency", "runner.messages", "campaigns.totals", "campaigns.sends"
+    for table in (*tables, "trades.current", "trades.risk"):
         assert onefold.rows(
             f'SELECT count(*) FROM {table} WHERE topic IS NULL OR partition IS NULL OR "offset" IS NULL'
         ) == [(0,)]

@@ -74,6 +74,43 @@ def test_a_wrong_piece_is_named(tmp_path: Path, checkout: Path, break_it: object
         load_domain("odd", tmp_path / "avro", tmp_path / "sql")
 
 
+def test_a_topic_that_is_reduced_has_a_target_for_each_query(checkout: Path) -> None:
+    domain = load_domain("trades", checkout / "avro", checkout / "sql")
+    assert domain.reduced == list(domain.contracts) == ["trades.deltas"]
+    assert [reduction.name for reduction in domain.reductions] == [
+        "trades.deltas.current",
+        "trades.deltas.landed",
+        "trades.deltas.risk",
+    ]
+    assert set(domain.targets) == {REJECTED}
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (
+            {"reduce/odd.notes.sums": "SELECT 1 FROM :batch"},
+            "sql/reduce/odd.notes.sums.sql has no sql/merge/odd.notes.sums.sql",
+        ),
+        (
+            {"reduce/odd.notes.sums": "SELECT 1 FROM :batch", "merge/odd.notes.sums": "SELECT :stage"},
+            "topic 'odd.notes' has both sql/merge/odd.notes.sql and sql/reduce/odd.notes.sums.sql",
+        ),
+        (
+            {"reduce/odd.others.sums": "SELECT x::batch", "merge/odd.others.sums": "SELECT :stage"},
+            "sql/reduce/odd.others.sums.sql does not read from :batch",
+        ),
+    ],
+)
+def test_a_wrong_reduction_is_named(tmp_path: Path, checkout: Path, files: dict[str, str], sentence: str) -> None:
+    write_domain(tmp_path, checkout, "odd")
+    (tmp_path / "sql/reduce").mkdir()
+    for name, text in files.items():
+        (tmp_path / f"sql/{name}.sql").write_text(text)
+    with pytest.raises(Misconfigured, match=re.escape(sentence)):
+        load_domain("odd", tmp_path / "avro", tmp_path / "sql")
+
+
 def test_a_domain_without_merges_is_named(checkout: Path) -> None:
     with pytest.raises(Misconfigured, match="nothing to land"):
         load_domain("nobody", checkout / "avro", checkout / "sql")
