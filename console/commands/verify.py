@@ -29,7 +29,8 @@ def command(
     show_all: Annotated[bool, typer.Option("--all", help="Print every finding, not only the first ones.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
-    """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter.
+    """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. The
+    dashboard shows the last verdict.
 
     Exit code 0: everything is as the input says. 1: it is not. 2: that could not be told, and why.
 
@@ -51,11 +52,12 @@ def judge(domain: str, timeout_s: float) -> Verdict:
         client, dsn = settings.client(), settings.postgres()
     except UserError as error:
         raise UserError(error.message, error.hint, COULD_NOT_TELL) from None
-    from proof.verify import verify  # imports the Kafka client, which `--help` does not need
+    from console import verdicts  # these import clients of Postgres and Kafka, which `--help` does not need
+    from proof.verify import verify
 
     progress = Progress()
     try:
-        return verify(
+        verdict = verify(
             name,
             client=client,
             dsn=dsn,
@@ -65,6 +67,9 @@ def judge(domain: str, timeout_s: float) -> Verdict:
         )
     finally:
         progress.clear()
+    if problem := verdicts.keep(verdict, dsn):
+        typer.echo(problem, err=True)
+    return verdict
 
 
 def render(verdict: Verdict, console: Console, shown: int | None = FINDINGS_SHOWN) -> None:
