@@ -20,6 +20,7 @@ VERBS = {
     "up": "Start everything in the background; return when ready.",
     "down": "Stop everything; the data stays unless you --wipe.",
     "status": "Show what runs, how to connect, and the lag.",
+    "dashboard": "Serve a page that shows the tables, live.",
     "produce": "Write events to a topic: your lines, or generated ones.",
     "sql": "Open psql on the database.",
     "kafka": "Run one of Kafka's own tools against the broker.",

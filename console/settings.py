@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     )
     kafka_port: int = Field(0, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
     postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
+    dashboard: bool = Field(True, description="on or off: whether `up` starts the dashboard")
+    dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
+    dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
     processor_instances: int = Field(1, ge=1, le=INSTANCES_MAX, description="processors that `up` starts per domain")
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
@@ -49,7 +52,7 @@ class Settings(BaseSettings):
     fail_reduce_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink transactions to fail")
     log_format: Literal["human", "json"] = Field("human", description="lines for people or for programs")
 
-    @field_validator("bootstrap_servers", "postgres_dsn", "schema_registry_url", mode="before")
+    @field_validator("bootstrap_servers", "postgres_dsn", "dashboard_dsn", "schema_registry_url", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
         return value or None  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command

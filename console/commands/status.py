@@ -21,7 +21,9 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print everythi
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """{"running", "bootstrap_servers", "postgres_dsn", "services": {name: {"state", ...}}, "lag": {domain: {...}}}."""
+    """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "services": {name: {"state", ...}},
+    "lag": {domain: {...}}}.
+    """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
     dsn = settings.postgres_dsn or running.get("postgres_dsn")
@@ -29,6 +31,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         "running": bool(running),
         "bootstrap_servers": servers,
         "postgres_dsn": dsn,
+        "dashboard": running.get("dashboard"),
         "services": running.get("services", {}),
         "lag": _lag(settings) if servers and dsn and _answering(running) else {},
     }
@@ -55,6 +58,7 @@ def _text(settings: Settings, found: dict[str, Any]) -> str:
         lines.append(f"{name:24} {entry['state']:11} {entry['detail']}{restarts}".rstrip())
     lines.append(f"{'Kafka':24} {found['bootstrap_servers'] or '-'}")
     lines.append(f"{'PostgreSQL':24} {found['postgres_dsn'] or '-'}")
+    lines.append(f"{'dashboard':24} {found['dashboard'] or '-'}")
     for domain, lag in found["lag"].items():
         told = {name: "unknown" if value is None else f"{value:,}" for name, value in lag.items()}
         lines.append(f"{'lag of ' + domain:24} {told['input_events']} to fold, {told['output_events']} to land")

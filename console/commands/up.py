@@ -18,7 +18,8 @@ def command(
     only: Annotated[str, typer.Option(help="Start only these: kafka, postgres, or both with a comma.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print how to connect as JSON.")] = False,
 ) -> None:
-    """Start Kafka, PostgreSQL, the processors and the Spark sink in the background, and return when all are ready.
+    """Start Kafka, PostgreSQL, the processors, the Spark sink and the dashboard in the background, and return when all
+    are ready.
 
     What is missing is made first: jars, topics, tables. Data of an earlier run is used again.
 
@@ -36,7 +37,7 @@ def command(
 
 
 def _connections(state: dict[str, Any]) -> dict[str, Any]:
-    return {"bootstrap_servers": state["bootstrap_servers"], "postgres_dsn": state["postgres_dsn"]}
+    return {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
 
 
 def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
@@ -45,6 +46,8 @@ def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
         lines.append(f"  Kafka       {state['bootstrap_servers']}")
     if state["postgres_dsn"]:
         lines.append(f"  PostgreSQL  {state['postgres_dsn']}")
+    if state.get("dashboard"):
+        lines.append(f"  dashboard   {state['dashboard']}")
     lines.append(f"  logs        {settings.home / 'logs'}")
     lines.append("Look with `onefold status` and `onefold sql`; stop it with `onefold down`.")
     return "\n".join(lines)

@@ -107,7 +107,8 @@ def _plan(settings: Settings, domains: Sequence[str], only: Sequence[str], progr
     wanted = {name for name in INFRASTRUCTURE if not only or name in only}
     wanted -= {"kafka"} if settings.bootstrap_servers else set()
     wanted -= {"postgres"} if settings.postgres_dsn else set()
-    parts = prepare(home, choose_ports(home, settings.kafka_port, settings.postgres_port), settings.cache, progress.say)
+    ports = choose_ports(home, settings.kafka_port, settings.postgres_port, settings.dashboard_port)
+    parts = prepare(home, ports, settings.cache, progress.say)
     services = {
         "postgres": parts.database.service(home / "logs" / "postgres.log"),
         "kafka": parts.broker.service(home / "logs" / "kafka.log"),
@@ -116,6 +117,7 @@ def _plan(settings: Settings, domains: Sequence[str], only: Sequence[str], progr
         "bootstrap_servers": settings.bootstrap_servers
         or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
         "postgres_dsn": settings.postgres_dsn or (parts.database.dsn if "postgres" in wanted else None),
+        "dashboard": f"http://127.0.0.1:{ports.dashboard}" if settings.dashboard and not only else None,
     }
     stages = [[service for name, service in services.items() if name in wanted]]
     if not only:

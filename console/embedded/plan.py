@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SINK_STOP_SECONDS = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_SECONDS = 20.0  # a processor finishes its transaction
+DASHBOARD_STOP_SECONDS = 5.0  # it only closes its streams
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,10 @@ class Plan:
 
 
 def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[list[Service]]:
-    """The stages after the infrastructure: topics and tables, then processors, then sinks.
+    """The stages after the infrastructure: topics and tables, then processors, sinks and the dashboard.
 
-    public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure.
+    public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
+    None for none.
     """
     prepare = _onefold(settings, public, "prepare", ("prepare",), Ready("done"), 10.0)
     processors = [
@@ -69,8 +71,15 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         )
         for number in range(1, settings.sinks + 1)
     ]
-    # Spark takes the longest to start and waits for nothing that a processor does, so both start together.
-    return [[prepare], [*processors, *sinks]]
+    # Spark takes the longest to start and waits for nothing that a processor does, so all start together.
+    return [[prepare], [*processors, *sinks, *_dashboard(settings, public)]]
+
+
+def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:
+    if not public["dashboard"]:
+        return []
+    port = public["dashboard"].rpartition(":")[2]
+    return [_onefold(settings, public, "dashboard", ("dashboard", "--port", port), None, DASHBOARD_STOP_SECONDS)]
 
 
 def _onefold(

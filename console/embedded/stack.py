@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import platformdirs
@@ -32,11 +32,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Ports:
-    """The three ports of a stack, on loopback."""
+    """The ports of a stack, on loopback."""
 
     kafka: int
     controller: int
     postgres: int
+    dashboard: int = 0  # in files of an older Onefold there is none
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def default_cache() -> Path:
     return Path(os.environ.get("ONEFOLD_CACHE") or platformdirs.user_cache_path("onefold"))
 
 
-def choose_ports(home: Path, kafka: int = 0, postgres: int = 0) -> Ports:
+def choose_ports(home: Path, kafka: int = 0, postgres: int = 0, dashboard: int = 0) -> Ports:
     """The ports of the stack in `home`: those asked for, else those of last time where they are free, else free ones.
 
     Raises UserError when a port that was asked for is taken.
@@ -77,11 +78,12 @@ def choose_ports(home: Path, kafka: int = 0, postgres: int = 0) -> Ports:
         last = Ports(**json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):
         last = Ports(0, 0, 0)
-    fresh = iter(free_ports(3))
+    fresh = iter(free_ports(len(fields(Ports))))
     chosen = Ports(
         _asked_for(kafka, "ONEFOLD_KAFKA_PORT") or _if_free(last.kafka) or next(fresh),
         _if_free(last.controller) or next(fresh),
         _asked_for(postgres, "ONEFOLD_POSTGRES_PORT") or _if_free(last.postgres) or next(fresh),
+        _asked_for(dashboard, "ONEFOLD_DASHBOARD_PORT") or _if_free(last.dashboard) or next(fresh),
     )
     state.write(file, vars(chosen))
     return chosen

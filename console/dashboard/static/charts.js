@@ -1,0 +1,72 @@
+// Draws the two charts and redraws them when their points, their width or the colours change. What they show stands in
+// words beside them; the charts are for the eye only.
+"use strict";
+
+const charts = (() => {
+  const drawn = new Map();
+
+  const colour = (name) => {
+    // light-dark() is resolved by the browser where it is used, so it is used once and read back.
+    const probe = document.createElement("i");
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  };
+
+  const short = new Intl.NumberFormat("en", { notation: "compact" });
+  const kinds = {
+    rate: () => ({
+      series: [{}, { stroke: colour("accent"), fill: colour("fill"), width: 1.5, points: { show: false } }],
+      values: (_, ticks) => ticks.map((tick) => short.format(tick)),
+    }),
+    latency: () => ({
+      series: [{}, ...["accent", "second"].map((name) => ({ stroke: colour(name), width: 1.5, points: { show: false } }))],
+      values: (_, ticks) => ticks.map((tick) => `${tick} s`),
+    }),
+  };
+
+  const options = (place) => {
+    const kind = kinds[place.dataset.plot]();
+    const axis = { stroke: colour("soft"), font: "12px system-ui, sans-serif", ticks: { show: false } };
+    return {
+      width: place.clientWidth,
+      height: place.clientHeight,
+      legend: { show: false },
+      cursor: { show: false },
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
+      scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
+      series: kind.series,
+      axes: [
+        { ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, 16)), incrs: [60, 300] },
+        { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, values: kind.values },
+      ],
+    };
+  };
+
+  const draw = (place) => {
+    const points = JSON.parse(place.dataset.points);
+    const chart = drawn.get(place);
+    if (chart) chart.setData(points);
+    else drawn.set(place, new uPlot(options(place), points, place));
+  };
+
+  const forget = () => {
+    for (const chart of drawn.values()) chart.destroy();
+    drawn.clear();
+  };
+
+  const all = () => {
+    for (const place of [...drawn.keys()]) if (!place.isConnected) { drawn.get(place).destroy(); drawn.delete(place); }
+    document.querySelectorAll("[data-plot]").forEach(draw);
+  };
+
+  const resized = () => {
+    for (const [place, chart] of drawn) chart.setSize({ width: place.clientWidth, height: place.clientHeight });
+  };
+
+  addEventListener("resize", resized);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forget(); all(); });
+  return { all };
+})();
