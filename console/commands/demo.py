@@ -195,6 +195,7 @@ The stack is still up. It lives in {settings.home}:
   onefold sql                     psql; or: psql '{running["postgres_dsn"]}'
   onefold kafka console-producer --topic campaigns.sends
                                   Kafka's own command line; the broker is at {running["bootstrap_servers"]}
+  {running["dashboard"] or "onefold dashboard":<32}the tables, live
   onefold verify campaigns        prove it again, after whatever you did
   onefold down                    stop it"""
     )

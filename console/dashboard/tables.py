@@ -132,14 +132,12 @@ async def _by_key(
     condition = sql.SQL("true")
     if place.values:
         condition = sql.SQL("({}) {} ({})").format(
-            sql.SQL(", ").join(sql.Identifier(column.name) for column in compared),
+            sql.SQL(", ").join(_field(column) for column in compared),
             sql.SQL({"after": ">", "before": "<", "from": ">="}[place.kind]),
             sql.SQL(", ").join(sql.SQL("%s::{}").format(sql.SQL(column.type)) for column in compared),
         )
-    order = sql.SQL(", ").join(
-        sql.SQL("{} DESC" if backwards else "{}").format(sql.Identifier(column.name)) for column in key
-    )
-    query = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {}").format(
+    order = sql.SQL(", ").join(sql.SQL("{} DESC" if backwards else "{}").format(_field(column)) for column in key)
+    query = sql.SQL("SELECT {} FROM {} AS stored WHERE {} ORDER BY {} LIMIT {}").format(
         _as_text(columns), where, condition, order, PAGE_ROWS + 1
     )
     found = await (await connection.execute(query, place.values)).fetchall()
@@ -153,8 +151,8 @@ async def _by_position(
     """(rows, how many were skipped, whether there are rows after). Ordered by all columns that can be."""
     skipped = int(place.values[0]) if place.kind == "skip" else 0
     sortable = [column for column in columns if column.type not in ("json", "xml")]
-    order = sql.SQL(", ").join(sql.SQL("{} NULLS FIRST").format(sql.Identifier(column.name)) for column in sortable)
-    query = sql.SQL("SELECT {} FROM {} ORDER BY {} LIMIT {} OFFSET {}").format(
+    order = sql.SQL(", ").join(sql.SQL("{} NULLS FIRST").format(_field(column)) for column in sortable)
+    query = sql.SQL("SELECT {} FROM {} AS stored ORDER BY {} LIMIT {} OFFSET {}").format(
         _as_text(columns), where, order, PAGE_ROWS + 1, skipped
     )
     found = await (await connection.execute(query)).fetchall()
@@ -165,10 +163,15 @@ def _as_text(columns: Sequence[Column]) -> sql.Composable:
     """Key columns whole, for they lead to the next page; of the others as much as is shown."""
     return sql.SQL(", ").join(
         sql.SQL("{}::text" if column.key is not None else "left({}::text, {})").format(
-            sql.Identifier(column.name), *([] if column.key is not None else [TEXT_MAX])
+            _field(column), *([] if column.key is not None else [TEXT_MAX])
         )
         for column in columns
     )
+
+
+def _field(column: Column) -> sql.Composable:
+    """The column itself, and never the text of it that is selected under the same name: "10" comes before "9"."""
+    return sql.Identifier("stored", column.name)
 
 
 def _key_of(columns: Sequence[Column], key: Sequence[Column], row: Sequence[str | None]) -> str:

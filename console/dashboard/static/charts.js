@@ -68,5 +68,6 @@ const charts = (() => {
 
   addEventListener("resize", resized);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forget(); all(); });
-  return { all };
+  const strokes = (id) => drawn.get(document.getElementById(id))?.series.slice(1).map((line) => line.stroke());
+  return { all, strokes };
 })();

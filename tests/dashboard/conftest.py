@@ -1,0 +1,41 @@
+"""A database with tables and a trading floor, the dashboard over it, and a browser that looks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from spark_sink.schema import migrate
+from tests.dashboard.floor import Floor
+from tests.dashboard.site import ROOT, LivePage, Site
+
+
+@pytest.fixture
+def floor(database: str) -> Iterator[Floor]:
+    """A floor that has landed nothing."""
+    migrate(database, ROOT / "sql")
+    made = Floor(database)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def site(floor: Floor, database: str, bootstrap_servers: str, tmp_path: Path) -> Iterator[Site]:
+    """The dashboard over that database."""
+    made = Site(tmp_path, {"ONEFOLD_POSTGRES_DSN": database, "ONEFOLD_BOOTSTRAP_SERVERS": bootstrap_servers})
+    yield made
+    if made.process.poll() is None:
+        made.stop()
+
+
+@pytest.fixture
+def page(chromium: webdriver.Chrome, site: Site) -> Iterator[LivePage]:
+    """The page in a window of its own settings. At the end its console must be without errors."""
+    made = LivePage(chromium, site)
+    made.emulate()
+    chromium.get_log("browser")  # of the test before
+    yield made
+    errors = [line["message"] for line in chromium.get_log("browser") if line["level"] == "SEVERE"]
+    chromium.get("about:blank")
+    assert [error for error in errors if not any(words in error for words in made.expected)] == []

@@ -1,0 +1,117 @@
+"""The dashboard as a process, asked over HTTP as a browser does, and the live page as somebody sees it."""
+
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+
+from tests.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+# A frame comes every second; on a busy machine it may take a few.
+SOON_S = 20
+# Pages without a stream have no state to wait for.
+_ALIVE = "(document.getElementById('state')?.dataset.state ?? 'live') !== 'waiting'"
+
+
+class Site:
+    """`onefold dashboard` on a port that it picks."""
+
+    def __init__(self, home: Path, environment: dict[str, str], *arguments: str) -> None:
+        self._log = home / "dashboard.out"
+        self._log.touch()
+        with self._log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "console.main", "dashboard", "--port", "0", *arguments],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
+                env={**os.environ, **environment, "ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        self.url = eventually(self._address, 30, "the dashboard says where it is")
+        eventually(self._answers, 30, "the dashboard answers")
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        """(status, text) of an address."""
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def said(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text()
+
+    def stop(self) -> int:
+        """SIGTERM; its exit code."""
+        self.process.terminate()
+        return self.process.wait(20)
+
+    def _address(self) -> str:
+        assert self.process.poll() is None, self.said()
+        found = re.search(r"http://\S+", self.said())
+        return found.group() if found else ""
+
+    def _answers(self) -> bool:
+        try:
+            return self.get("/static/icon.svg")[0] == 200
+        except OSError:
+            return False
+
+
+class LivePage:
+    """The page in a browser. It is asked with scripts, for its elements are exchanged while one looks.
+
+    expected: words of errors in its console that a test brings about.
+    """
+
+    def __init__(self, driver: webdriver.Chrome, site: Site) -> None:
+        self.driver = driver
+        self.site = site
+        self.expected: list[str] = []
+
+    def open(self, path: str = "/") -> None:
+        """Go there, and wait for the first frame of the stream (or the sentence that there is none)."""
+        self.driver.get(self.site.url + path)
+        eventually(lambda: self.ask(_ALIVE), SOON_S, "the page is alive")
+
+    def ask(self, expression: str) -> Any:
+        """The value of an expression of JavaScript."""
+        return self.driver.execute_script(f"return {expression}")
+
+    def text(self, selector: str) -> str:
+        """What is to be read in the first element, "" when there is none."""
+        return str(self.ask(f"document.querySelector({selector!r})?.innerText ?? ''"))
+
+    def rows(self) -> list[str]:
+        """Names of the rows of the level."""
+        found: list[str] = self.ask("[...document.querySelectorAll('.parts tbody th')].map(cell => cell.innerText)")
+        return found
+
+    def soon(self, selector: str, wanted: str) -> None:
+        """Wait until that is to be read there."""
+        try:
+            eventually(lambda: wanted in self.text(selector), SOON_S, f"{wanted!r} in {selector}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the page says: {self.text('body')}") from None
+
+    def colour(self, selector: str, kind: str = "color") -> str:
+        """A computed colour."""
+        return str(self.ask(f"getComputedStyle(document.querySelector({selector!r})).getPropertyValue({kind!r})"))
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other, wherever the focus is."""
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def emulate(self, width: int = 1280, height: int = 900, **media: str) -> None:
+        """A window of that size, and a reader's settings such as prefers_color_scheme="dark"."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

@@ -1,0 +1,81 @@
+"""What the first line says, case by case, without a database."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from console.dashboard import words
+from console.dashboard.cubes import Cube, Level, Row, Sum
+from console.dashboard.engine import DomainState, Engine, Verdict
+from console.dashboard.picture import LagNow, Picture, headline
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+CUBE = Cube("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
+DRAINED = LagNow({"shop": {"events": 0}}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1))
+
+
+def picture(ours: str, truth: str | None, *, told_s: float = 60, verdict: Verdict | None = None) -> Picture:
+    """Ours and the producer's sum, of one piece each; the producer spoke that long ago."""
+    told = Sum(Decimal(truth), 1) if truth is not None else None
+    level = Level((), Row("", Sum(Decimal(ours), 1), told), [], 0, True, NOW - timedelta(seconds=told_s))
+    return Picture(Engine(NOW, {"shop": DomainState(verdict=verdict)}), [CUBE], CUBE, level, None)
+
+
+def verdict(outcome: str, since: int = 0) -> Verdict:
+    """A word of the judge."""
+    return Verdict(outcome, "3 differences", 10, NOW, since)
+
+
+def test_equal_is_good_and_verified_is_better() -> None:
+    assert headline(picture("1.10", "1.1"), DRAINED).tone == "good"
+    assert headline(picture("1", "1", verdict=verdict("valid")), DRAINED).text == "Equal, and verified"
+    assert headline(picture("1", "1", verdict=verdict("valid", since=1)), DRAINED).text == "Equal"
+    assert headline(picture("1", "1", verdict=verdict("unknown")), DRAINED).text == "Equal"
+
+
+def test_invalid_is_worse_than_equal() -> None:
+    found = headline(picture("1", "1", verdict=verdict("invalid")), DRAINED)
+
+    assert (found.tone, found.detail) == ("bad", "3 differences. Run onefold verify to see which rows.")
+
+
+def test_the_levels_come_before_all_else() -> None:
+    broken = picture("1", "1", verdict=verdict("valid"))
+    assert broken.level is not None
+
+    assert headline(replace(broken, level=replace(broken.level, adds_up=False)), DRAINED).tone == "bad"
+
+
+@pytest.mark.parametrize(
+    ("lag", "told_s", "tone"),
+    [
+        (DRAINED, 60, "bad"),
+        (DRAINED, 1, "busy"),  # it has just spoken: its last words may not have reached Kafka
+        (replace(DRAINED, answered_at=NOW + timedelta(seconds=1)), 60, "busy"),  # the picture is the older one
+        (replace(DRAINED, lag={"shop": {"events": 7}}), 60, "busy"),
+        (replace(DRAINED, lag={"shop": {"events": None}}, problem="Kafka does not answer."), 60, "quiet"),
+        (LagNow({}, None, None), 60, "quiet"),
+    ],
+)
+def test_a_difference_is_wrong_only_when_nothing_is_on_the_way(lag: LagNow, told_s: float, tone: str) -> None:
+    assert headline(picture("1", "2", told_s=told_s), lag).tone == tone
+
+
+def test_without_a_producer_there_is_nothing_to_compare() -> None:
+    assert headline(picture("1", None), DRAINED).tone == "quiet"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("0", "0.00"),
+        ("-0.000001", "\N{MINUS SIGN}0.000001"),
+        ("1234567890123456789012.5", "1,234,567,890,123,456,789,012.50"),
+        ("1E+3", "1,000.00"),
+        ("1.230000", "1.23"),
+    ],
+)
+def test_decimals_are_written_whole(value: str, text: str) -> None:
+    assert words.exact(Decimal(value)) == text

@@ -1,0 +1,277 @@
+"""The live page in a real browser, over a real database that changes while it looks."""
+
+import os
+import signal
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from selenium.webdriver.common.keys import Keys
+
+from console.embedded.stack import Infrastructure
+from processor.core.topology import Topology
+from tests.dashboard.floor import Floor
+from tests.dashboard.site import SOON_S, LivePage
+from tests.waiting import eventually
+
+AXE = "tests/vendor/axe.min.js"
+HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>&amp;\'"%{{7*7}}'
+
+
+def test_the_one_thing_first(page: LivePage, floor: Floor) -> None:
+    """Two sums, exact to the last digit, their difference, and what the judge said."""
+    floor.land(500)
+    floor.tell()
+    floor.judge("valid", records=500)
+    page.open()
+
+    total, trades = floor.connection.execute(
+        "SELECT value, trades FROM trades.risk WHERE (risk_type, region, trade_desk) IS NULL"
+    ).fetchone() or (None, None)
+    page.soon("h1", "Equal, and verified")
+    assert page.text("#ours") == page.text("#truth") == f"{total:,.2f}"
+    assert page.text("#difference") == "0.00"
+    assert f"{trades:,} trades" in page.text(".sums")
+    assert "All levels add up" in page.text("#adds-up")
+    assert "valid" in page.text("#verdict")
+
+
+def test_a_change_appears_by_itself(page: LivePage, floor: Floor) -> None:
+    """And leaves the focus where it was."""
+    floor.land(200)
+    page.open()
+    page.ask("document.querySelector('.parts a').focus()")
+    before = page.text("#ours")
+    floor.land(200)
+
+    eventually(lambda: page.text("#ours") != before, SOON_S, "the number changes")
+    assert page.ask("document.activeElement === document.querySelector('.parts a')")
+    assert page.text("#rate") != "0"
+
+
+def test_drilling_down_by_clicks_and_back(page: LivePage, floor: Floor) -> None:
+    """From the total to a leaf; each step has an address of its own, and adds up."""
+    floor.land(500)
+    page.open()
+    for name, below in (("Delta", "By region"), ("EMEA", "By trade desk"), ("Swaps", "The finest level")):
+        parts = page.ask("[...document.querySelectorAll('.parts td[data-label=Pipeline]')].map(cell => cell.innerText)")
+        assert sum(Decimal(part.replace(",", "").replace("\N{MINUS SIGN}", "-")) for part in parts) == _number(page)
+        page.ask(f"[...document.querySelectorAll('.parts a')].find(link => link.innerText === {name!r}).click()")
+        page.soon("#level-title", below)
+
+    assert "risk_type=Delta&region=EMEA&trade_desk=Swaps" in page.driver.current_url
+    assert page.text(".crumbs").split("\n")[-1].strip().endswith("Swaps")
+    page.driver.back()
+    page.soon("#level-title", "By trade desk")
+
+
+def test_with_the_keyboard_alone(page: LivePage, floor: Floor) -> None:
+    """The skip link comes first; arrows walk through the rows, into one and out of it."""
+    floor.land(500)
+    page.open()
+    page.press(Keys.TAB)
+    assert page.ask("document.activeElement.className") == "skip"
+    assert page.ask("document.activeElement.getBoundingClientRect().top") >= 0
+    page.press(Keys.ENTER)
+    eventually(lambda: page.ask("document.activeElement.id") == "main", SOON_S, "the focus is in the main part")
+    page.press(Keys.TAB)
+    assert page.ask("document.activeElement.innerText") == "Delta"
+    assert page.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.press(Keys.ARROW_DOWN)
+    assert page.ask("document.activeElement.innerText") == "PV"
+    page.press(Keys.ARROW_RIGHT)
+    page.soon("#level-title", "By region")
+    eventually(lambda: page.ask("document.activeElement.id") == "level", SOON_S, "the focus is at the new level")
+    page.press(Keys.ARROW_DOWN, Keys.ENTER)
+    page.soon("#level-title", "By trade desk")
+    assert page.ask("location.search") == "?risk_type=PV&region=AMER"
+    page.press(Keys.ARROW_LEFT)
+    page.soon("#level-title", "By region")
+
+
+def test_sums_that_disagree_turn_red(
+    page: LivePage, floor: Floor, fresh_domain: Callable[..., Topology], database: str
+) -> None:
+    """When nothing is on the way any more; and only then."""
+    floor.land(300)
+    floor.tell(ago_s=60)
+    fresh_domain("trades")  # nothing waits in its topics
+    page.open()
+    page.soon("h1", "Equal")
+    good = page.colour("h1")
+
+    floor.add({("Delta", "EMEA", "Swaps"): [Decimal("0.01"), 0]})
+
+    page.soon("h1", "They differ")
+    page.soon("#difference", "+0.01")
+    eventually(lambda: "bad" in page.ask("document.querySelector('.hero').className"), SOON_S, "it is red")
+    assert page.colour("#difference") == page.colour("h1") != good
+    assert "All levels add up" in page.text("#adds-up")
+
+
+def test_levels_that_do_not_add_up_are_seen(page: LivePage, floor: Floor) -> None:
+    """In whatever level it is."""
+    floor.land(300)
+    floor.tell()
+    page.open()
+    page.soon("#adds-up", "All levels add up")
+    floor.connection.execute(
+        "UPDATE trades.risk SET value = value + 0.000001 WHERE (risk_type, region, trade_desk) = ('PV', 'EMEA', 'Swaps')"
+    )
+
+    page.soon("h1", "The levels do not add up")
+    assert "bad" in page.ask("document.getElementById('adds-up').className")
+
+
+def test_what_is_on_the_way_is_not_called_wrong(
+    page: LivePage, floor: Floor, fresh_domain: Callable[..., Topology]
+) -> None:
+    """The producer's sums run ahead while it produces."""
+    fresh_domain("trades")
+    floor.land(300)
+    floor.tell()
+    floor.connection.execute(
+        "UPDATE trades.truth SET value = value + 1, trades = trades + 1, told_at = now() + interval '1 h'"
+    )
+    page.open()
+
+    page.soon("h1", "trades on the way")
+    assert "bad" not in page.ask("document.querySelector('.hero').className")
+
+
+def test_a_verdict_of_invalid_is_the_first_thing(page: LivePage, floor: Floor) -> None:
+    """Even when the sums are equal."""
+    floor.land(300)
+    floor.tell()
+    floor.judge("invalid", "1 difference from what the input log says")
+    page.open()
+
+    page.soon("h1", "Verified, and found wrong")
+    page.soon(".detail", "1 difference from what the input log says.")
+
+
+def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastructure: Infrastructure) -> None:
+    """The page says so in one sentence, keeps the old numbers visibly old, and goes on by itself."""
+    floor.land(300)
+    page.open()
+    shown = page.text("#ours")
+    infrastructure.postgres.kill()
+    try:
+        page.soon("#trouble", "The database does not answer")
+        assert page.text("#ours") == shown
+        assert page.ask("document.getElementById('frame').classList.contains('stale')")
+        page.soon("#state", "not up to date")
+        assert page.site.get("/tables")[0] == 503
+    finally:
+        infrastructure.postgres.start()
+        infrastructure.postgres.wait_ready()
+    eventually(lambda: page.text("#trouble") == "", SOON_S, "the sentence goes")
+    page.soon("#state", "live")
+    assert not page.ask("document.getElementById('frame').classList.contains('stale')")
+    assert "Traceback" not in page.site.said()
+
+
+def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) -> None:
+    """A stopped server process answers nothing and closes nothing: the page hangs up and connects anew."""
+    floor.land(300)
+    page.open()
+    backends: list[Any] = floor.connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'onefold dashboard'"
+    ).fetchall()
+    for (pid,) in backends:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        page.soon("#trouble", "The database does not answer")
+        eventually(lambda: page.text("#trouble") == "", SOON_S, "a new connection serves")
+    finally:
+        for (pid,) in backends:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_the_dashboard_goes_and_the_page_says_so(page: LivePage, floor: Floor) -> None:
+    """What is shown is marked as old by the page itself."""
+    floor.land(300)
+    page.open()
+    page.expected.append("ERR_")  # the browser says that the connection broke
+    assert page.site.stop() == 0
+
+    page.soon("#state", "connection lost")
+    eventually(lambda: page.ask("document.getElementById('frame').classList.contains('stale')"), SOON_S, "it is old")
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: LivePage, floor: Floor) -> None:
+    """320 pixels; what can be wide scrolls by itself."""
+    floor.land(500)
+    floor.tell()
+    page.emulate(width=320, height=640)
+    for address in ("/", "/?risk_type=Delta&region=EMEA&trade_desk=Swaps", "/tables", "/tables/trades/risk"):
+        page.open(address)
+        assert page.ask("document.documentElement.scrollWidth") <= 320, address
+    page.open()
+    assert "Pipeline" in page.ask("getComputedStyle(document.querySelectorAll('.parts td')[2], '::before').content")
+
+
+def test_dark_and_light_by_the_readers_setting(page: LivePage, floor: Floor) -> None:
+    """The charts too: a canvas has its colours painted in, so it is painted anew."""
+    floor.land(300)
+    page.emulate(prefers_color_scheme="light")
+    page.open()
+    paper, chart = page.colour("html", "background-color"), page.ask(_STROKE)
+    assert chart == page.colour(".parts a")
+    page.emulate(prefers_color_scheme="dark")
+
+    eventually(lambda: page.ask(_STROKE) != chart, SOON_S, "the chart has other colours")
+    assert page.ask(_STROKE) == page.colour(".parts a")
+    assert page.colour("html", "background-color") != paper
+    page.emulate(prefers_reduced_motion="reduce")
+    assert page.ask("getComputedStyle(document.querySelector('.share rect')).transitionDuration") in ("0s", "")
+
+
+def test_no_barrier_that_a_program_can_find(page: LivePage, floor: Floor, checkout: Any) -> None:
+    """axe-core, all its rules, on every kind of page, light and dark, wide and narrow."""
+    floor.land(300)
+    floor.tell()
+    floor.judge("valid")
+    source = (checkout / AXE).read_text()
+    page.expected.append("404")
+    for scheme, width in (("light", 1280), ("dark", 320)):
+        page.emulate(width=width, prefers_color_scheme=scheme)
+        for address in ("/", "/?risk_type=PV", "/tables", "/tables/trades/risk", "/nothing"):
+            page.open(address)
+            page.driver.execute_script(source)
+            found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+            assert found["passes"]
+            told = [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]
+            assert told == [], f"{address} {scheme} {width}"
+
+
+def test_names_from_the_log_are_only_text(page: LivePage, floor: Floor) -> None:
+    """A hostile producer names a region; it is read as it is written, in the page, its address and its tables."""
+    floor.add({("Delta", HOSTILE, "Swaps"): [Decimal("1.5"), 1]})
+    page.open("/?risk_type=Delta")
+    title = page.ask("document.title")
+    assert page.rows() == [HOSTILE]
+    page.ask("document.querySelector('.parts a').click()")
+    page.soon("#level-title", "By trade desk")
+    assert HOSTILE in page.text(".crumbs")
+    page.soon("#ours", "1.50")
+    assert page.ask("document.title") == title
+    page.open("/tables/trades/risk")
+    assert HOSTILE in page.text("table")
+    assert page.ask("document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_digits_that_no_float_holds(page: LivePage, floor: Floor) -> None:
+    """Numbers travel as text from Postgres to the eye."""
+    floor.add({("Delta", "EMEA", "Swaps"): [Decimal("-900719925474099312345.000001"), 1]})
+    page.open()
+
+    page.soon("#ours", "\N{MINUS SIGN}900,719,925,474,099,312,345.000001")
+
+
+# The colour that the throughput's line is drawn with, as the chart knows it.
+_STROKE = "charts.strokes('plot-rate')[0]"
+
+
+def _number(page: LivePage) -> Decimal:
+    return Decimal(page.text("#ours").replace(",", "").replace("\N{MINUS SIGN}", "-"))

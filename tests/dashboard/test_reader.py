@@ -1,0 +1,108 @@
+"""The page's connection: it can not write, and what it reads together is of one moment."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import psycopg
+import pytest
+
+from console.dashboard import cubes
+from console.dashboard.reader import Connection, Reader, connect
+from spark_sink.schema import migrate
+from tests.dashboard.floor import Floor
+from tests.dashboard.site import ROOT
+
+
+def read(dsn: str, look: Callable[[Connection], Coroutine[Any, Any, Any]]) -> Any:
+    """What `look` finds in one snapshot."""
+
+    async def run() -> Any:
+        reader = Reader(dsn)
+        async with reader.snapshot() as connection:
+            found = await look(connection)
+        await reader.close()
+        return found
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE trades.risk SET value = 0", "INSERT INTO onefold.verdict (domain) VALUES ('x')", "DROP TABLE trades.risk"],
+)
+def test_a_write_is_refused_by_two_locks(floor: Floor, database: str, statement: str) -> None:
+    """Transactions are read-only; and a transaction that is made writable lacks the rights."""
+
+    async def write(connection: Connection) -> None:
+        await connection.execute(statement)
+
+    async def write_all_the_same() -> None:
+        connection = await connect(database)
+        await connection.set_read_only(False)
+        try:
+            await connection.execute("SET default_transaction_read_only = off")
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        read(database, write)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        asyncio.run(write_all_the_same())
+
+
+def test_all_of_a_picture_is_of_one_moment(floor: Floor, database: str) -> None:
+    """A batch that lands between two questions is in neither answer, so levels add up on the screen as well."""
+    floor.land(200)
+
+    async def look(connection: Connection) -> None:
+        (cube,) = await cubes.find(connection)
+        first = await cubes.look(connection, cube, ())
+        floor.land(200)
+        again = await cubes.look(connection, cube, ())
+        assert first == again
+        assert first.node.ours is not None
+        assert sum(part.ours.value for part in again.parts if part.ours is not None) == first.node.ours.value
+
+    read(database, look)
+
+
+def test_where_the_role_is_missing_reading_goes_on(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As on a Postgres whose owner may not create roles: read-only transactions remain, and the log says so."""
+    name = f"plain_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(database, autocommit=True) as admin:
+        migrate(database, ROOT / "sql")
+        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+        try:
+            plain = psycopg.conninfo.make_conninfo(database, user=name, password="x")
+            assert read(plain, lambda connection: _user(connection)) == name
+        finally:
+            admin.execute(f"DROP ROLE {name}")
+    assert "reading without the role onefold_reader" in capsys.readouterr().out
+
+
+async def _user(connection: Connection) -> Any:
+    (user,) = await (await connection.execute("SELECT current_user")).fetchone() or (None,)
+    return user
+
+
+def test_a_cube_is_found_by_its_key(floor: Floor, database: str) -> None:
+    """Whatever it is called: another domain's page costs no code."""
+    floor.connection.execute(
+        "CREATE SCHEMA shop; CREATE TABLE shop.sales (shelf text, item text, euros numeric NOT NULL, pieces bigint NOT NULL,"
+        " UNIQUE NULLS NOT DISTINCT (shelf, item));"
+        " INSERT INTO shop.sales VALUES (NULL, NULL, 3, 2), ('a', NULL, 3, 2), (NULL, 'b', 3, 2), ('a', 'b', 3, 2);"
+        " GRANT USAGE ON SCHEMA shop TO onefold_reader; GRANT SELECT ON shop.sales TO onefold_reader"
+    )
+
+    async def look(connection: Connection) -> list[cubes.Cube]:
+        found = await cubes.find(connection)
+        level = await cubes.look(connection, found[0], ("a",))
+        assert [part.name for part in level.parts] == ["b"]
+        assert level.adds_up is True
+        assert level.told_at is None
+        return found
+
+    assert [cube.name for cube in read(database, look)] == ["shop.sales", "trades.risk"]
