@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from console.dashboard.reader import Connection
 
 # Older databases lack the newer of them; then there is nothing to tell.
-_TABLES = ("ledger", "verdict", "rejected", "fault")
+_TABLES = ("ledger", "verdict", "rejected", "injected")
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,21 @@ class DomainState:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Failures on purpose: how many there were in a stage, and in what share of the batches they are asked for."""
+
+    stage: str
+    failures: int
+    percent: Decimal
+
+
+@dataclass(frozen=True)
 class Engine:
-    """taken_at: the moment of the snapshot. faults: injected so far, by stage; None when nobody counts them."""
+    """taken_at: the moment of the snapshot. faults: by stage; none where nobody ever asked for any."""
 
     taken_at: datetime
     domains: Mapping[str, DomainState] = field(default_factory=dict)
-    faults: Mapping[str, int] | None = None
+    faults: Sequence[Fault] = ()
 
 
 async def look(connection: Connection) -> Engine:
@@ -61,14 +71,14 @@ async def look(connection: Connection) -> Engine:
     for name, *said in await _rows(connection, _VERDICTS) if has["verdict"] else []:
         mine = [(topic, partition, at) for sink, topic, partition, at, _ in ledger if sink == name]
         domains.setdefault(name, DomainState()).verdict = _verdict(mine, *said)
-    faults = dict(await _rows(connection, _FAULTS)) if has["fault"] else None
+    faults = [Fault(*row) for row in await _rows(connection, _FAULTS)] if has["injected"] else []
     return Engine(now, dict(sorted(domains.items())), faults)
 
 
 _LEDGER = "SELECT sink, topic, partition, next_offset, updated_at FROM onefold.ledger"
 _REJECTED = "SELECT sink, count(*) FROM onefold.rejected GROUP BY sink"
 _VERDICTS = "SELECT domain, outcome, reason, counts, offsets, judged_at FROM onefold.verdict"
-_FAULTS = "SELECT stage, sum(count)::bigint FROM onefold.fault GROUP BY stage ORDER BY stage"
+_FAULTS = "SELECT stage, failures, percent FROM onefold.injected ORDER BY stage"
 
 
 def _exists(table: str) -> str:

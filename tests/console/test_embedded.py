@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from console.embedded import postgres, stack
+from console.embedded import plan, postgres, stack
 from console.embedded.broker import Broker
 from console.embedded.stack import Ports
 from console.errors import UserError
+from console.settings import Settings
 
 
 def broker(home: Path) -> Broker:
@@ -57,7 +58,7 @@ def test_a_pid_file_that_names_another_program_is_removed(tmp_path: Path) -> Non
 
 def test_ports_differ_lie_below_the_range_of_outgoing_connections_and_are_kept(tmp_path: Path) -> None:
     first = stack.choose_ports(tmp_path)
-    assert len({first.kafka, first.controller, first.postgres}) == 3
+    assert len(set(vars(first).values())) == 4
     assert all(port in stack.PORTS for port in vars(first).values())
     assert stack.choose_ports(tmp_path) == first
 
@@ -67,9 +68,17 @@ def test_a_port_that_another_program_took_meanwhile_is_replaced(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", first.kafka)):
         second = stack.choose_ports(tmp_path)
     assert second.kafka != first.kafka
-    assert Ports(first.kafka, second.controller, second.postgres) == first
+    assert Ports(first.kafka, second.controller, second.postgres, second.dashboard) == first
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="ONEFOLD_KAFKA_PORT"):
         stack.choose_ports(tmp_path, kafka=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:8123"])
+def test_the_dashboard_is_part_of_the_plan_unless_it_is_off(tmp_path: Path, url: str | None) -> None:
+    public = {"bootstrap_servers": "b:1", "postgres_dsn": "postgresql://p", "dashboard": url}
+    last = plan.pipeline(Settings(home=tmp_path), ["shop"], public)[-1]
+    found = [service.argv[-3:] for service in last if service.name == "dashboard"]
+    assert found == ([("dashboard", "--port", "8123")] if url else [])

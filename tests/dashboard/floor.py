@@ -60,10 +60,8 @@ class Floor:
                 self.connection.execute(_LANDED, took)
 
     def tell(self, ago_s: float = 0.0) -> None:
-        """The producer says what all that was made sums up to."""
-        rows = [(*leaf, value * _MILLIONTH, trades, ago_s) for leaf, (value, trades) in self._feed.truth().items()]
-        with self.connection.transaction(), self.connection.cursor() as cursor:
-            cursor.executemany(_TRUTH, rows)
+        """The producer says, as if so long ago, what all that was made sums up to."""
+        tell(self.connection, self._feed, ago_s)
 
     def add(self, changes: dict[Leaf, list[Any]]) -> None:
         """Add to leaves and to every level above them: {leaf: [value, trades]}."""
@@ -103,3 +101,10 @@ class Floor:
         changes[leaf][0] += value
         changes[leaf][1] += 1
         self._current[trade["TradeID"]] = trade["Version"], value, leaf
+
+
+def tell(connection: psycopg.Connection[Any], feed: Feed, ago_s: float = 0.0) -> None:
+    """Write a feed's truth, as if `ago_s` seconds ago."""
+    rows = [(*leaf, value * _MILLIONTH, trades, ago_s) for leaf, (value, trades) in feed.truth().items()]
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(_TRUTH, rows)

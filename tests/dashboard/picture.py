@@ -1,0 +1,76 @@
+"""Takes the picture for the documents: the page of a running stack, under load.
+
+    onefold up
+    python -m tests.dashboard.picture docs/dashboard.png --rate 5000 --seconds 120
+
+Feeds seeded trades at that rate, tells their truth, kills a processor and the sink in the first half, looks for the
+last time while messages still come, and stops feeding. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+from console import producing
+from console.embedded import state
+from console.settings import Settings, load
+from proof.workloads.trade_feed import Feed
+from tests.dashboard.floor import tell
+from tests.fix_browser import start
+
+WIDTH, HEIGHT = 1280, 1400
+KILLED = {0.3: "processor-trades-1", 0.45: "sink-1"}
+MOST = 50_000_000
+
+
+def main() -> None:
+    """Parses, feeds, and takes the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--rate", type=int, default=5_000)
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    settings = load()
+    with tempfile.TemporaryDirectory() as profile:
+        driver = start(shutil.which("chromium") or "", shutil.which("chromedriver") or "", Path(profile))
+        try:
+            size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            driver.get(settings.running["dashboard"])
+            for _ in load_until(settings, asked.seed, asked.rate, asked.seconds):
+                pass
+            height = driver.execute_script("return document.documentElement.scrollHeight")
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"height": height})
+            driver.save_screenshot(str(asked.file))
+        finally:
+            driver.quit()
+
+
+def load_until(settings: Settings, seed: int, rate: int, seconds: int) -> Iterator[int]:
+    """Feeds for so long, tells the truth once a second, and kills what KILLED names. Yields the messages so far."""
+    feed = Feed(seed, MOST, now=time.time)
+    messages = ((made.topic, made.key, made.value) for made in feed)
+    began, told, kills = time.monotonic(), 0.0, dict(KILLED)
+    with psycopg.connect(settings.postgres(), autocommit=True) as connection:
+        for sent in producing.produce(messages, settings.client(), rate):
+            passed = time.monotonic() - began
+            if passed - told > 1:
+                told = passed
+                tell(connection, feed)
+            for share in [share for share in kills if passed > share * seconds]:
+                os.kill(state.read_running(settings.home)["services"][kills.pop(share)]["pid"], signal.SIGKILL)
+            yield sent
+            if passed > seconds:
+                return
+
+
+if __name__ == "__main__":
+    main()
