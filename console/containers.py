@@ -93,8 +93,9 @@ class Containers:
         _run("docker", "kill", self.of(service)[0])
 
     def revive(self, service: str) -> None:
-        """Start what was left dead."""
+        """Start what was left dead, and wait until it is well: who stood in for it may be sent away then."""
         _run("docker", "start", *self.of(service))
+        self.wait_well(service)
 
     def restart(self, service: str) -> None:
         """Ask it to end, and start it again."""

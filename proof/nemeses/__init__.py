@@ -23,7 +23,7 @@ class Stack(Protocol):
         """kill -9, and nothing starts it again before `revive`."""
 
     def revive(self, service: str) -> None:
-        """Start what was left dead."""
+        """Start what was left dead; returns when it is well."""
 
     def restart(self, service: str) -> None:
         """Ask it to end, and start it again."""
