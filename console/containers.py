@@ -62,15 +62,13 @@ class Containers:
 
     def of(self, service: str) -> list[str]:
         """The ids of a service's containers, the oldest first, whatever state they are in."""
-        labels = (f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}")
-        filters = [part for label in labels for part in ("--filter", f"label={label}")]
-        told = _run("docker", "ps", "--all", "--no-trunc", *filters, "--format", "{{.CreatedAt}} {{.ID}}")
+        told = self._list(service, "{{.CreatedAt}} {{.ID}}")
         return [line.split()[-1] for line in sorted(told.splitlines())]
 
     def well(self, service: str) -> bool:
         """Whether every instance of the service is, by its own health check."""
-        found = _run("docker", "inspect", "--format", "{{.State.Status}} {{.State.Health.Status}}", *self.of(service))
-        return set(found.splitlines()) == {"running healthy"}
+        told = self._list(service, "{{.Status}}").splitlines()
+        return bool(told) and all(status.startswith("Up ") and status.endswith("(healthy)") for status in told)
 
     def wait_well(self, service: str) -> None:
         """Returns when `well`. Raises UserError when that takes too long."""
@@ -128,6 +126,11 @@ class Containers:
         """Delete its scratch files while it runs."""
         _run("docker", "exec", self.of(service)[0], "sh", "-c", FORGET)
 
+    def _list(self, service: str, form: str) -> str:
+        labels = (f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}")
+        filters = [part for label in labels for part in ("--filter", f"label={label}")]
+        return _run("docker", "ps", "--all", "--no-trunc", *filters, "--format", form)
+
     def _in_network(self, service: str, command: str) -> None:
         if _ask("docker", "image", "inspect", NETFAULT).returncode != 0:
             raise UserError(
@@ -151,5 +154,5 @@ def _run(*command: str) -> str:
     ran = _ask(*command)
     if ran.returncode != 0:
         said = (ran.stderr or ran.stdout).strip().splitlines()
-        raise UserError(f"`{' '.join(command[:3])}` failed: {said[-1] if said else ran.returncode}")
+        raise UserError(f"`{' '.join(command[:3])}` failed: {said[0] if said else ran.returncode}")
     return ran.stdout
