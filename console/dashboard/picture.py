@@ -40,6 +40,11 @@ class Picture:
         domain = self.engine.domains.get(self.cube.schema) if self.cube else None
         return domain.verdict if domain else None
 
+    @property
+    def verified(self) -> bool:
+        """Whether that was "valid", and nothing has landed since."""
+        return self.verdict is not None and self.verdict.outcome == "valid" and self.verdict.since == 0
+
 
 @dataclass(frozen=True)
 class LagNow:
@@ -100,8 +105,7 @@ def headline(picture: Picture, lag: LagNow) -> Headline:
         return Headline("quiet", "No producer to compare with", "No producer that keeps its own sums has spoken.")
     if difference:
         return _different(picture, difference, lag)
-    verified = verdict is not None and verdict.outcome == "valid" and verdict.since == 0
-    if verified:
+    if picture.verified:
         return Headline("good", "Equal, and verified", "Every row is what the log of messages says, recomputed.")
     return Headline("good", "Equal", "The pipeline holds what the producer sent.")
 
@@ -114,11 +118,20 @@ def _different(picture: Picture, difference: Sum, lag: LagNow) -> Headline:
         why = lag.problem or "Kafka has not been asked yet."
         return Headline("quiet", "They differ", f"How much is on the way can not be told: {why}")
     if events == 0 and _settled(picture, lag):
-        return Headline("bad", "They differ", f"Nothing is on the way, and the sums are not the same. {WHICH_ROWS}")
+        return Headline(
+            "bad", "They differ", f"Nothing is on the way, and the sums are not the same. {_where(picture)}"
+        )
     things = picture.cube.count.replace("_", " ")
     text = f"{abs(difference.count):,} {things} on the way" if difference.count else "On the way"
     detail = f"{events:,} events are still to be folded or landed." if events else "The last of them are landing."
     return Headline("busy", text, detail)
+
+
+def _where(picture: Picture) -> str:
+    """Where to look for the difference: behind the log, or before it."""
+    if picture.verified:
+        return "Every row is what the log says, so the log holds something else than the producer told."
+    return WHICH_ROWS
 
 
 def _settled(picture: Picture, lag: LagNow) -> bool:

@@ -66,7 +66,9 @@ class Watcher:
                 await self._look(list(self._watched))
                 async with self._turned:
                     self._turned.notify_all()
-                await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+                left = due - asyncio.get_running_loop().time()
+                # Trouble is shown for a while even when it took long to find: nobody reads what is there for a moment.
+                await asyncio.sleep(EVERY_SECONDS if self._trouble else max(0.0, left))
         finally:
             lag_task.cancel()
 

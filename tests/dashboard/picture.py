@@ -3,15 +3,17 @@
     onefold up
     python -m tests.dashboard.picture docs/dashboard.png --rate 5000 --seconds 120
 
-Feeds seeded trades at that rate, tells their truth, kills a processor and the sink in the first half, looks for the
-last time while messages still come, and stops feeding. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
+Feeds seeded trades at that rate and tells their truth, kills a processor and the sink in the first quarter, and takes
+the picture while messages still come. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
 """
 
 import argparse
+import itertools
 import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +28,9 @@ from tests.dashboard.floor import tell
 from tests.fix_browser import start
 
 WIDTH, HEIGHT = 1280, 1400
-KILLED = {0.3: "processor-trades-1", 0.45: "sink-1"}
+KILLED = {0.2: "processor-trades-1", 0.25: "sink-1"}
 MOST = 50_000_000
+LEFT_S = 5  # of the load, for the picture
 
 
 def main() -> None:
@@ -45,8 +48,10 @@ def main() -> None:
             size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             driver.get(settings.running["dashboard"])
-            for _ in load_until(settings, asked.seed, asked.rate, asked.seconds):
+            feeding = fed(settings, asked.seed, asked.rate, asked.seconds)
+            for _ in itertools.takewhile(lambda passed: passed < asked.seconds - LEFT_S, feeding):
                 pass
+            threading.Thread(target=list, args=(feeding,)).start()  # the rest comes while the picture is taken
             height = driver.execute_script("return document.documentElement.scrollHeight")
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"height": height})
             driver.save_screenshot(str(asked.file))
@@ -54,22 +59,23 @@ def main() -> None:
             driver.quit()
 
 
-def load_until(settings: Settings, seed: int, rate: int, seconds: int) -> Iterator[int]:
-    """Feeds for so long, tells the truth once a second, and kills what KILLED names. Yields the messages so far."""
+def fed(settings: Settings, seed: int, rate: int, seconds: int) -> Iterator[float]:
+    """Feeds for so long, tells the truth once a second, and kills what KILLED names. Yields the seconds passed."""
     feed = Feed(seed, MOST, now=time.time)
     messages = ((made.topic, made.key, made.value) for made in feed)
     began, told, kills = time.monotonic(), 0.0, dict(KILLED)
     with psycopg.connect(settings.postgres(), autocommit=True) as connection:
-        for sent in producing.produce(messages, settings.client(), rate):
+        for _ in producing.produce(messages, settings.client(), rate):
             passed = time.monotonic() - began
             if passed - told > 1:
                 told = passed
                 tell(connection, feed)
             for share in [share for share in kills if passed > share * seconds]:
                 os.kill(state.read_running(settings.home)["services"][kills.pop(share)]["pid"], signal.SIGKILL)
-            yield sent
             if passed > seconds:
-                return
+                break
+            yield passed
+        tell(connection, feed)
 
 
 if __name__ == "__main__":

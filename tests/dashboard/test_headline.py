@@ -63,6 +63,13 @@ def test_a_difference_is_wrong_only_when_nothing_is_on_the_way(lag: LagNow, told
     assert headline(picture("1", "2", told_s=told_s), lag).tone == tone
 
 
+def test_when_the_log_itself_says_something_else_than_the_producer() -> None:
+    found = headline(picture("1", "2", verdict=verdict("valid")), DRAINED)
+
+    assert found.tone == "bad"
+    assert "the log holds something else" in found.detail
+
+
 def test_without_a_producer_there_is_nothing_to_compare() -> None:
     assert headline(picture("1", None), DRAINED).tone == "quiet"
 
