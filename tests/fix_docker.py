@@ -54,11 +54,12 @@ def containers(images: None) -> Iterator[Containers]:
     """The running stack; everything of it is removed again, also what a killed run before this one left."""
     # There is no reaper where no image registry answers; and from a container these tests are not run.
     ours = {"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CONNECTION_MODE": "docker_host"}
-    kafka, postgres = free_ports(2)
+    kafka, postgres, dashboard = free_ports(3)
     ours |= {
         "COMPOSE_PROJECT_NAME": f"{PROJECT}{os.getpid()}",
         "KAFKA_PORT": str(kafka),
         "POSTGRES_PORT": str(postgres),
+        "DASHBOARD_PORT": str(dashboard),
     }
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)

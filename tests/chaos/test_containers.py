@@ -8,6 +8,7 @@ import os
 import random
 import re
 import subprocess
+import urllib.request
 
 import psycopg
 import pytest
@@ -131,7 +132,14 @@ def test_the_readmes_container_session(containers: Containers) -> None:
     assert ran.stdout.count("campaigns: valid") == 2
 
 
-@pytest.mark.parametrize("service", ["kafka", "postgres", "processor", "spark_sink"])
+def test_the_dashboard_shows_the_tables(containers: Containers) -> None:
+    """On the published port, to a browser on this machine."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['DASHBOARD_PORT']}/", timeout=30) as page:
+        assert page.status == 200
+        assert b"Onefold" in page.read()
+
+
+@pytest.mark.parametrize("service", ["kafka", "postgres", "processor", "spark_sink", "dashboard"])
 def test_a_container_can_do_little(containers: Containers, service: str) -> None:
     """It can not write to its image, is not root, has no capabilities and a limit of memory, and publishes on loopback."""
     told = subprocess.run(["docker", "inspect", containers.of(service)[0]], check=True, capture_output=True, timeout=30)
@@ -143,7 +151,7 @@ def test_a_container_can_do_little(containers: Containers, service: str) -> None
     assert found["HostConfig"]["Memory"] > 0
     published = [place for places in found["NetworkSettings"]["Ports"].values() for place in places or ()]
     assert {place["HostIp"] for place in published} <= {"127.0.0.1"}
-    assert bool(published) == (service in ("kafka", "postgres"))
+    assert bool(published) == (service in ("kafka", "postgres", "dashboard"))
 
 
 @pytest.mark.matrix
