@@ -26,8 +26,9 @@ WHERE class.relkind IN ('r', 'p', 'v', 'm') AND space.nspname = ANY (%s)
   AND has_schema_privilege(space.oid, 'USAGE') AND has_table_privilege(class.oid, 'SELECT')
 ORDER BY array_position(%s, space.nspname::text), class.relkind = 'v', class.relname
 """
+# The catalogue counts the columns of a key from 0 on.
 _COLUMNS = """
-SELECT field.attname, format_type(field.atttypid, NULL), array_position(key.indkey::int2[], field.attnum)
+SELECT field.attname, format_type(field.atttypid, NULL), array_position(key.indkey::int2[], field.attnum) + 1
 FROM pg_attribute AS field
 LEFT JOIN pg_index AS key ON key.indrelid = field.attrelid AND key.indisprimary
 WHERE field.attrelid = to_regclass(%s) AND field.attnum > 0 AND NOT field.attisdropped
@@ -48,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; key: its place in the primary key, or None."""
+    """A column; key: its place in the primary key, from 1 on, or None."""
 
     name: str
     type: str

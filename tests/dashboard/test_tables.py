@@ -40,6 +40,7 @@ def test_a_page_can_begin_at_a_key(site: Site, floor: Floor) -> None:
     _, text = site.get("/tables/campaigns/sends?from=77")
 
     assert re.findall(r"campaigns\.accepted/0/(\d+)", text)[0] == "77"
+    assert ">From id</label>" in text
 
 
 def test_all_tables_are_listed_and_open(site: Site, floor: Floor) -> None:
