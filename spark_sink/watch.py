@@ -39,11 +39,11 @@ class Watch:
         # even when it has failed again meanwhile: a sink that gets on is not in trouble
         if self.running and (self.lane.landed or now - self._started_at > _HEALTHY_S):
             self.trouble, self._starts_in_trouble = None, 0
-        if failure is not None:
-            if self.running:
-                self._note(failure, now)
-            if now >= self._not_before:
-                self._start(now)
+        if failure is not None and self.running:
+            self._note(failure, now)
+        # not only after a failure of the query: one that was displaced is going still, and would say so for ever
+        if not self.running and now >= self._not_before:
+            self._start(now)
 
     def _audit(self, now: float) -> BaseException | None:
         """Look now and then whether Postgres still holds what was landed. What it does not answer, a batch will notice."""
