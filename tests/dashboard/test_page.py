@@ -182,7 +182,7 @@ def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) 
     for (pid,) in backends:
         os.kill(pid, signal.SIGSTOP)
     try:
-        eventually(lambda: "does not answer" in page.ask("window.trouble ?? ''"), SOON_S, "the page says so")
+        eventually(lambda: "does not answer" in page.ask("window.firstTrouble ?? ''"), SOON_S, "the page says so")
         eventually(lambda: page.text("#trouble") == "", SOON_S, "a new connection serves")
         shown = page.text("#state")
         eventually(lambda: page.text("#state") != shown, SOON_S, "pictures come again")
@@ -274,7 +274,7 @@ def test_digits_that_no_float_holds(page: LivePage, floor: Floor) -> None:
 
 # Trouble that is over after a second is missed by those who look in between.
 _REMEMBER_TROUBLE = """new MutationObserver(() => {
-    window.trouble ??= document.getElementById("trouble")?.innerText;
+    window.firstTrouble ??= document.getElementById("trouble")?.innerText;
 }).observe(document.getElementById("live"), { childList: true, subtree: true })"""
 # The colour that the throughput's line is drawn with, as the chart knows it.
 _STROKE = "charts.strokes('plot-rate')[0]"

@@ -20,7 +20,7 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     assert status["postgres_dsn"].startswith("postgresql://")
     assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
     assert status["services"]["prepare"]["state"] == "done"
-    assert {"campaigns", "runner"} == set(status["lag"])
+    assert {"campaigns", "runner", "trades"} == set(status["lag"])
     assert {0} == {lag["events"] for lag in status["lag"].values()}
 
 
