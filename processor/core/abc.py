@@ -27,7 +27,9 @@ class Session(Protocol):
     """
 
     partition: int
-    partitions: int
+
+    def home(self, key: str) -> int:
+        """The partition of the inputs where all records of `key` belong: Kafka's default, whoever produced them."""
 
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""

@@ -22,7 +22,6 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from processor.core.errors import Rejected
-from processor.core.partition import home
 from processor.core.topology import Settle, Topology
 from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
 
@@ -42,7 +41,7 @@ def fold(
     states: States,
     records: Iterable[Record],
     decode: Callable[[Record], Any],
-    partitions: int,
+    home: Callable[[str], int],
 ) -> Transaction:
     """One transaction out of records that follow the progress, in order.
 
@@ -51,7 +50,7 @@ def fold(
         states: read only; the new states are in the transaction.
         records: of this task's partition of every input topic.
         decode: turns a record into the value of its contract, or raises `Rejected`.
-        partitions: of the input topics, to tell which records lie at home.
+        home: the partition where all records of a key belong.
     """
     key_of, handle, known = topology.key, topology.handle, states.get
     row_of = {topic: itemgetter(*fields) if fields else None for topic, fields in topology.outputs.items()}
@@ -72,7 +71,7 @@ def fold(
             changed = changes.get(key)
             state = known(key) if changed is None else changed[0]
             # A key that has a state here has its home here: the hash is computed for new keys only.
-            if state is None and (at := home(key, partitions)) != partition:
+            if state is None and (at := home(key)) != partition:
                 forwards.append(Forward(record, key, at))
                 continue
             state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value)))

@@ -18,6 +18,7 @@ from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, 
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.io.admin import RECORD_BYTES_MAX, connect, identity, partitions_of
+from processor.io.partitioner import home
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.
@@ -99,7 +100,7 @@ class KafkaSession:
         self._topology = topology
         self._client = dict(client)
         self._admin = connect(self._client)
-        self.partitions = partitions_of(self._admin, topology)
+        self._partitions = partitions_of(self._admin, topology)
         self._transactional_id = topology.transactional_id(partition)
         self._renew_on_suspicion = renew_on_suspicion
         self._suspicion = Suspicion()
@@ -108,6 +109,10 @@ class KafkaSession:
         self._positions: dict[str, int] = {}
         self._begun = False
         self.renewals = 0
+
+    def home(self, key: str) -> int:
+        """The partition of the inputs where all records of `key` belong."""
+        return home(key, self._partitions)
 
     # --- taking over
 

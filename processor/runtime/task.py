@@ -154,7 +154,7 @@ class Task:
 
         while True:
             chosen = decode if rejected else self._codec.decode
-            transaction = fold(self.topology, self.store, records, chosen, self._session.partitions)
+            transaction = fold(self.topology, self.store, records, chosen, self._session.home)
             try:
                 return transaction, self._encode(transaction)
             except _Unencodable as fault:

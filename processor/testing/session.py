@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from processor.core.abc import Identity, Write
 from processor.core.errors import Corrupted, Retriable
+from processor.core.partition import home
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.testing.log import SimulatedLog
@@ -18,7 +19,7 @@ class SimulatedSession:
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
-        self.partitions = log.partitions(topology.inputs[0])
+        self._partitions = log.partitions(topology.inputs[0])
         self.suspicious = False
         self._begun = False
         self.epoch = 0
@@ -26,6 +27,10 @@ class SimulatedSession:
         self._topology = topology
         self._id = topology.transactional_id(partition)
         self._positions: dict[str, int] = {}
+
+    def home(self, key: str) -> int:
+        """The partition of the inputs where all records of `key` belong."""
+        return home(key, self._partitions)
 
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""

@@ -1,6 +1,7 @@
 """The fold: what one batch of records becomes, as a value."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from processor.core.partition import home
 from processor.core.topology import Topology
 from processor.core.values import Event, Output, Record
 from processor.runtime.store import Store
+
+HERE = partial(home, partitions=1)
 
 
 @dataclass
@@ -47,7 +50,7 @@ def records(*pairs: tuple[str, bytes], start: int = 0) -> list[Record]:
 
 
 def folded(*pairs: tuple[str, bytes], store: Store | None = None, partitions: int = 1) -> Any:
-    return fold(SUMS, store or Store(), records(*pairs), decode, partitions)
+    return fold(SUMS, store or Store(), records(*pairs), decode, partial(home, partitions=partitions))
 
 
 def test_later_records_of_a_batch_see_the_state_of_earlier_ones() -> None:
@@ -128,7 +131,7 @@ def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:
     undeclared = Topology("sums", ("sums.in",), SUMS.key, Total, add, {"sums.totals": ("name",)})
 
     with pytest.raises(KeyError, match=r"sums\.every"):
-        fold(undeclared, Store(), records(("a", b"1")), decode, 1)
+        fold(undeclared, Store(), records(("a", b"1")), decode, HERE)
 
 
 def rise(key: str, before: Total | None, after: Total | None) -> list[Output]:
@@ -141,7 +144,7 @@ RISES = Topology(
 
 
 def risen(store: Store, *pairs: tuple[str, bytes]) -> list[Any]:
-    return [(fields, cause.offset) for _, _, fields, cause in fold(RISES, store, records(*pairs), decode, 1).outputs]
+    return [(fields, cause.offset) for _, _, fields, cause in fold(RISES, store, records(*pairs), decode, HERE).outputs]
 
 
 def test_a_key_is_settled_once_a_transaction_from_before_it_to_after_it() -> None:
@@ -155,7 +158,7 @@ def test_the_rises_of_any_batches_add_up_to_the_same() -> None:
     for cut in range(len(given) + 1):
         store, sums = Store(), {"a": 0, "b": 0}
         for part in (given[:cut], given[cut:]):
-            transaction = fold(RISES, store, records(*part), decode, 1)
+            transaction = fold(RISES, store, records(*part), decode, HERE)
             for _, _, fields, _ in transaction.outputs:
                 sums[fields["name"]] += fields["by"]
             store.apply(transaction.changes)

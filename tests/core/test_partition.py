@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.core.partition import home, murmur2
+from processor.io import partitioner
 
 
 @pytest.mark.parametrize(
@@ -22,8 +23,9 @@ def test_murmur2_agrees_with_kafkas_published_vectors(data: bytes, expected: int
 
 @given(st.text(), st.integers(1, 64))
 def test_home_is_a_partition(key: str, partitions: int) -> None:
-    """Every key has a home, in range."""
+    """Every key has a home, in range, and librdkafka's arithmetic and ours agree on it."""
     assert 0 <= home(key, partitions) < partitions
+    assert partitioner.home(key, partitions) == home(key, partitions)
 
 
 def test_home_agrees_with_the_client_that_writes(client: dict[str, str]) -> None:
