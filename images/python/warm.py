@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from console import pipelines
 from console.embedded import jars, java
 from console.settings import load
-from spark_sink import read
+from spark_sink import read, reduce
 from spark_sink.contracts import load_domain
 from spark_sink.service import data_root
 from spark_sink.session import spark_session
@@ -58,8 +58,10 @@ def _stream(spark: SparkSession, name: str, checkpoint: Path) -> None:
         "timestamp",
     )
 
+    targets = {**domain.targets, **reduce.targets(spark, domain, root / "sql")}
+
     def on_batch(frame: DataFrame, number: int) -> None:
-        frame.toArrow()
+        (reduce.reduced(frame, domain, targets) if domain.reductions else frame).toArrow()
 
     query = (
         read.lines(source, domain)
