@@ -30,7 +30,8 @@ from spark_sink.topics import Topics
 class Plan:
     """What a lane works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
 
-    `map_fails` is asked for each batch whether its tasks should fail on purpose.
+    `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
+    batch whether its tasks should fail on purpose.
     """
 
     domain: Domain
@@ -41,6 +42,7 @@ class Plan:
     writer: str
     sql_root: Path
     checkpoint_root: Path
+    notes: Path
     step: Callable[[str], None]
     map_fails: Callable[[], bool] = lambda: False
     short_way_offsets: int = SHORT_WAY_OFFSETS
@@ -135,7 +137,7 @@ class Lane:
     def _targets(self) -> dict[str, Target]:
         """Asking Spark what a reduction gives takes a second; the answer is the same at every start."""
         if self._known is None:
-            reduced = reduce.targets(self._spark, self._plan.domain, self._plan.sql_root)
+            reduced = reduce.targets(self._spark, self._plan.domain, self._plan.sql_root, self._plan.notes)
             self._known = {**self._plan.domain.targets, **reduced}
         return self._known
 

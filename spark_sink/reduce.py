@@ -8,6 +8,10 @@ this: it has to be reduced again, from the records that are left.
 The batch is read once and kept while its queries run.
 """
 
+import hashlib
+import json
+import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,22 +38,57 @@ _POSTGRES_TYPES = {
 _SHAPE = {"target": "string", "topic": "string", "partition": "int", "offset": "bigint", "fingerprint": "bigint"}
 
 
-def targets(spark: SparkSession, domain: Domain, sql_root: Path) -> dict[str, Target]:
+def targets(spark: SparkSession, domain: Domain, sql_root: Path, notes: Path | None = None) -> dict[str, Target]:
     """A target for each reduction of `domain`, with the columns that its query gives.
+
+    Asking Spark for them is a third of a cold start. So the answers are noted in the folder `notes`, each under its
+    question; a note that is missing or not what it should be is made anew.
 
     Raises Misconfigured, naming the file, when Spark can not read the query or Postgres has no such type.
     """
     found = {}
     for reduction in domain.reductions:
-        origin = [sf.lit(None).cast(_SHAPE[column.name]).alias(column.name) for column in ORIGIN]
-        nothing = read.no_records(spark, domain.contracts[reduction.topic]).select("*", *origin)
-        try:
-            kinds = _ask(nothing, reduction).dtypes
-        except PySparkException as error:
-            raise Misconfigured(f"sql/reduce/{reduction.name}.sql does not work: {sentence(error)}") from error
+        note = notes / f"{_question(spark, domain, reduction)}.json" if notes else None
+        kinds = _noted(note)
+        if kinds is None:
+            kinds = _kinds(spark, domain, reduction)
+            _write(note, kinds)
         columns = tuple(Column(name, _postgres_type(reduction, name, kind)) for name, kind in kinds)
         found[reduction.name] = read_target(reduction.name, columns, sql_root, reduced=True)
     return found
+
+
+def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tuple[str, str]]:
+    origin = [sf.lit(None).cast(_SHAPE[column.name]).alias(column.name) for column in ORIGIN]
+    nothing = read.no_records(spark, domain.contracts[reduction.topic]).select("*", *origin)
+    try:
+        return _ask(nothing, reduction).dtypes
+    except PySparkException as error:
+        raise Misconfigured(f"sql/reduce/{reduction.name}.sql does not work: {sentence(error)}") from error
+
+
+def _question(spark: SparkSession, domain: Domain, reduction: Reduction) -> str:
+    asked = [spark.version, domain.contracts[reduction.topic].schema, *reduction.query]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def _noted(note: Path | None) -> list[tuple[str, str]] | None:
+    if note is None:
+        return None
+    try:
+        return [(str(name), str(kind)) for name, kind in json.loads(note.read_text())] or None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(note: Path | None, kinds: list[tuple[str, str]]) -> None:
+    if note is None:
+        return
+    with suppress(OSError):  # it only saves time
+        note.parent.mkdir(parents=True, exist_ok=True)
+        draft = note.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(kinds))
+        draft.replace(note)
 
 
 def reduced(frame: DataFrame, domain: Domain, all_targets: dict[str, Target]) -> DataFrame:

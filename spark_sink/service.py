@@ -67,6 +67,7 @@ def run(
                 writer=writer,
                 sql_root=root / "sql",
                 checkpoint_root=checkpoint.scratch(checkpoint_root),
+                notes=checkpoint_root / "notes",
                 step=step,
                 map_fails=map_fails,
             )

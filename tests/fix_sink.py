@@ -49,6 +49,7 @@ def plan(made_up: MadeUp, database: str, bootstrap_servers: str, tmp_path: Path)
         writer="test",
         sql_root=tmp_path / "sql",
         checkpoint_root=tmp_path / "checkpoints",
+        notes=tmp_path / "notes",
         step=lambda name: None,
     )
 

@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -253,6 +254,24 @@ def test_a_reduction_that_does_not_work_is_named(plan: Plan, spark: Any, checkou
     domain = load_domain("trades", checkout / "avro", tmp_path / "sql")
     with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
         reduce.targets(spark, domain, tmp_path / "sql")
+
+
+@pytest.mark.parametrize("garbage", ["", "{}", "[1, 2]", '[["a"]]', "null"])
+def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
+    spark: Any, checkout: Path, tmp_path: Path, garbage: str
+) -> None:
+    """Spark is asked once for each question, and never because of a note told anything else."""
+    domain, sql = load_domain("trades", checkout / "avro", checkout / "sql"), checkout / "sql"
+    asked = reduce.targets(spark, domain, sql, tmp_path / "notes")
+    notes = sorted((tmp_path / "notes").iterdir())
+    assert len(notes) == len(domain.reductions)
+
+    nobody = SimpleNamespace(version=spark.version)
+    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
+    for note in notes:
+        note.write_text(garbage)
+    assert asked == reduce.targets(spark, domain, sql, tmp_path / "notes")
+    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
 
 
 def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(
