@@ -27,6 +27,10 @@ class Meter:
         self._done.set()
         self._thread.join()
 
+    def since(self) -> float:
+        """The moment (unix time) from which on it knows everything."""
+        return max(samples[0][0] for samples in self._samples.values())
+
     def seconds(self, name: str, start: float, end: float) -> float:
         """Processor seconds used between two moments (unix time)."""
         samples = self._samples[name]

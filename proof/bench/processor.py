@@ -51,16 +51,28 @@ def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, A
     meter = fold(stand, events, instances, seed)
     commits = _commits(stand)
     start, end = commits[0][0], commits[-1][0]
-    last: dict[int, int] = {partition: folded for _, partition, folded in commits}
-    counted = sum(last.values()) - commits[0][2]
+    counted = _folded(commits) - commits[0][2]
+    # With several instances the first one is at work before the last one is measured.
+    metered = max(start, meter.since())
+    counted_metered = _folded(commits) - _folded([commit for commit in commits if commit[0] <= metered])
+
+    def cpu_us(name: str) -> float | None:
+        used = meter.seconds(name, metered, end)
+        return round(used / counted_metered * 1e6, 1) if counted_metered else None
+
     return {
-        "events": sum(last.values()),
+        "events": _folded(commits),
         "transactions": len(commits),
         "seconds": round(end - start, 3),
         "events_per_second": round(counted / (end - start)),
-        "processor_cpu_us_per_event": round(meter.seconds("processor", start, end) / counted * 1e6, 1),
-        "broker_cpu_us_per_event": round(meter.seconds("broker", start, end) / counted * 1e6, 1),
+        "processor_cpu_us_per_event": cpu_us("processor"),
+        "broker_cpu_us_per_event": cpu_us("broker"),
     }
+
+
+def _folded(commits: list[Commit]) -> int:
+    """By the last of them in each partition."""
+    return sum({partition: folded for _, partition, folded in commits}.values())
 
 
 def _commits(stand: Stand) -> list[Commit]:
