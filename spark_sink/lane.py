@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_sink import checkpoint, identity, ledger, read, reduce
 from spark_sink.batches import MAX_OFFSETS_PER_BATCH, SHORT_WAY_OFFSETS, Batches
-from spark_sink.contracts import Domain, Target
+from spark_sink.contracts import Domain
 from spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
 from spark_sink.land import merge
 from spark_sink.postgres import Connection, connect
@@ -58,7 +58,6 @@ class Lane:
         self._query: StreamingQuery | None = None
         self._batches: Batches | None = None
         self._held = ExitStack()
-        self._known: dict[str, Target] | None = None
 
     @property
     def name(self) -> str:
@@ -123,7 +122,8 @@ class Lane:
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
-        stage = open_stage(connection, self._targets())
+        reduced = reduce.targets(self._spark, plan.domain, plan.sql_root, plan.notes)
+        stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
         names = list(plan.domain.contracts)
         start, ids = identity.recognise(connection, plan.domain.name, plan.writer, topics, names)
@@ -133,13 +133,6 @@ class Lane:
         self._batches = Batches(plan, connection, topics, stage, start, ids, folder, parallelism)
         writer = frame.writeStream.foreachBatch(self._batches.on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
-
-    def _targets(self) -> dict[str, Target]:
-        """Asking Spark what a reduction gives takes a second; the answer is the same at every start."""
-        if self._known is None:
-            reduced = reduce.targets(self._spark, self._plan.domain, self._plan.sql_root, self._plan.notes)
-            self._known = {**self._plan.domain.targets, **reduced}
-        return self._known
 
 
 def _rehearse(connection: Connection, stage: Stage) -> None:

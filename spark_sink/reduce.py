@@ -68,7 +68,7 @@ def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tu
 
 
 def _question(spark: SparkSession, domain: Domain, reduction: Reduction) -> str:
-    asked = [spark.version, domain.contracts[reduction.topic].schema, *reduction.query]
+    asked = [spark.version, _SHAPE, domain.contracts[reduction.topic].schema, reduction.query]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 

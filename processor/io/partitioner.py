@@ -1,4 +1,7 @@
-"""Kafka's default partitioner by librdkafka: the same as `core.partition.home`, in a third of the time."""
+"""Which partition a key lives in: Kafka's own default (murmur2), so that every producer in the world agrees.
+
+librdkafka reckons it: a trade's id takes 1 us, and 3 in Python, and every new key is hashed.
+"""
 
 import ctypes
 

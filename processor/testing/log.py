@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from processor.core.abc import Identity
 from processor.core.errors import Fenced
-from processor.core.partition import home
+from processor.testing.partition import home
 
 
 class Entry(NamedTuple):

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from processor.core.abc import Identity, Write
 from processor.core.errors import Corrupted, Retriable
-from processor.core.partition import home
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.testing.log import SimulatedLog
+from processor.testing.partition import home
 
 
 class SimulatedSession:

@@ -8,10 +8,10 @@ import pytest
 
 from processor.core.errors import Rejected
 from processor.core.fold import fold
-from processor.core.partition import home
 from processor.core.topology import Topology
 from processor.core.values import Event, Output, Record
 from processor.runtime.store import Store
+from processor.testing.partition import home
 
 HERE = partial(home, partitions=1)
 

@@ -260,7 +260,7 @@ def test_a_reduction_that_does_not_work_is_named(plan: Plan, spark: Any, checkou
 def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
     spark: Any, checkout: Path, tmp_path: Path, garbage: str
 ) -> None:
-    """Spark is asked once for each question, and never because of a note told anything else."""
+    """Spark is asked once for each question; what can not be read as an answer is asked again."""
     domain, sql = load_domain("trades", checkout / "avro", checkout / "sql"), checkout / "sql"
     asked = reduce.targets(spark, domain, sql, tmp_path / "notes")
     notes = sorted((tmp_path / "notes").iterdir())

@@ -17,9 +17,9 @@ from processor.apps import campaigns as campaigns_app
 from processor.apps import runner as runner_app
 from processor.apps import trades as trades_app
 from processor.core.errors import Rejected
-from processor.core.partition import home as processor_home
 from processor.core.values import Record
 from processor.io import contracts as processor_contracts
+from processor.io.partitioner import home as processor_home
 from processor.io.serde import AvroCodec
 from proof.decode import Inadmissible, contracts, decode
 from proof.placement import home

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.core.partition import home, murmur2
-from processor.io import partitioner
+from processor.io.partitioner import home
+from processor.testing import partition
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,14 @@ from processor.io import partitioner
 )
 def test_murmur2_agrees_with_kafkas_published_vectors(data: bytes, expected: int) -> None:
     """The vectors are those of Kafka's own unit test."""
-    assert expected % 2**32 == murmur2(data)
+    assert expected % 2**32 == partition.murmur2(data)
 
 
 @given(st.text(), st.integers(1, 64))
 def test_home_is_a_partition(key: str, partitions: int) -> None:
-    """Every key has a home, in range, and librdkafka's arithmetic and ours agree on it."""
+    """Every key has a home, in range, and the simulated log has it in the same place."""
     assert 0 <= home(key, partitions) < partitions
-    assert partitioner.home(key, partitions) == home(key, partitions)
+    assert home(key, partitions) == partition.home(key, partitions)
 
 
 def test_home_agrees_with_the_client_that_writes(client: dict[str, str]) -> None:
