@@ -39,9 +39,27 @@ _SETTINGS = {
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "5",
-    # the checkpoint is a scratch pad: no checksum file beside each file
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # The checkpoint is a scratch pad: no checksum file beside each file, and no link to be looked for. Hadoop asks the
+    # shell about links, by a process of its own, three for each file that Spark's default manager writes: 60 ms of
+    # every batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
+
+# The JVM's second compiler begins ten times later than by default. Spark plans each batch anew, through thousands of
+# methods that are warm and never hot; compiling them all kept both cores busy for minutes. The collector is the one that
+# works least in all, and never beside the work. Measured at 500,000 events from a cold start, processor time: 28 us a row
+# with the JVM's defaults, 22 with the first, 20 with the second, 18 with both; and a median latency of 0.39 s instead of
+# 0.61 s at 1,000 events a second.
+_JVM = (
+    "-XX:+UseParallelGC",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 
 _JAAS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -63,7 +81,8 @@ def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSessi
     class_path = os.pathsep.join(map(str, jars))
     builder = builder.config("spark.driver.extraClassPath", class_path)
     builder = builder.config("spark.executor.extraClassPath", class_path)
-    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+    java_options = " ".join([f"-Dlog4j2.configurationFile={log4j.as_uri()}", *_JVM])
+    builder = builder.config("spark.driver.extraJavaOptions", java_options)
     builder = builder.config("spark.local.dir", str(scratch / "local"))
     # the tasks of the long way import this very package
     builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(__file__).resolve().parents[1]))
