@@ -30,6 +30,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
+    # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.shuffle.partitions": "2",  # there is no shuffle; should one ever be needed, it is a small one
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # larger buffers, fewer COPY statements: 10,000, the default, costs the long way a tenth

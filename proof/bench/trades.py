@@ -65,19 +65,19 @@ def measure(stand: Stand, plan: Plan) -> Run:
     feed = Feed(plan.seed, plan.messages + _WARM_UP_MESSAGES * _WARM_UP_TIMES, plan.mix, now=time.time)
     feeder = Feeder(stand.client, stand.dsn, feed)
     children = _Children(stand)
-    children.start()
+    children.start("processor", "sink")
     for _ in range(_WARM_UP_TIMES):
         stand.say("warming up")
         feeder.send(_WARM_UP_MESSAGES)
         _drained(stand)
     if not plan.rate:
-        stand.say(f"filling {TOPIC} with {plan.messages:,} messages")
-        children.stop()
+        stand.say(f"filling {TOPIC} with {plan.messages:,} messages while no processor runs")
+        children.stop("processor")
         feeder.send(plan.messages)
-        children.start()
+        children.start("processor")
     run = Run(plan)
     _produce_and_land(stand, plan, feeder, children, run)
-    children.stop()
+    children.stop("processor", "sink")
     _judge(stand, feed, run)
     return run
 
@@ -198,12 +198,13 @@ class _Children:
         self._running: dict[str, Any] = {}
         self.killed = 0
 
-    def start(self) -> None:
-        self._running = {name: self._begin(name) for name in ("processor", "sink")}
+    def start(self, *names: str) -> None:
+        for name in names:
+            self._running[name] = self._begin(name)
 
-    def stop(self) -> None:
-        for child in self._running.values():
-            child.stop()
+    def stop(self, *names: str) -> None:
+        for name in names:
+            self._running[name].stop()
 
     def kill(self, name: str) -> None:
         """kill -9, and another one in its place."""

@@ -1,15 +1,15 @@
 -- What a batch adds to every level of the hierarchy, the total included; NULL stands for all.
 WITH pairs AS (
     -- Map: partial sums where the records are, by the leaf that gains and the leaf that loses. Values are millionths;
-    -- summed as whole units and the rest, each stays far inside 64 bits.
-    SELECT risk_type, region, trade_desk, previous_risk_type, previous_region, previous_trade_desk,
+    -- summed as whole units and the rest, each stays far inside 64 bits. There is one topic; it is grouped by because
+    -- Spark sorts all records for an aggregate whose value is a text.
+    SELECT risk_type, region, trade_desk, previous_risk_type, previous_region, previous_trade_desk, topic,
            sum(value DIV 1000000)          AS units,
            sum(value % 1000000)            AS millionths,
            sum(previous_value DIV 1000000) AS previous_units,
            sum(previous_value % 1000000)   AS previous_millionths,
            count(*)                        AS trades,
            count(previous_value)           AS previous_trades,
-           any_value(topic)                AS topic,
            max_by(partition, offset)       AS partition,
            max(offset)                     AS offset
     FROM :batch
