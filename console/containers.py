@@ -17,6 +17,7 @@ FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"
 NETFAULT = "onefold/netfault:dev"
 COMMAND_SECONDS = 120.0  # a command of docker; the slowest stops a service that finishes its batch
 WELL_SECONDS = 120.0  # until a new instance is well; Spark takes 20 s on a quiet machine
+DEATH_SECONDS = 10.0  # until Docker has noticed that a killed container ended
 LOOK_AGAIN_S = 0.5
 KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
 
@@ -83,8 +84,21 @@ class Containers:
     def kill(self, service: str) -> None:
         """kill -9 of all that runs in the container but its first process, which then ends: Docker starts it again.
         After a `docker kill` it would not.
+
+        Raises UserError when it did not end: a fault that does nothing would be survived by everything.
         """
-        _ask("docker", "exec", self.of(service)[0], "sh", "-c", "kill -9 -1")
+        container = self.of(service)[0]
+        lives = self._lives(container)
+        killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be told as a failure
+        deadline, pause = time.monotonic() + DEATH_SECONDS, threading.Event()
+        while self._lives(container) == lives:
+            if time.monotonic() > deadline:
+                raise UserError(f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}")
+            pause.wait(LOOK_AGAIN_S)
+
+    def _lives(self, container: str) -> str:
+        """What changes when the container ends or starts."""
+        return _run("docker", "inspect", "--format", "{{.State.StartedAt}} {{.State.FinishedAt}}", container)
 
     def leave_dead(self, service: str) -> None:
         """kill -9 of the container; Docker takes that for our wish, and does not start it again."""

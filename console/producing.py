@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from console.errors import USAGE, UserError
+from console.errors import UserError
 from processor.io.admin import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
@@ -70,10 +70,7 @@ def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Mes
 
 
 def _open(client: Mapping[str, str]) -> Producer:
-    try:
-        producer = Producer(_settings(client), logger=logging.getLogger("onefold.produce"))
-    except KafkaException as error:
-        raise UserError(f"the Kafka settings can not be used: {error.args[0].str()}", exit_code=USAGE) from None
+    producer = Producer(_settings(client), logger=logging.getLogger("onefold.produce"))
     try:
         producer.init_transactions(START_SECONDS)
     except KafkaException as error:

@@ -88,6 +88,17 @@ class Settings(BaseSettings):
         """The librdkafka settings of every Kafka client."""
         return {"bootstrap.servers": self.kafka(), **self.kafka_options}
 
+    def usable_client(self) -> dict[str, str]:
+        """`client`, after librdkafka has had a look at it. Raises UserError (exit code 2) when it refuses a setting."""
+        from confluent_kafka import KafkaException, Producer  # most commands need no Kafka, and no 50 ms for its client
+
+        client = self.client()
+        try:
+            Producer({**client, "log_level": 0})
+        except KafkaException as error:
+            raise UserError(f"the Kafka settings can not be used: {error.args[0].str()}", _help(), USAGE) from None
+        return client
+
     def as_environment(self) -> dict[str, str]:
         """The settings that the user made, as variables for a child process in another folder."""
         made = self.model_dump(mode="json", include=self.model_fields_set, exclude_none=True)

@@ -49,7 +49,8 @@ def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, A
 def _said(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
     """A service's state in the words of a status file: what its supervisor knows comes first."""
     if entry["state"] == "restarting" or not status:
-        return "starting", str(entry["detail"])
+        last = f" ({status['detail']})" if status.get("state") == "stopped" else ""
+        return "starting", f"{entry['detail']}{last}"
     return str(status["state"]), str(status["detail"])
 
 

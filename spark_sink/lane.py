@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -140,7 +141,8 @@ def _rehearse(connection: Connection, stage: Stage) -> None:
     for name, target in stage.targets.items():
         connection.execute("BEGIN")
         try:
-            connection.execute(merge(target, stage.temporary(name)))
+            # in brackets, as `land` has it: before PostgreSQL 16 that takes an alias
+            connection.execute(merge(target, sql.SQL("(SELECT * FROM {})").format(stage.temporary(name))))
         except psycopg.ProgrammingError as error:
             raise Misconfigured(f"sql/merge/{name}.sql does not work: {sentence(error)}") from error
         finally:

@@ -76,9 +76,10 @@ def _noted(note: Path | None) -> list[tuple[str, str]] | None:
     if note is None:
         return None
     try:
-        return [(str(name), str(kind)) for name, kind in json.loads(note.read_text())] or None
-    except (OSError, ValueError, TypeError):
+        kinds = list(json.loads(note.read_text()).items())
+    except (OSError, ValueError, AttributeError):
         return None
+    return kinds if kinds and all(isinstance(kind, str) for _, kind in kinds) else None
 
 
 def _write(note: Path | None, kinds: list[tuple[str, str]]) -> None:
@@ -87,7 +88,7 @@ def _write(note: Path | None, kinds: list[tuple[str, str]]) -> None:
     with suppress(OSError):  # it only saves time
         note.parent.mkdir(parents=True, exist_ok=True)
         draft = note.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(kinds))
+        draft.write_text(json.dumps(dict(kinds)))
         draft.replace(note)
 
 

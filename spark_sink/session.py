@@ -32,7 +32,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.shuffle.partitions": "2",  # there is no shuffle; should one ever be needed, it is a small one
+    "spark.sql.shuffle.partitions": "2",  # only reductions shuffle, and what is left of a batch by then is small
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # larger buffers, fewer COPY statements: 10,000, the default, costs the long way a tenth
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",

@@ -3,6 +3,7 @@
 import functools
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,13 @@ def images() -> None:
 
 
 @pytest.fixture(scope="module")
-def containers(images: None) -> Iterator[Containers]:
+def asked_for(images: None) -> float:
+    """When the stack was asked for, in monotonic seconds; the images were there."""
+    return time.monotonic()
+
+
+@pytest.fixture(scope="module")
+def containers(asked_for: float) -> Iterator[Containers]:
     """The running stack; everything of it is removed again, also what a killed run before this one left."""
     # There is no reaper where no image registry answers; and from a container these tests are not run.
     ours = {"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CONNECTION_MODE": "docker_host"}

@@ -137,15 +137,17 @@ def _trades(asked: _Trades, partitions: int, path: Path, as_json: bool) -> None:
         typer.echo(json.dumps({"bench": What.TRADES, "machine": told, "runs": [run.figures for run in runs]}, indent=1))
         return
     for run in runs:
-        _render(What.TRADES, told, {name: value for name, value in run.figures.items() if value is not None})
+        _render(What.TRADES, told, run.figures)
     typer.echo(f"The report, with the seed's graphs and figures: {path}")
 
 
-def _render(what: What, told: dict[str, str], figures: dict[str, Any]) -> None:
+def _render(what: What, told: dict[str, str], figures: dict[str, str | float | None]) -> None:
+    """What was not measured has no row."""
     table = Table(title=f"onefold bench {what}", title_justify="left", title_style="bold", show_header=False)
     for name, value in told.items():
         table.add_row(name, value, style="dim")
     table.add_section()
     for name, value in figures.items():
-        table.add_row(name.replace("_", " "), value if isinstance(value, str) else f"{value:,}")
+        if value is not None:
+            table.add_row(name.replace("_", " "), value if isinstance(value, str) else f"{value:,}")
     Console().print(table)

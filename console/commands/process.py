@@ -27,11 +27,11 @@ def command(
     """
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
+    client = settings.usable_client()  # what is wrong with it is said once, and not by each process again and again
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     if len(names) > 1:
         from console import together
 
-        settings.kafka()  # said here when it is missing: once, and not by each process again and again
         together.process(names, instance, Path(status or settings.home / "run" / f"process-{instance}.json"))
         return
     logs.configure(settings.log_format)
@@ -40,7 +40,7 @@ def command(
 
     code = service.run(
         names[0],
-        client=settings.client(),
+        client=client,
         instance=instance,
         status_file=Path(status) if status else None,
         step=injection.Dice("state", settings.fail_state_pct, settings).at(

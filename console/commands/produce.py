@@ -36,7 +36,7 @@ def command(
     topology = pipelines.topology_with_input(topic)
     source = _Generated(topology.name, topic, count, seed) if count else _Lines(topology, topic, file, settings)
     progress, sent = Progress(), 0
-    for sent in producing.produce(source, settings.client(), rate):
+    for sent in producing.produce(source, settings.usable_client(), rate):
         progress.say(f"events written: {sent:,}")
     progress.clear()
     if as_json:

@@ -54,6 +54,7 @@ class Stand:
     def start(self, name: str, *arguments: str) -> Child:
         """Start a long-running command in the background and wait until it says that it runs."""
         status = self.home / f"{name}.status.json"
+        status.unlink(missing_ok=True)  # of one that was killed
         service = Service(
             name=name,
             argv=(sys.executable, "-m", "console.main", *arguments),

@@ -22,7 +22,7 @@ from proof.workloads.trade_feed import TOPIC, Feed, Mix
 #: The seed's shares: percent of state, map and reduce batches.
 FAILURES = {"ONEFOLD_FAIL_STATE_PCT": "1", "ONEFOLD_FAIL_MAP_PCT": "2", "ONEFOLD_FAIL_REDUCE_PCT": "2"}
 
-# Spark compiles its queries at the first batches: they are landed before the clock starts, and do not count. Three
+# Spark compiles its queries at the first batches: they are landed before the clock starts, and do not count. Two
 # batches of this size: small, so that they come often, and not too small for the way of the large ones.
 _WARM_UP_MESSAGES, _WARM_UP_TIMES = 130_000, 2
 _DRAIN_S = 1800.0
@@ -111,8 +111,9 @@ def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Chil
         "seconds_after_the_last_was_sent": round(ended - sent_at, 2) if plan.rate else None,
         "deltas_landed": stand.landed("trades") - deltas_before,
         **_latencies(run.landings, run.began if plan.rate else ended),
+        # Of a process that was killed nobody knows what it has used.
         **{f"{name}_cpu_us_per_message": round(meter.seconds(name, run.began, ended) / plan.messages * 1e6, 1)
-           for name in children.pids()},
+           for name in children.pids() if not children.killed},
         **{f"failures_injected_{stage}": injected.get(stage, 0) for stage in ("state", "map", "reduce")},
         "killed": children.killed,
     }  # fmt: skip

@@ -8,13 +8,16 @@ import os
 import random
 import re
 import subprocess
+import time
 import urllib.request
 
 import psycopg
 import pytest
 
 from console import chaos, pipelines
+from console import containers as stack
 from console.containers import Containers
+from console.errors import UserError
 from console.settings import Settings
 from proof.nemeses.table import nemeses
 from proof.verify import verify
@@ -26,6 +29,8 @@ pytestmark = pytest.mark.docker
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
 # One for each half of the pipeline, and the two that a first customer would try.
+# The bar of a first-time user's patience, for two busy cores; a quiet machine takes a third of it.
+FIRST_ROW_S = 90.0
 IN_CI = (("campaigns", "kill-spark_sink"), ("runner", "kill-processor"))
 
 
@@ -55,6 +60,24 @@ def logs(containers: Containers) -> str:
             )
             told += f"\n--- {service}\n{ran.stdout}{ran.stderr}"
     return told
+
+
+def test_from_up_to_the_first_right_row(containers: Containers, settings: Settings, asked_for: float) -> None:
+    """The first of all tests, so that nothing is warm."""
+    send = '{"id": -2, "email": "A", "subject": "A", "sent": 7, "date": "2021-12-01 12:00:00"}'
+    console_producer(containers, "campaigns.sends", f"-2|{send}\n")
+    landed(settings, "SELECT computed FROM campaigns.totals WHERE id = -2", [(7,)])
+    assert time.monotonic() - asked_for < FIRST_ROW_S
+
+
+def test_a_kill_that_kills_nothing_is_told(containers: Containers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that does nothing would be survived by everything."""
+    monkeypatch.setattr(stack, "DEATH_SECONDS", 1.0)
+    monkeypatch.setattr(stack, "_ask", lambda *command: subprocess.CompletedProcess(command, 0, "", "no shell there"))
+    monkeypatch.setattr(Containers, "_lives", lambda self, container: "as before")
+    monkeypatch.setattr(Containers, "of", lambda self, service: ["some container"])
+    with pytest.raises(UserError, match="processor was not killed: no shell there"):
+        containers.kill("processor")
 
 
 @pytest.mark.parametrize("workload", pipelines.domains())

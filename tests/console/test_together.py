@@ -22,6 +22,13 @@ ENDED = {"state": "restarting", "detail": "ended with exit code 3; starts again 
         ((ALIVE, RUNNING), (ALIVE, RUNNING), "running", "one: 4 tasks; two: 4 tasks", 100.0),
         ((ALIVE, RUNNING), (ALIVE, WAITING), "waiting", "two: Kafka does not answer", 100.0),
         ((ALIVE, RUNNING), (ENDED, RUNNING), "starting", f"two: {ENDED['detail']}", 100.0),
+        (
+            (ALIVE, RUNNING),
+            (ENDED, {**WAITING, "state": "stopped", "detail": "a topic is gone"}),
+            "starting",
+            f"two: {ENDED['detail']} (a topic is gone)",
+            100.0,
+        ),
         ((ALIVE, RUNNING), ({"state": "starting", "detail": ""}, {}), "starting", "two: starting", 0.0),
     ],
 )

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from console.commands import bench
+from console.errors import UserError
+from proof.bench import sink
 from proof.bench.meter import Meter, _at, percentile
 from proof.bench.report import latencies, throughput, write
 from proof.bench.trades import Plan, Run
@@ -65,6 +67,18 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
     assert page.count("<svg") == 2
     assert "&lt;valid&gt;" in page
     assert not re.search(r"(src|href)=.?https?://", page)
+
+
+def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its table shows the figures of what came after the first batch; without such a batch there are none."""
+    monkeypatch.setattr(sink, "_WARM_UP_EVENTS", 0)
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(UserError, match="ask for more events"):
+        bench.command(bench.What.SINK, 1000, 1, 1000, 1.0, 1, 1, False)
+    bench._render(bench.What.SINK, {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
+    told = capsys.readouterr().out
+    assert re.search(r"rows +│ 1,234 ", told)
+    assert "none" not in told
 
 
 def test_the_processor_bench_counts_every_event_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,24 @@ def test_every_setting_is_documented_and_the_other_way_round() -> None:
     assert {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} == documented
 
 
+def test_every_variable_of_the_compose_file_is_documented() -> None:
+    """In the same page, with the default that it has."""
+    found = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", (ROOT / "docker-compose.yml").read_text()))
+    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", PROSE[ROOT / "docs" / "operating.md"], re.MULTILINE)
+    documented = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+
+    assert found.keys() <= documented.keys()
+    for name, default in found.items():
+        assert default.split("/")[0] in documented[name], name
+
+
+def test_every_merge_names_what_it_reads() -> None:
+    """What takes the place of `:stage` is a query in brackets, which has to have a name before PostgreSQL 16."""
+    for text in (PROSE[ROOT / "docs" / "tutorial.md"], *(path.read_text() for path in ROOT.glob("sql/merge/*.sql"))):
+        assert re.search(r"FROM :stage AS \w+", text)
+        assert not re.search(r"FROM :stage(?! AS)", text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_files_exist(page: Path) -> None:
     """Links of a page, and every file of the repository that it names."""
