@@ -16,18 +16,18 @@ WITH pairs AS (
     GROUP BY ALL
 ),
 leaves AS (
-    SELECT risk_type, region, trade_desk,
-           cast(units AS decimal(38, 0)) * 1000000 + millionths AS value, trades, topic, partition, offset
-    FROM pairs
-    UNION ALL
-    SELECT previous_risk_type, previous_region, previous_trade_desk,
-           -(cast(previous_units AS decimal(38, 0)) * 1000000 + previous_millionths), -previous_trades,
+    -- Two rows out of one. As a union of two queries it would be two passes over all records.
+    SELECT stack(2, risk_type, region, trade_desk,
+                    cast(units AS decimal(38, 0)) * 1000000 + millionths, trades,
+                    previous_risk_type, previous_region, previous_trade_desk,
+                    -(cast(previous_units AS decimal(38, 0)) * 1000000 + previous_millionths), -previous_trades)
+               AS (risk_type, region, trade_desk, value, trades),
            topic, partition, offset
     FROM pairs
-    WHERE previous_trades > 0
 )
 -- Reduce: few rows by now, and all eight groupings of them.
 SELECT risk_type, region, trade_desk, sum(value) AS value, sum(trades) AS trades,
        any_value(topic) AS topic, max_by(partition, offset) AS partition, max(offset) AS offset
 FROM leaves
+WHERE trades <> 0  -- new trades leave nothing
 GROUP BY CUBE (risk_type, region, trade_desk)
