@@ -57,6 +57,7 @@ class Batches:
         self._ids = ids
         self._folder = folder
         self._parallelism = parallelism
+        self._reduced = reduce.reducer(plan.domain, stage.targets)
         self.landed = 0
         self.failure: BaseException | None = None
 
@@ -105,7 +106,7 @@ class Batches:
         """As often as a twin lands a part of it first; each time there is less left."""
         while batch.spans:
             try:
-                self._land(batch, reduce.reduced(frame, self._plan.domain, self._stage.targets))
+                self._land(batch, self._reduced(frame))
                 return
             except Overlap as overlap:
                 batch = reduce.rest(batch, overlap.floors)

@@ -58,10 +58,10 @@ def _stream(spark: SparkSession, name: str, checkpoint: Path) -> None:
         "timestamp",
     )
 
-    targets = {**domain.targets, **reduce.targets(spark, domain, root / "sql")}
+    reduced = reduce.reducer(domain, {**domain.targets, **reduce.targets(spark, domain, root / "sql")})
 
     def on_batch(frame: DataFrame, number: int) -> None:
-        (reduce.reduced(frame, domain, targets) if domain.reductions else frame).toArrow()
+        reduced(frame).toArrow()
 
     query = (
         read.lines(source, domain)
