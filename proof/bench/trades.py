@@ -25,6 +25,8 @@ FAILURES = {"ONEFOLD_FAIL_STATE_PCT": "1", "ONEFOLD_FAIL_MAP_PCT": "2", "ONEFOLD
 # Spark compiles its queries at the first batches: they are landed before the clock starts, and do not count. Two
 # batches of this size: small, so that they come often, and not too small for the way of the large ones.
 _WARM_UP_MESSAGES, _WARM_UP_TIMES = 130_000, 2
+# A run at a rate has small batches, whose way is another one: half a minute of them, at a rate that is no flood.
+_WARM_UP_PACED_S, _WARM_UP_RATE_MAX = 30, 20_000
 _DRAIN_S = 1800.0
 _LOOK_S = 0.25
 _JUDGE_S = 600.0
@@ -62,7 +64,9 @@ def measure(stand: Stand, plan: Plan) -> Run:
     """One run on a fresh stand. RuntimeError when it does not drain."""
     if plan.failures:
         stand.environment.update(FAILURES)
-    feed = Feed(plan.seed, plan.messages + _WARM_UP_MESSAGES * _WARM_UP_TIMES, plan.mix, now=time.time)
+    paced = min(plan.rate, _WARM_UP_RATE_MAX)
+    warm_up = _WARM_UP_MESSAGES * _WARM_UP_TIMES + paced * _WARM_UP_PACED_S
+    feed = Feed(plan.seed, plan.messages + warm_up, plan.mix, now=time.time)
     feeder = Feeder(stand.client, stand.dsn, feed)
     children = _Children(stand)
     children.start("processor", "sink")
@@ -70,7 +74,12 @@ def measure(stand: Stand, plan: Plan) -> Run:
         stand.say("warming up")
         feeder.send(_WARM_UP_MESSAGES)
         _drained(stand)
-    if not plan.rate:
+    if paced:
+        feeder.start(paced * _WARM_UP_PACED_S, paced)
+        stand.wait(lambda: not feeder.running(), 2 * _WARM_UP_PACED_S, "the warm-up is sent")
+        feeder.stop()
+        _drained(stand)
+    else:
         stand.say(f"filling {TOPIC} with {plan.messages:,} messages while no processor runs")
         children.stop("processor")
         feeder.send(plan.messages)
