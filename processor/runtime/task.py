@@ -16,9 +16,9 @@ from processor.runtime.dead_letters import headers_of, key_of, value_of
 from processor.runtime.store import Store
 
 # How long records are gathered for one transaction. A commit costs about 15 ms of waiting, so twenty times a second
-# leaves most of the time for work, and 25 ms on average is little beside the sink's micro-batch. But it also costs some
-# 6 ms of processor time, most of it the broker's, whatever is in it: where a transaction gets many records, the next one
-# gathers longer. At 20,000 messages a second that is a third of all the work.
+# leaves most of the time for work, and 25 ms on average is little beside the sink's micro-batch. But it also costs
+# the same whatever is in it, most of it the broker's time: where a transaction gets many records, the next one gathers
+# longer.
 GATHER_S, GATHER_BUSY_S = 0.05, 0.2
 BUSY_RECORDS = 100
 # Three questions to the broker, 5 ms together.

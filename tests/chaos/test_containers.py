@@ -28,9 +28,9 @@ pytestmark = pytest.mark.docker
 
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
-# One for each half of the pipeline, and the two that a first customer would try.
-# The bar of a first-time user's patience, for two busy cores; a quiet machine takes a third of it.
+# A first-time user's patience, on two busy cores; a quiet machine takes a third of it.
 FIRST_ROW_S = 90.0
+# One for each half of the pipeline, and the two that a first customer would try.
 IN_CI = (("campaigns", "kill-spark_sink"), ("runner", "kill-processor"))
 
 
