@@ -36,8 +36,9 @@ PATIENCE_S = 120.0
 # The main thread's rhythm: heartbeats of the group are in librdkafka's threads and do not depend on it.
 ROUND_S = 0.3
 
-# Folding makes many objects and no cycles; at Python's own thresholds looking for cycles takes a fifth of the time.
-GC_THRESHOLDS = (200_000, 50, 100)
+# Folding makes many objects and no cycles, and four tasks have half a million of them in hand: at Python's own thresholds
+# looking for cycles takes a fifth of the time, and a tenth at a hundred thousand.
+GC_THRESHOLDS = (1_000_000, 50, 100)
 
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 69

@@ -20,8 +20,9 @@ Outputs of an accepted update: the run's stats, the user's tendency (now and pre
 message itself. Dead letters: fields that break the contract, distances and timestamps out of range.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from processor.core.errors import Rejected
 from processor.core.topology import Topology
@@ -37,8 +38,7 @@ RUNS_REMEMBERED = 8
 FASTER_PERCENT, SLOWER_PERCENT = 105, 95
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """One run so far. The interval is the last one that had a length in time; `interval_ms` 0 means none yet."""
 
     run_id: int
@@ -49,8 +49,7 @@ class Run:
     interval_ms: int = 0
 
 
-@dataclass(slots=True)
-class Runner:
+class Runner(Struct):
     """What is known of a user. `runs` has the most recently updated one last."""
 
     sequence_id_last: int

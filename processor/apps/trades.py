@@ -18,10 +18,11 @@ Outputs of a transaction: one delta for every trade that changed. Dead letters: 
 and timestamps out of range, texts that are empty or too long.
 """
 
-from dataclasses import dataclass
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from sys import intern
 from typing import Any
+
+from msgspec import Struct
 
 from processor.core.errors import Rejected
 from processor.core.topology import Topology
@@ -38,8 +39,7 @@ _MILLIONTH = Decimal("0.000001")
 _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 
 
-@dataclass(slots=True)
-class Trade:
+class Trade(Struct):
     """The last accepted version of a trade. `value` in millionths, `traded_at` in microseconds; `changes` counts the
     versions that were accepted.
     """

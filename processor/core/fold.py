@@ -29,6 +29,10 @@ from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Pr
 _new = tuple.__new__
 
 
+#: For a topic where the latest row matters: what identifies a row, and the latest of each so far.
+Latest = tuple[Callable[[Any], Any], dict[Any, Produced]]
+
+
 class States(Protocol):
     """The states as of the last committed transaction."""
 
@@ -53,9 +57,9 @@ def fold(
         home: the partition where all records of a key belong.
     """
     key_of, handle, known = topology.key, topology.handle, states.get
-    row_of = {topic: itemgetter(*fields) if fields else None for topic, fields in topology.outputs.items()}
     every: list[Produced] = []
-    latest: dict[str, dict[Any, Produced]] = {topic: {} for topic, fields in topology.outputs.items() if fields}
+    latest: dict[str, Latest | None]
+    latest = {topic: (itemgetter(*fields), {}) if fields else None for topic, fields in topology.outputs.items()}
     changes: dict[str, Change] = {}
     forwards: list[Forward] = []
     dead_letters: list[DeadLetter] = []
@@ -83,16 +87,17 @@ def fold(
             continue
         changes[key] = (state_new, record)
         for output_topic, fields in outputs:
-            row = row_of[output_topic]
-            if row is None:
+            place = latest[output_topic]
+            if place is None:
                 every.append((output_topic, key, fields, record))
             else:
-                latest[output_topic][row(fields)] = (output_topic, key, fields, record)
+                row, rows = place
+                rows[row(fields)] = (output_topic, key, fields, record)
     accepted = folded - ignored - len(forwards) - len(dead_letters)
     counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
     if topology.settle is not None:
         every += _settled(topology.settle, states, changes)
-    produced = [*every, *chain.from_iterable(rows.values() for rows in latest.values())]
+    produced = [*every, *chain.from_iterable(rows.values() for _, rows in filter(None, latest.values()))]
     return Transaction(produced, changes, forwards, dead_letters, offsets_next, counts)
 
 

@@ -24,7 +24,12 @@ class Record(NamedTuple):
     @property
     def source(self) -> bytes:
         """Where the record lies, as the source header spells it."""
-        return b"%b/%d/%d" % (self.topic.encode(), self.partition, self.offset)
+        return sources(self.topic, self.partition) % self.offset
+
+
+def sources(topic: str, partition: int) -> bytes:
+    """What an offset is put into with `%` to get the source header of a record."""
+    return b"%b/%d/%%d" % (topic.encode(), partition)
 
 
 class Event(NamedTuple):

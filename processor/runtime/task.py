@@ -9,7 +9,7 @@ from processor.core.abc import Codec, Session, Write
 from processor.core.errors import Abortable, Corrupted, Rejected
 from processor.core.fold import fold
 from processor.core.topology import PROGRESS_KEY, Topology
-from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction
+from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, sources
 from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from processor.runtime.dead_letters import headers_of, key_of, value_of
@@ -167,15 +167,18 @@ class Task:
 
     def _encode(self, transaction: Transaction) -> list[Write]:
         encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self.topology.changelog
+        partition = self._session.partition
+        source = {topic: sources(topic, partition) for topic in self.topology.inputs}
         writes: list[Write] = []
         add = writes.append
         cause: Record | None = None
         try:
             for topic, key, value, cause in transaction.outputs:
-                add((topic, None, key.encode(), encode(topic, value), [(SOURCE_HEADER, cause.source)]))
+                headers = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
+                add((topic, None, key.encode(), encode(topic, value), headers))
             for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it can not be encoded
                 data = None if state is None else encode_state(state)
-                add((changelog, self._session.partition, STATE + key.encode(), data, None))
+                add((changelog, partition, STATE + key.encode(), data, None))
         except Rejected as reason:
             assert cause is not None, "something was being encoded"
             raise _Unencodable(cause, str(reason)) from reason

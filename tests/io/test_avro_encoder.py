@@ -14,7 +14,9 @@ from processor.io.avro_encoder import compile_record, encoder
 
 PREFIX = b"\xc3\x01prefix.."
 
-LONGS = st.integers(-(2**63), 2**63 - 1)
+# Where the encoder goes from one, two, three lookups to the next, on both sides of zero.
+STEPS = [sign * 2**bits + by for sign in (1, -1) for bits in (6, 13, 27, 41, 62) for by in (-1, 0, 1)]
+LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(STEPS)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from([64, 4095, 4096, 9000]).map("x".__mul__)
 BRANCHES = {
     "long": LONGS,

@@ -24,3 +24,18 @@ def test_an_escaped_nul_in_any_text_is_refused(texts: tuple[str, str]) -> None:
 
 def test_the_six_characters_that_only_look_like_nul_are_a_text() -> None:
     assert decoded(SEND % (r"a\\u0000", "b")).email == r"a\u0000"
+
+
+def test_depth_is_counted_in_levels_outside_of_strings() -> None:
+    nested = lambda levels: (SEND % ("a", "b"))[:-1] + ', "x": ' + "[" * levels + "]" * levels + "}"  # noqa: E731
+    assert decoded(nested(63))
+    with pytest.raises(Rejected, match="nested deeper than 64"):
+        decoded(nested(64))
+    assert decoded(SEND % ('\\"[{' * 100, "[" * 65))
+
+
+@pytest.mark.parametrize("text", ["[" * 128, "[" * 64 + "]" * 64, '{"id": ' + "[" * 121])
+def test_a_text_too_short_to_be_deep_is_refused_whatever_its_brackets(text: str) -> None:
+    assert len(text) <= 128
+    with pytest.raises(Rejected, match=r"not JSON of campaigns\.Send"):
+        decoded(text)

@@ -35,7 +35,8 @@ DOORS = {
     "pyspark": ("spark_sink", "console.embedded", "proof.bench", "tests"),
     "psycopg": ("spark_sink", "proof", "console", "tests"),
     "fastavro": ("processor.io", "processor.testing", "proof", "spark_sink", "tests"),
-    "msgspec": ("processor.io", "tests"),
+    # Also the states of apps that fold many events: a Struct is made in a fifth of the time of a dataclass.
+    "msgspec": ("processor.io", "processor.apps", "tests"),
     "typer": ("console",),
 }
 # In the core nothing may depend on when, where or by chance.
@@ -111,10 +112,11 @@ def test_outside_libraries_have_one_door(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODULES if within(name, ("processor.core", "processor.apps"))])
 def test_the_core_is_pure(name: str) -> None:
-    """The standard library only, and of that nothing with a clock, dice or I/O."""
+    """The standard library only, and of that nothing with a clock, dice or I/O. A state may be a Struct, a mere value."""
     found = {imported.split(".")[0] for imported, _ in imports(MODULES[name])} - {"processor"}
+    values = {"msgspec"} if within(name, ("processor.apps",)) else set()
 
-    assert set() == found - set(sys.stdlib_module_names)
+    assert set() == found - set(sys.stdlib_module_names) - values
     assert set() == found & IMPURE
 
 
