@@ -64,14 +64,15 @@ class Deltas:
 
     def _change(self, trade: int) -> dict[str, Any]:
         value, leaf = self._dice.randrange(-(10**14), 10**14), self._dice.choice(LEAVES)
-        before, was = self._trades.get(trade, (None, ("", "", "")))
+        before, was = self._trades.get(trade, (None, leaf))
+        left = (None, None, None) if was == leaf else was
         self._trades[trade] = value, leaf
         self._leaves.add(leaf)
         self._versions[trade] += self._dice.randrange(1, 4)
         fields = {"trade_id": f"t{trade}", "version": self._versions[trade], "traded_at": 10**15 + 1, "messages": 1}
         fields |= {"value": value}
         fields |= dict(zip(_NAMES, leaf, strict=True)) | {"previous_value": before}
-        return fields | {f"previous_{name}": at for name, at in zip(_NAMES, was, strict=True)}
+        return fields | {f"previous_{name}": at for name, at in zip(_NAMES, left, strict=True)}
 
     def is_landed(self, dsn: str) -> bool:
         """Has the ledger reached the end of both partitions?"""

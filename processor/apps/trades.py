@@ -71,19 +71,26 @@ def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Outpu
 
 def settle(trade_id: str, before: Trade | None, after: Trade) -> tuple[Output, ...]:
     """The delta of a trade that changed. Trades are never forgotten, so there is always an after."""
+    left: tuple[str | None, str | None, str | None] = (None, None, None)
+    if before is None:
+        messages, previous_value = after.changes, None
+    else:
+        messages, previous_value = after.changes - before.changes, before.value
+        if (before.trade_desk, before.region, before.risk_type) != (after.trade_desk, after.region, after.risk_type):
+            left = before.risk_type, before.region, before.trade_desk
     delta = {
         "trade_id": trade_id,
         "version": after.version,
         "traded_at": after.traded_at,
-        "messages": after.changes - (0 if before is None else before.changes),
+        "messages": messages,
         "risk_type": after.risk_type,
         "region": after.region,
         "trade_desk": after.trade_desk,
         "value": after.value,
-        "previous_value": None if before is None else before.value,
-        "previous_risk_type": "" if before is None else before.risk_type,
-        "previous_region": "" if before is None else before.region,
-        "previous_trade_desk": "" if before is None else before.trade_desk,
+        "previous_value": previous_value,
+        "previous_risk_type": left[0],
+        "previous_region": left[1],
+        "previous_trade_desk": left[2],
     }
     return (("trades.deltas", delta),)
 

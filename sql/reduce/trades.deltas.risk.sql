@@ -1,6 +1,6 @@
 -- What a batch adds to every level of the hierarchy, the total included; NULL stands for all.
 WITH pairs AS (
-    -- Map: partial sums where the records are, by the leaf that gains and the leaf that loses. Values are millionths;
+    -- Map: partial sums where the records are, by the leaf that gains and the leaf that was left. Values are millionths;
     -- summed as whole units and the rest, each stays far inside 64 bits. There is one topic; it is grouped by because
     -- Spark sorts all records for an aggregate whose value is a text.
     SELECT risk_type, region, trade_desk, previous_risk_type, previous_region, previous_trade_desk, topic,
@@ -19,7 +19,8 @@ leaves AS (
     -- Two rows out of one. As a union of two queries it would be two passes over all records.
     SELECT stack(2, risk_type, region, trade_desk,
                     cast(units AS decimal(38, 0)) * 1000000 + millionths, trades,
-                    previous_risk_type, previous_region, previous_trade_desk,
+                    coalesce(previous_risk_type, risk_type), coalesce(previous_region, region),
+                    coalesce(previous_trade_desk, trade_desk),
                     -(cast(previous_units AS decimal(38, 0)) * 1000000 + previous_millionths), -previous_trades)
                AS (risk_type, region, trade_desk, value, trades),
            topic, partition, offset

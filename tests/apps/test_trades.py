@@ -59,7 +59,8 @@ def moved(deltas: list[dict[str, Any]]) -> dict[tuple[str, str, str], int]:
     leaves: dict[tuple[str, str, str], int] = {}
     for delta in deltas:
         now = delta["risk_type"], delta["region"], delta["trade_desk"]
-        before = delta["previous_risk_type"], delta["previous_region"], delta["previous_trade_desk"]
+        left = delta["previous_risk_type"], delta["previous_region"], delta["previous_trade_desk"]
+        before = now if left == (None, None, None) else left
         leaves[now] = leaves.get(now, 0) + delta["value"]
         if delta["previous_value"] is not None:
             leaves[before] -= delta["previous_value"]
@@ -81,9 +82,9 @@ def test_the_seeds_message() -> None:
         "trade_desk": "FXSpot",
         "value": 34_624_510_000,
         "previous_value": None,
-        "previous_risk_type": "",
-        "previous_region": "",
-        "previous_trade_desk": "",
+        "previous_risk_type": None,
+        "previous_region": None,
+        "previous_trade_desk": None,
     }
 
 
@@ -101,6 +102,7 @@ def test_a_new_version_adjusts_by_the_difference() -> None:
     _, deltas = fold(message(0, "10"), message(7, "4.5"), message(5, "99"), message(8, "-2.25"))
 
     assert [delta["previous_value"] for delta in deltas] == [None, 10_000_000, 4_500_000]
+    assert {delta["previous_risk_type"] for delta in deltas} == {None}
     assert moved(deltas) == {SPOT: -2_250_000}
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.apps import campaigns, runner
+from processor.apps import campaigns, runner, trades
 from processor.io import avro_encoder, contracts
 from processor.io.avro_encoder import compile_record, encoder
 
 PREFIX = b"\xc3\x01prefix.."
 
-# Where the encoder goes from one, two, three lookups to the next, on both sides of zero.
-STEPS = [sign * 2**bits + by for sign in (1, -1) for bits in (6, 13, 27, 41, 62) for by in (-1, 0, 1)]
+# Where the encoder goes from one lookup to two, three, four and on, on both sides of zero.
+STEPS = [sign * 2**bits + by for sign in (1, -1) for bits in (6, 13, 27, 41, 55, 62) for by in (-1, 0, 1)]
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(STEPS)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from([64, 4095, 4096, 9000]).map("x".__mul__)
 BRANCHES = {
@@ -126,13 +126,14 @@ def test_a_missing_field_has_its_default() -> None:
 def test_every_output_contract_of_ours_is_compiled() -> None:
     """A contract that silently fell back would cost an eighth of the throughput."""
     loaded = contracts.load()
-    outputs = {topic for app in (runner, campaigns) for topic in app.TOPOLOGY.outputs}
+    outputs = {topic for app in (runner, campaigns, trades) for topic in app.TOPOLOGY.outputs}
     assert [topic for topic in sorted(outputs) if compile_record(loaded[topic].schema, b"") is None] == []
 
 
-@given(st.lists(TEXTS, max_size=20))
-def test_a_text_of_few_values_is_the_same_the_first_time_and_later(texts: list[str]) -> None:
-    fields = [{"name": "a", "type": "string"}]
+@pytest.mark.parametrize("kind", ["string", ["null", "string"]])
+@given(texts=st.lists(TEXTS, max_size=20))
+def test_a_text_of_few_values_is_the_same_the_first_time_and_later(kind: object, texts: list[str]) -> None:
+    fields = [{"name": "a", "type": kind}]
     plain = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}), PREFIX)
     hinted = [{**fields[0], "few": True}]
     few = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": hinted}), PREFIX)
