@@ -96,7 +96,8 @@ class Batches:
         if not self._plan.domain.reductions:
             self._land(batch, frame)
             return
-        frame = frame.persist()  # several queries read it, and Kafka only once
+        # several queries read it, and Kafka only once; coalesced before, each of them has that many tasks
+        frame = frame.coalesce(self._parallelism).persist()
         try:
             self._reduce_and_land(batch, frame)
         finally:

@@ -32,7 +32,9 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.shuffle.partitions": "2",  # only reductions shuffle, and what is left of a batch by then is small
+    "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and what is left of a batch by then is small
+    # what is known after a shuffle changes nothing about plans this small, and to look costs a third of a small batch
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # larger buffers, fewer COPY statements: 10,000, the default, costs the long way a tenth
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
