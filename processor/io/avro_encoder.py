@@ -70,7 +70,7 @@ def _part(schema: Any, name: str, text: str) -> str | None:
     match text if schema == "string" else schema:
         case "long":
             # Zigzag; inline up to eight bytes, microseconds of this century, because a call would take as long as the rest.
-            low, second, third = (f"more[z >> {shift} & {_LOW}]" for shift in (0, 14, 28))
+            low, second, third = (f"more[{shifted} & {_LOW}]" for shifted in ("z", "z >> 14", "z >> 28"))
             return (
                 f"(last[z] if (z := {name} + {name} if {name} >= 0 else ~({name} + {name})) < {_TABLE}"
                 f" else {low} + last[z >> 14] if z < {_TABLE**2}"
