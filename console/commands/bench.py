@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -36,7 +37,9 @@ class What(StrEnum):
 def command(
     what: Annotated[What, typer.Argument(help="What to measure.")],
     events: Annotated[int, typer.Option(min=1000, help="Events in the topic beforehand (processor, sink).")] = 500_000,
-    instances: Annotated[int, typer.Option(min=1, max=16, help="Processors side by side (processor).")] = 1,
+    instances: Annotated[
+        int, typer.Option(min=0, max=16, help="Processors side by side; 0: one for each core (processor).")
+    ] = 0,
     rate: Annotated[int, typer.Option(min=0, help="Events a second; 0: 1,000 (latency), 50,000 (trades).")] = 0,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long, after a warm-up (latency).")] = 30.0,
     partitions: Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of every topic.")] = 4,
@@ -58,7 +61,7 @@ def command(
     processor: events folded a second. sink: output records landed a second. latency: from produce to a visible row.
     trades: the evaluation of the trade risk seed, with an HTML report; --messages 10000000 is the seed's own size.
 
-    Example: onefold bench processor --instances 2
+    Example: onefold bench processor --instances 1
     """
     from proof.bench import latency, machine, processor, sink
     from proof.bench.stand import stand
@@ -68,7 +71,9 @@ def command(
         _trades(asked, partitions, report, as_json)
         return
     measure: dict[What, Callable[[Stand], dict[str, Any]]] = {
-        What.PROCESSOR: lambda place: processor.measure(place, events, instances, seed),
+        What.PROCESSOR: lambda place: processor.measure(
+            place, events, instances or min(os.cpu_count() or 1, partitions), seed
+        ),
         What.SINK: lambda place: sink.measure(place, events, seed),
         What.LATENCY: lambda place: latency.measure(place, rate or _LATENCY_RATE, seconds, seed),
     }

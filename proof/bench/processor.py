@@ -1,15 +1,18 @@
 """How many events a second the processor folds, transactions and all.
 
 The input topic is filled first (JSON, with duplicates and late ones), then the processors start. The clock is the
-processor's own progress records in the changelog, one a transaction: from the first committed transaction to the last,
-and only events committed after the first one count. So neither start-up nor this program's looking is in the figure.
+processor's own progress records in the changelog, one a transaction: from the first transaction that is committed when every
+processor has its share of the tasks, to the last one; only events committed in between count. So neither start-up nor the
+sharing out nor this program's looking is in the figure; the end is, where one processor is done before the other.
 """
 
 import json
+import time
 from contextlib import closing
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from console import lag
 from console.settings import Settings
@@ -18,7 +21,11 @@ from proof.bench.stand import Stand
 from proof.workloads import runner
 
 _CHANGELOG = "runner.changelog"
+_GROUP = "onefold-runner"
 _DRAIN_S = 600.0
+# A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
+_SHARE_S = 60.0
+_ANSWER_S = 10.0
 # Asking for the lag costs the broker a little; the figure does not come from it.
 _LOOK_S = 0.5
 
@@ -26,8 +33,12 @@ _LOOK_S = 0.5
 Commit = tuple[float, int, int]
 
 
-def fold(stand: Stand, events: int, instances: int, seed: int) -> Meter:
-    """Fill the input topic and fold all of it; the processors are gone afterwards."""
+def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, float]:
+    """Fill the input topic and fold all of it; the processors are gone afterwards.
+
+    Returns:
+        The processor time that was used, and the moment (unix time) from which on every processor had its tasks.
+    """
     stand.say(f"filling {runner.TOPIC} with {events:,} events")
     stand.fill(runner.generate(seed, events))
     stand.say(f"folding them with {instances} processor{'s' * (instances > 1)}")
@@ -35,6 +46,8 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> Meter:
         stand.start(f"processor-{number}", "process", "runner", "--instance", str(number))
         for number in range(1, instances + 1)
     ]
+    stand.wait(lambda: _shared_out(stand, instances), _SHARE_S, "every processor has tasks")
+    shared_at = time.time()
     broker = stand.infrastructure.kafka
     meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
     settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
@@ -43,16 +56,25 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> Meter:
     meter.stop()
     for child in children:
         child.stop()
-    return meter
+    return meter, shared_at
+
+
+def _shared_out(stand: Stand, instances: int) -> bool:
+    """Whether the group has all its members, and each of them was told its share, which may be nothing."""
+    admin = AdminClient(stand.client)
+    described = admin.describe_consumer_groups([_GROUP])[_GROUP].result(_ANSWER_S)
+    return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
 
 
 def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, Any]:
     """The figures of folding `events` events."""
-    meter = fold(stand, events, instances, seed)
+    meter, shared_at = fold(stand, events, instances, seed)
     commits = _commits(stand)
-    start, end = commits[0][0], commits[-1][0]
-    counted = _folded(commits) - commits[0][2]
-    # With several instances the first one is at work before the last one is measured.
+    start = next((at for at, *_ in commits if at >= shared_at), None)
+    if start is None:
+        raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
+    end = commits[-1][0]
+    counted = _folded(commits) - _folded([commit for commit in commits if commit[0] <= start])
     metered = max(start, meter.since())
     counted_metered = _folded(commits) - _folded([commit for commit in commits if commit[0] <= metered])
 
@@ -61,7 +83,9 @@ def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, A
         return round(used / counted_metered * 1e6, 1) if counted_metered else None
 
     return {
+        "instances": instances,
         "events": _folded(commits),
+        "events_counted": counted,
         "transactions": len(commits),
         "seconds": round(end - start, 3),
         "events_per_second": round(counted / (end - start)),
