@@ -36,8 +36,8 @@ PATIENCE_S = 120.0
 # The main thread's rhythm: heartbeats of the group are in librdkafka's threads and do not depend on it.
 ROUND_S = 0.3
 
-# Folding makes many objects and no cycles, and four tasks have half a million of them in hand: at Python's own thresholds
-# looking for cycles takes a fifth of the time, and a tenth at a hundred thousand.
+# Folding makes many objects and no cycles. To look for cycles took a fifth of the time at Python's own thresholds, and 8
+# to 10 % at a hundred thousand; at a million it is lost in the noise.
 GC_THRESHOLDS = (1_000_000, 50, 100)
 
 EXIT_REFUSED = 3

@@ -33,7 +33,8 @@ _SETTINGS = {
     # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and what is left of a batch by then is small
-    # what is known after a shuffle changes nothing about plans this small, and to look costs a third of a small batch
+    # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
+    # (docs/decisions/0012)
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # larger buffers, fewer COPY statements: 10,000, the default, costs the long way a tenth

@@ -20,9 +20,9 @@ FORMAT_SECONDS = 60.0  # takes one second; a minute is a machine in deep trouble
 STOP_SECONDS = 15.0  # a controlled shutdown of a single node takes 0.4 s
 
 # The serial collector, a small heap and the first compiler only: on two cores that also run Spark and Postgres, threads
-# of the JVM's own compete with the work. A fresh broker spends as much on its second compiler as on serving, for minutes,
-# and what that compiler makes is no faster by any measure that we have: 3 CPU us an event with it and without, once it
-# is done, and 10 against 5 in the first half million events.
+# of the JVM's own compete with the work. Of 10 CPU us an event a fresh broker spent 3.4 on its second compiler in the first
+# half million events, and 2 of 6 after two million; without it there are 5. What that compiler makes is no faster by any
+# measure that we have.
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",

@@ -24,10 +24,10 @@ class Record(NamedTuple):
     @property
     def source(self) -> bytes:
         """Where the record lies, as the source header spells it."""
-        return sources(self.topic, self.partition) % self.offset
+        return source_template(self.topic, self.partition) % self.offset
 
 
-def sources(topic: str, partition: int) -> bytes:
+def source_template(topic: str, partition: int) -> bytes:
     """What an offset is put into with `%` to get the source header of a record."""
     return b"%b/%d/%%d" % (topic.encode(), partition)
 

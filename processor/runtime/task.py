@@ -9,7 +9,7 @@ from processor.core.abc import Codec, Session, Write
 from processor.core.errors import Abortable, Corrupted, Rejected
 from processor.core.fold import fold
 from processor.core.topology import PROGRESS_KEY, Topology
-from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, sources
+from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, source_template
 from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from processor.runtime.dead_letters import headers_of, key_of, value_of
@@ -168,7 +168,7 @@ class Task:
     def _encode(self, transaction: Transaction) -> list[Write]:
         encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self.topology.changelog
         partition = self._session.partition
-        source = {topic: sources(topic, partition) for topic in self.topology.inputs}
+        source = {topic: source_template(topic, partition) for topic in self.topology.inputs}
         writes: list[Write] = []
         add = writes.append
         cause: Record | None = None
