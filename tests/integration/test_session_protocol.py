@@ -159,6 +159,19 @@ def test_positions_move_past_markers(world: World, session: Session) -> None:
     assert session.identities()[world.input].end == 4
 
 
+def test_positions_follow_the_records(world: World, session: Session) -> None:
+    """Without the end of the input in sight: only as far as the records that were handed out."""
+    for value in (b"a", b"b", b"c"):
+        world.append(world.input, value)
+    session.seek({world.input: 0})
+
+    # each append is a transaction, so every record is followed by a marker
+    eventually(lambda: session.poll(1, 0.1), 10, "a record")
+    assert session.positions() == {world.input: 1}
+    eventually(lambda: session.poll(1, 0.1), 10, "another record")
+    assert session.positions() == {world.input: 3}
+
+
 def test_a_recreated_topic_has_another_identity(world: World, session: Session) -> None:
     """Its name and offsets may be the same; it is not the same log."""
     world.append(world.input, b"a")
