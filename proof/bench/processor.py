@@ -37,7 +37,8 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, f
     """Fill the input topic and fold all of it; the processors are gone afterwards.
 
     Returns:
-        The processor time that was used, and the moment (unix time) from which on every processor had its tasks.
+        The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
+        a single one has them all from the beginning, which is 0.
     """
     stand.say(f"filling {runner.TOPIC} with {events:,} events")
     stand.fill(runner.generate(seed, events))
@@ -46,8 +47,10 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, f
         stand.start(f"processor-{number}", "process", "runner", "--instance", str(number))
         for number in range(1, instances + 1)
     ]
-    stand.wait(lambda: _shared_out(stand, instances), _SHARE_S, "every processor has tasks")
-    shared_at = time.time()
+    shared_at = 0.0
+    if instances > 1:
+        stand.wait(lambda: _shared_out(stand, instances), _SHARE_S, "every processor has tasks")
+        shared_at = time.time()
     broker = stand.infrastructure.kafka
     meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
     settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)

@@ -81,9 +81,16 @@ def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, caps
     assert "none" not in told
 
 
+def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
+    """The first one folds these before the second one has started."""
+    with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
+        bench.command(bench.What.PROCESSOR, 3000, 2, 1000, 1.0, 2, 1, True)
+
+
 def test_the_processor_bench_counts_every_event_once(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.command(bench.What.PROCESSOR, 3000, 2, 1000, 1.0, 2, 1, True)
+    bench.command(bench.What.PROCESSOR, 3000, 1, 1000, 1.0, 2, 1, True)
     told = json.loads(capsys.readouterr().out)
     assert told["figures"]["events"] == 3000
+    assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
     assert told["figures"]["transactions"] >= 2
     assert told["machine"]["kafka"] != "?"
