@@ -1,9 +1,11 @@
 """How many events a second the processor folds, transactions and all.
 
 The input topic is filled first (JSON, with duplicates and late ones), then the processors start. The clock is the
-processor's own progress records in the changelog, one a transaction: from the first transaction that is committed when every
-processor has its share of the tasks, to the last one; only events committed in between count. So neither start-up nor the
-sharing out nor this program's looking is in the figure; the end is, where one processor is done before the other.
+processor's own progress records in the changelog, one a transaction, so this program's looking is not in the figure.
+
+One processor: from its first committed transaction to the last, and only events committed after the first one count.
+Several: the first one folds alone until the group takes all tasks back and shares them out. The clock starts there, when
+nobody has anything in hand, so all that is committed later was folded later, and the restoring of every task is counted.
 """
 
 import json
@@ -73,10 +75,9 @@ def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, A
     """The figures of folding `events` events."""
     meter, shared_at = fold(stand, events, instances, seed)
     commits = _commits(stand)
-    start = next((at for at, *_ in commits if at >= shared_at), None)
-    if start is None:
+    start, end = shared_at or commits[0][0], commits[-1][0]
+    if start >= end:
         raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
-    end = commits[-1][0]
     counted = _folded(commits) - _folded([commit for commit in commits if commit[0] <= start])
     metered = max(start, meter.since())
     counted_metered = _folded(commits) - _folded([commit for commit in commits if commit[0] <= metered])
