@@ -27,6 +27,7 @@ _GROUP = "onefold-runner"
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
 _SHARE_S = 60.0
+# A broker that is there answers in milliseconds; this one has been at work for seconds.
 _ANSWER_S = 10.0
 # Asking for the lag costs the broker a little; the figure does not come from it.
 _LOOK_S = 0.5
@@ -51,7 +52,8 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, f
     ]
     shared_at = 0.0
     if instances > 1:
-        stand.wait(lambda: _shared_out(stand, instances), _SHARE_S, "every processor has tasks")
+        admin = AdminClient(stand.client)
+        stand.wait(lambda: _shared_out(admin, instances), _SHARE_S, "every processor has tasks")
         shared_at = time.time()
     broker = stand.infrastructure.kafka
     meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
@@ -64,9 +66,8 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, f
     return meter, shared_at
 
 
-def _shared_out(stand: Stand, instances: int) -> bool:
+def _shared_out(admin: AdminClient, instances: int) -> bool:
     """Whether the group has all its members, and each of them was told its share, which may be nothing."""
-    admin = AdminClient(stand.client)
     described = admin.describe_consumer_groups([_GROUP])[_GROUP].result(_ANSWER_S)
     return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
 
@@ -78,9 +79,9 @@ def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, A
     start, end = shared_at or commits[0][0], commits[-1][0]
     if start >= end:
         raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
-    counted = _folded(commits) - _folded([commit for commit in commits if commit[0] <= start])
+    counted = _folded_after(commits, start)
     metered = max(start, meter.since())
-    counted_metered = _folded(commits) - _folded([commit for commit in commits if commit[0] <= metered])
+    counted_metered = _folded_after(commits, metered)
 
     def cpu_us(name: str) -> float | None:
         used = meter.seconds(name, metered, end)
@@ -96,6 +97,11 @@ def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, A
         "processor_cpu_us_per_event": cpu_us("processor"),
         "broker_cpu_us_per_event": cpu_us("broker"),
     }
+
+
+def _folded_after(commits: list[Commit], moment: float) -> int:
+    """Events of the transactions that were committed later than `moment`."""
+    return _folded(commits) - _folded([commit for commit in commits if commit[0] <= moment])
 
 
 def _folded(commits: list[Commit]) -> int:

@@ -16,6 +16,7 @@ from console.commands import bench
 from console.errors import UserError
 from proof.bench import sink
 from proof.bench.meter import Meter, _at, percentile
+from proof.bench.processor import _folded_after
 from proof.bench.report import latencies, throughput, write
 from proof.bench.trades import Plan, Run
 from proof.workloads.trade_feed import Mix
@@ -79,6 +80,12 @@ def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, caps
     told = capsys.readouterr().out
     assert re.search(r"rows +│ 1,234 ", told)
     assert "none" not in told
+
+
+def test_only_events_committed_after_the_clock_started_count() -> None:
+    """Each commit tells how far its partition is by now."""
+    commits = [(1.0, 0, 10), (2.0, 1, 20), (4.0, 0, 30), (5.0, 1, 25)]
+    assert [_folded_after(commits, moment) for moment in (0.0, 1.0, 3.0, 4.5, 5.0)] == [55, 45, 25, 5, 0]
 
 
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
