@@ -41,7 +41,8 @@ def command(
         int, typer.Option(min=0, max=16, help="Processors side by side; 0: one for each core (processor).")
     ] = 0,
     rate: Annotated[int, typer.Option(min=0, help="Events a second; 0: 1,000 (latency), 50,000 (trades).")] = 0,
-    seconds: Annotated[float, typer.Option(min=1.0, help="How long, after a warm-up (latency).")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long, after the warm-up (latency).")] = 60.0,
+    warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that which do not count (latency).")] = 90.0,
     partitions: Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of every topic.")] = 4,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print machine and figures as JSON.")] = False,
@@ -75,7 +76,7 @@ def command(
             place, events, instances or min(os.cpu_count() or 1, partitions), seed
         ),
         What.SINK: lambda place: sink.measure(place, events, seed),
-        What.LATENCY: lambda place: latency.measure(place, rate or _LATENCY_RATE, seconds, seed),
+        What.LATENCY: lambda place: latency.measure(place, rate or _LATENCY_RATE, seconds, seed, warm_up),
     }
     progress = Progress()
     try:
@@ -146,7 +147,7 @@ def _trades(asked: _Trades, partitions: int, path: Path, as_json: bool) -> None:
     typer.echo(f"The report, with the seed's graphs and figures: {path}")
 
 
-def _render(what: What, told: dict[str, str], figures: dict[str, str | float | None]) -> None:
+def _render(what: What, told: dict[str, str], figures: dict[str, str | float | list[float] | None]) -> None:
     """What was not measured has no row."""
     table = Table(title=f"onefold bench {what}", title_justify="left", title_style="bold", show_header=False)
     for name, value in told.items():
@@ -154,5 +155,11 @@ def _render(what: What, told: dict[str, str], figures: dict[str, str | float | N
     table.add_section()
     for name, value in figures.items():
         if value is not None:
-            table.add_row(name.replace("_", " "), value if isinstance(value, str) else f"{value:,}")
+            table.add_row(name.replace("_", " "), _told(value))
     Console().print(table)
+
+
+def _told(value: str | float | list[float]) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return value if isinstance(value, str) else f"{value:,}"

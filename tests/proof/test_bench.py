@@ -15,6 +15,7 @@ import pytest
 from console.commands import bench
 from console.errors import UserError
 from proof.bench import sink
+from proof.bench.latency import course
 from proof.bench.meter import Meter, _at, percentile
 from proof.bench.processor import _folded_after
 from proof.bench.report import latencies, throughput, write
@@ -75,7 +76,7 @@ def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(sink, "_WARM_UP_EVENTS", 0)
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(UserError, match="ask for more events"):
-        bench.command(bench.What.SINK, 1000, 1, 1000, 1.0, 1, 1, False)
+        bench.command(bench.What.SINK, events=1000, partitions=1, seed=1, as_json=False)
     bench._render(bench.What.SINK, {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
     told = capsys.readouterr().out
     assert re.search(r"rows +│ 1,234 ", told)
@@ -88,14 +89,29 @@ def test_only_events_committed_after_the_clock_started_count() -> None:
     assert [_folded_after(commits, moment) for moment in (0.0, 1.0, 3.0, 4.5, 5.0)] == [55, 45, 25, 5, 0]
 
 
+def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
+    """Quarter of a minute by quarter: a warm-up that does not count is not hidden."""
+    ways = [(100.0, 3.0), (107.0, 1.0), (114.0, 2.0), (115.0, 0.5), (146.0, 0.25)]
+    assert course(ways, 15) == [2.0, 0.5, 0.25]
+
+
+def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.command(bench.What.LATENCY, rate=100, seconds=2.0, warm_up=1.0, partitions=1, seed=1, as_json=False)
+    told = capsys.readouterr().out
+    figures = dict(re.findall(r"│ (\w[\w ]+?) +│ ([\d.,]+) +│", told))
+    assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
+    assert 0 < float(figures["p50 seconds"]) <= float(figures["p99 seconds"]) <= float(figures["max seconds"])
+    assert int(figures["warm up seconds"]) >= 1
+
+
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
     with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
-        bench.command(bench.What.PROCESSOR, 3000, 2, 1000, 1.0, 2, 1, True)
+        bench.command(bench.What.PROCESSOR, events=3000, instances=2, partitions=2, seed=1, as_json=True)
 
 
 def test_the_processor_bench_counts_every_event_once(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.command(bench.What.PROCESSOR, 3000, 1, 1000, 1.0, 2, 1, True)
+    bench.command(bench.What.PROCESSOR, events=3000, instances=1, partitions=2, seed=1, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["figures"]["events"] == 3000
     assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
