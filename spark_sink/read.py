@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
-from spark_sink.contracts import REJECTED, Contract, Domain
+from spark_sink.contracts import ORIGIN, REJECTED, Contract, Domain
 from spark_sink.ledger import Partition
 
 # The same as topics.Record.fingerprint.
@@ -70,7 +70,7 @@ def lines(source: DataFrame, domain: Domain) -> DataFrame:
         sf.when(sf.col("topic") == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered
     ]
     written = [
-        sf.when(sf.col("topic") == topic, _csv(_fields(_record(number), contract)))
+        sf.when(sf.col("topic") == topic, sf.expr(_csv(_fields(_record(number), contract))))
         for number, (topic, contract) in numbered
         if topic in domain.targets
     ]
@@ -80,7 +80,7 @@ def lines(source: DataFrame, domain: Domain) -> DataFrame:
         if topic in domain.reduced
     ]
     reduced = sf.col("topic").isin(domain.reduced)
-    flaw, rejected = sf.col("flaw"), _csv([_quoted(sf.lit(domain.name)), _quoted(sf.col("flaw")), _hex("value")])
+    flaw, rejected = sf.col("flaw"), sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
     return (
         source.select("topic", "partition", "offset", "value", sf.expr(FINGERPRINT).alias("fingerprint"), *records)
         .select("*", sf.coalesce(*flawed).alias("flaw"))
@@ -104,19 +104,19 @@ def no_records(spark: SparkSession, contract: Contract) -> DataFrame:
     return spark.range(0).select(from_avro(nothing, contract.schema).alias("record")).select("record.*")
 
 
-def csv_line(cells: list[Column]) -> Column:
-    """One line of CSV: a cell that is null stays empty."""
-    filled = [sf.coalesce(cell, sf.lit("")) for cell in cells]
-    return sf.concat(sf.concat_ws(",", *filled), sf.lit("\n"))
+def csv_line(cells: list[str]) -> str:
+    """One line of CSV, as Spark SQL: a cell that is null stays empty."""
+    filled = ", ".join(f"coalesce({cell}, '')" for cell in cells)
+    return rf"concat(concat_ws(',', {filled}), '\n')"
 
 
-def cell(name: str, postgres_type: str) -> Column:
-    """A column's value as it stands in CSV."""
+def cell(name: str, postgres_type: str) -> str:
+    """The value of a column, or of a field of one, as it stands in CSV; as Spark SQL."""
     if postgres_type == "text":
-        return _quoted(sf.col(name))
+        return _quoted(name)
     if postgres_type == "bytea":
         return _hex(name)
-    return sf.col(name).cast("string")
+    return f"cast({name} AS string)"
 
 
 def _starting_offsets(start: dict[Partition, int]) -> str:
@@ -152,21 +152,20 @@ def _flaw(record: str, contract: Contract) -> Column:
     return flaw
 
 
-def _fields(record: str, contract: Contract) -> list[Column]:
+def _fields(record: str, contract: Contract) -> list[str]:
     """The record's fields as CSV cells."""
-    return [cell(f"{record}.{column.name}", column.postgres_type) for column in contract.columns]
+    return [cell(f"{record}.`{column.name}`", column.postgres_type) for column in contract.columns]
 
 
-def _csv(cells: list[Column]) -> Column:
+def _csv(cells: list[str]) -> str:
     """One line: the cells, then the record's origin. Numbers and hex digits need no quotes."""
-    origin = [_quoted(sf.col("topic")), sf.col("partition").cast("string"), sf.col("offset").cast("string")]
-    return csv_line([*cells, *origin])
+    return csv_line([*cells, *(cell(column.name, column.postgres_type) for column in ORIGIN)])
 
 
-def _quoted(text: Column) -> Column:
+def _quoted(text: str) -> str:
     """An empty text stays distinct from null, which has no quotes."""
-    return sf.concat(sf.lit('"'), sf.replace(text, sf.lit('"'), sf.lit('""')), sf.lit('"'))
+    return f"""concat('"', replace({text}, '"', '""'), '"')"""
 
 
-def _hex(path: str) -> Column:
-    return sf.concat(sf.lit("\\x"), sf.hex(path))
+def _hex(path: str) -> str:
+    return rf"concat('\\x', hex({path}))"

@@ -28,7 +28,7 @@ leaves AS (
 )
 -- Reduce: few rows by now, and all eight groupings of them.
 SELECT risk_type, region, trade_desk, sum(value) AS value, sum(trades) AS trades,
-       any_value(topic) AS topic, max_by(partition, offset) AS partition, max(offset) AS offset
+       topic, max_by(partition, offset) AS partition, max(offset) AS offset
 FROM leaves
 WHERE trades <> 0  -- new trades leave nothing
-GROUP BY CUBE (risk_type, region, trade_desk)
+GROUP BY topic, CUBE (risk_type, region, trade_desk)

@@ -17,7 +17,7 @@ import pytest
 from psycopg import sql
 
 from console.injection import Injected
-from spark_sink import reduce
+from spark_sink import batches, reduce
 from spark_sink.contracts import load_domain
 from spark_sink.errors import Misconfigured, Refused
 from spark_sink.land import merge
@@ -109,11 +109,22 @@ class Auditor:
                 self.looks += 1
 
 
-@pytest.mark.parametrize("short_way_offsets", [SHORT, LONG], ids=["short way", "long way"])
-def test_every_level_is_right_by_both_ways(
-    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+@pytest.mark.parametrize(
+    ("short_way_offsets", "one_task_offsets"),
+    [(SHORT, batches.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0)],
+    ids=["one task", "short way", "long way"],
+)
+def test_every_level_is_right_by_every_way(
+    deltas: Deltas,
+    trades_lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    short_way_offsets: int,
+    one_task_offsets: int,
 ) -> None:
     """Values with six digits after the point, moves between leaves, names that need quotes; nothing of what was aborted."""
+    monkeypatch.setattr(batches, "ONE_TASK_OFFSETS", one_task_offsets)
     one = trades_lane(short_way_offsets=short_way_offsets, max_offsets=60)
     deltas.send(100)
     deltas.send(30, commit=False)
@@ -245,15 +256,27 @@ def test_what_postgres_refuses_of_a_sum_stops_the_sink(
 
 
 def test_a_reduction_that_does_not_work_is_named(plan: Plan, spark: Any, checkout: Path, tmp_path: Path) -> None:
-    for folder in ("reduce", "merge"):
-        (tmp_path / "sql" / folder).mkdir(parents=True, exist_ok=True)
-        for file in (checkout / "sql" / folder).glob("trades.*"):
-            (tmp_path / "sql" / folder / file.name).write_text(file.read_text())
-    path = tmp_path / "sql/reduce/trades.deltas.landed.sql"
+    path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
     path.write_text(path.read_text().replace("traded_at", "trading_at"))
-    domain = load_domain("trades", checkout / "avro", tmp_path / "sql")
+    domain = load_domain("trades", checkout / "avro", tmp_path / "own")
     with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
-        reduce.targets(spark, domain, tmp_path / "sql")
+        reduce.targets(spark, domain, tmp_path / "own")
+
+
+def test_a_reduction_may_end_in_a_comment(plan: Plan, spark: Any, checkout: Path, tmp_path: Path) -> None:
+    """The sink puts what it needs around the query: none of that may become a part of the comment."""
+    path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
+    path.write_text(path.read_text().rstrip() + " -- that is all")
+    domain = load_domain("trades", checkout / "avro", tmp_path / "own")
+    assert reduce.targets(spark, domain, tmp_path / "own") == reduce.targets(spark, plan.domain, checkout / "sql")
+
+
+def _copied(root: Path, copy: Path) -> Path:
+    for folder in ("reduce", "merge"):
+        (copy / folder).mkdir(parents=True)
+        for file in (root / folder).glob("trades.*"):
+            (copy / folder / file.name).write_text(file.read_text())
+    return copy
 
 
 @pytest.mark.parametrize("garbage", ["", "{}", "null", '[["a", "b"]]', '{"a": 1}'])
