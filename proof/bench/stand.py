@@ -14,6 +14,7 @@ import psycopg
 from confluent_kafka import Producer
 
 from console.embedded.child import Child
+from console.embedded.postgres import Postgres
 from console.embedded.service import Ready, Service
 from console.embedded.stack import Infrastructure, infrastructure
 from proof.workloads.shaping import Input
@@ -115,7 +116,10 @@ def stand(partitions: int, say: Say) -> Iterator[Stand]:
     with tempfile.TemporaryDirectory(prefix="onefold-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         say("starting Kafka and PostgreSQL")
-        with infrastructure(home, say) as running, ExitStack() as children:
+        with ExitStack() as children:
+            # Registered first, done last. As root the data lies outside of the folder, and would stay.
+            children.callback(Postgres(home / "postgres", 0).wipe)
+            running = children.enter_context(infrastructure(home, say))
             environment = {
                 "ONEFOLD_HOME": str(home),
                 "ONEFOLD_BOOTSTRAP_SERVERS": running.bootstrap_servers,

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from console.commands import bench
+from console.embedded.postgres import Postgres
 from console.errors import UserError
 from proof.bench import sink
 from proof.bench.latency import course
 from proof.bench.meter import Meter, _at, percentile
 from proof.bench.processor import _folded_after
 from proof.bench.report import latencies, throughput, write
+from proof.bench.stand import stand
 from proof.bench.trades import Plan, Run
 from proof.workloads.trade_feed import Mix
 from tests.waiting import eventually
@@ -87,6 +89,14 @@ def test_only_events_committed_after_the_clock_started_count() -> None:
     """Each commit tells how far its partition is by now."""
     commits = [(1.0, 0, 10), (2.0, 1, 20), (4.0, 0, 30), (5.0, 1, 25)]
     assert [_folded_after(commits, moment) for moment in (0.0, 1.0, 3.0, 4.5, 5.0)] == [55, 45, 25, 5, 0]
+
+
+def test_a_stand_leaves_nothing_behind() -> None:
+    """Also not what lies outside of its folder: PostgreSQL's data when we are root."""
+    with stand(1, lambda text: None) as place:
+        folders = [place.home, Postgres(place.home / "postgres", 0).data]
+        assert all(folder.is_dir() for folder in folders)
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
