@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 # thousand on, copying on all cores is worth that.
 SHORT_WAY_OFFSETS = 100_000
 
-# Batches of at most this many offsets are reduced by one task. What each query adds up is in one place then, and nothing
-# has to be exchanged: two stages' worth of tasks fewer for each. Measured with the reductions of trades, two tasks and
-# one, without Kafka: 353 and 285 ms of CPU at 12,000 records, 177 and 162 ms from question to answer; at 48,000 both took
-# as long. A batch that is not reduced has nothing to exchange: there one task costs 40 ms, reading one partition after
-# the other.
+# Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has
+# to be exchanged. Measured with the reductions of trades, two tasks and one, without Kafka: 353 and 285 ms of CPU at
+# 12,000 records, 177 and 162 ms from question to answer; at 48,000 both took as long. A batch that is not reduced has
+# nothing to exchange: there one task costs 40 ms, because it reads one partition after the other.
 ONE_TASK_OFFSETS = 25_000
 
 # How many offsets a batch covers at most, about: the largest that was measured; its rows take some 25 MB.
