@@ -21,7 +21,7 @@ from spark_sink import batches, reduce
 from spark_sink.contracts import load_domain
 from spark_sink.errors import Misconfigured, Refused
 from spark_sink.land import merge
-from spark_sink.lane import Lane, Plan
+from spark_sink.lane import Lane
 from spark_sink.schema import migrate
 from spark_sink.watch import Watch
 from tests.deltas import TOPIC, Deltas, encode
@@ -255,7 +255,7 @@ def test_what_postgres_refuses_of_a_sum_stops_the_sink(
         assert connection.execute("SELECT count(*) FROM trades.current").fetchone() == (0,)
 
 
-def test_a_reduction_that_does_not_work_is_named(plan: Plan, spark: Any, checkout: Path, tmp_path: Path) -> None:
+def test_a_reduction_that_does_not_work_is_named(spark: Any, checkout: Path, tmp_path: Path) -> None:
     path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
     path.write_text(path.read_text().replace("traded_at", "trading_at"))
     domain = load_domain("trades", checkout / "avro", tmp_path / "own")
@@ -263,18 +263,19 @@ def test_a_reduction_that_does_not_work_is_named(plan: Plan, spark: Any, checkou
         reduce.targets(spark, domain, tmp_path / "own")
 
 
-def test_a_reduction_may_end_in_a_comment(plan: Plan, spark: Any, checkout: Path, tmp_path: Path) -> None:
+def test_a_reduction_may_end_in_a_comment(spark: Any, checkout: Path, tmp_path: Path) -> None:
     """The sink puts what it needs around the query: none of that may become a part of the comment."""
     path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
     path.write_text(path.read_text().rstrip() + " -- that is all")
     domain = load_domain("trades", checkout / "avro", tmp_path / "own")
-    assert reduce.targets(spark, domain, tmp_path / "own") == reduce.targets(spark, plan.domain, checkout / "sql")
+    as_it_is = load_domain("trades", checkout / "avro", checkout / "sql")
+    assert reduce.targets(spark, domain, tmp_path / "own") == reduce.targets(spark, as_it_is, checkout / "sql")
 
 
 def _copied(root: Path, copy: Path) -> Path:
     for folder in ("reduce", "merge"):
         (copy / folder).mkdir(parents=True)
-        for file in (root / folder).glob("trades.*"):
+        for file in (root / folder).glob("*.sql"):
             (copy / folder / file.name).write_text(file.read_text())
     return copy
 
