@@ -20,12 +20,8 @@ from proof.bench.stand import Stand
 from proof.workloads import runner
 from proof.workloads.shaping import Shape
 
-#: Seconds that do not count. A service runs for days; for its first minute and a half the JVM compiles Spark, which takes
-#: a quarter of a core from what is measured (medians by quarter of a minute, on 2 cores: 1.15, 0.60, 0.49, 0.48, 0.51,
-#: 0.40, and 0.34 from then on).
-WARM_UP_S = 90.0
-# Nor does anything count until less than one second's worth of events is under way. What has not caught up so many
-# seconds later will not, and is counted as it is.
+# After the warm-up nothing counts until less than one second's worth of events is under way. What has not caught up so
+# many seconds later will not, and is counted as it is.
 _CATCH_UP_S = 60
 _COURSE_S = 15
 _LOOK_S = 0.004
@@ -39,7 +35,7 @@ _STEP_S = 0.005
 _Event = tuple[int, int]
 
 
-def measure(stand: Stand, rate: int, seconds: float, seed: int, warm_up: float = WARM_UP_S) -> dict[str, Any]:
+def measure(stand: Stand, rate: int, seconds: float, seed: int, warm_up: float) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     stand.say("starting processor and sink")
     stand.start("processor", "process", "runner")
