@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import psutil
 
-# Finding the children means a walk through all processes, so not too often.
 _SAMPLE_S = 0.25
+# Finding the children means a walk through all processes, several milliseconds of it.
+_FAMILY_S = 2.0
 
 
 class Meter:
@@ -37,24 +38,31 @@ class Meter:
         return _at(samples, end) - _at(samples, start)
 
     def _sample(self) -> None:
-        while True:
+        last, families, found_at = False, {}, 0.0
+        while not last:
             last = self._done.wait(_SAMPLE_S)
-            for name, processes in self._processes.items():
-                used = sum(map(_used, processes))
+            if last or time.monotonic() - found_at > _FAMILY_S:
+                families, found_at = self._families(), time.monotonic()
+            for name, members in families.items():
+                used = sum(map(_used, members))
                 self._samples[name].append((time.time(), used))
-            if last:
-                return
+
+    def _families(self) -> dict[str, list[psutil.Process]]:
+        return {name: [m for one in processes for m in _family(one)] for name, processes in self._processes.items()}
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return [process, *process.children(recursive=True)]
+    return []
 
 
 def _used(process: psutil.Process) -> float:
-    """Of a process and its children, those that have ended included: their parent inherits what they used."""
-    used = 0.0
+    """Of a process and of its children that have ended: their parent inherits what they used."""
     with suppress(psutil.NoSuchProcess):
-        for member in [process, *process.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                times = member.cpu_times()
-                used += times.user + times.system + times.children_user + times.children_system
-    return used
+        times = process.cpu_times()
+        return float(times.user + times.system + times.children_user + times.children_system)
+    return 0.0
 
 
 def _at(samples: list[tuple[float, float]], moment: float) -> float:
