@@ -2,7 +2,7 @@
 
 state    a processor's transaction fails right before its commit: it is aborted, and the same records are folded again
 map      a task of the sink's Spark job fails: the batch is read again, from what Postgres holds
-reduce   the sink's transaction fails right before its commit: everything is rolled back, and read again
+reduce   the sink's transaction fails right before its commit: everything is rolled back, and landed again
 
 Off unless ONEFOLD_FAIL_STATE_PCT, _MAP_PCT or _REDUCE_PCT say otherwise. A process that injects says so when it starts
 and at each failure, and counts them in onefold.injected.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from spark_sink import checkpoint, identity, ledger, reduce
-from spark_sink.errors import Overlap, Rewind, blames_a_row
+from spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
 from spark_sink.isolate import set_aside
 from spark_sink.land import land
 from spark_sink.ledger import Batch, Partition, Span
@@ -21,6 +22,8 @@ from spark_sink.topics import Topics
 
 if TYPE_CHECKING:
     from spark_sink.lane import Plan
+
+log = logging.getLogger("onefold.sink")
 
 # Batches of at most this many offsets are staged through the driver. Measured on 2 busy cores, 12 partitions, warm,
 # whole sink, rows/s through the driver and through the executors, by offsets per batch:
@@ -124,14 +127,29 @@ class Batches:
         staged = self._staged(batch, rows)
         identity.same_topics(self._topics, self._ids)
         batch = _with_lasts(batch, staged)
-        targets, step = self._stage.targets, self._plan.step
         try:
-            land(self._connection, batch, staged, targets, step)
+            self._enter(batch, staged)
         except psycopg.Error as error:
             if not blames_a_row(error):
                 raise
+            targets = self._stage.targets
             good = set_aside(self._connection, batch.sink, self._stage, rows.toArrow(), targets, self._topics)
-            land(self._connection, batch, ShortWay(self._stage, good), targets, step)
+            self._enter(batch, ShortWay(self._stage, good))
+
+    def _enter(self, batch: Batch, staged: Staged) -> None:
+        """Land it, and once more when only the transaction failed: what is staged is still there.
+
+        Of a deadlock or a lock that was held for too long nothing is left when it is tried again, and starting the query
+        anew costs seconds. Whatever happened at the first try, the compare-and-swap finds out at the second.
+        """
+        targets, step = self._stage.targets, self._plan.step
+        try:
+            land(self._connection, batch, staged, targets, step)
+        except Exception as error:
+            if not _may_pass(error) or self._connection.closed:
+                raise
+            log.warning("%s: %s; landing the batch once more", batch.sink, sentence(error))
+            land(self._connection, batch, staged, targets, step)
 
     def _tasks(self, batch: Batch) -> int:
         """One per core instead of one per topic and partition: a small batch is mostly the cost of its tasks."""
@@ -142,6 +160,11 @@ class Batches:
         if batch.offsets <= self._plan.short_way_offsets:
             return collect(self._stage, rows)
         return distribute(self._stage, rows, self._connection, self._plan.postgres_dsn, self._plan.writer)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Can the same rows land when nothing but time has passed? What we say ourselves, and what is a row's fault, stays."""
+    return not isinstance(error, SinkError) and not (isinstance(error, psycopg.Error) and blames_a_row(error))
 
 
 def _with_lasts(batch: Batch, staged: Staged) -> Batch:

@@ -1,6 +1,6 @@
 """What can stop the sink, sorted by what has to happen next.
 
-Everything that is not here (a lost connection, a deadlock, a lost checkpoint, a broker that went away) has one
+Everything that is not here (a lost connection, a second deadlock, a lost checkpoint, a broker that went away) has one
 answer: stop the query, read the positions from Postgres again, go on from there.
 """
 

@@ -1,8 +1,9 @@
 """One domain's way into Postgres: a streaming query that starts from Postgres' positions, as often as need be.
 
-There is one recovery for everything that can go wrong with a batch, from a deadlock to a lost COMMIT answer to a
+There is one recovery for everything that can go wrong with a batch, from a failed task to a lost COMMIT answer to a
 deleted checkpoint: end the query, and start it again from what Postgres says. The batch that was under way has
-happened or has not; the compare-and-swap finds out.
+happened or has not; the compare-and-swap finds out. Only a transaction that failed by itself, as in a deadlock, is tried
+once more before that (`batches`), by the same compare-and-swap.
 """
 
 from collections.abc import Callable

@@ -196,7 +196,7 @@ def test_map_and_reduce_may_fail_at_every_other_batch(
     deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """On purpose, as ONEFOLD_FAIL_MAP_PCT and ONEFOLD_FAIL_REDUCE_PCT ask for it: tasks in Spark, and the transaction."""
-    turns, failed = itertools.cycle([False, True, False]), []
+    turns, failed = itertools.cycle([False, True, False, True]), []
 
     def map_fails() -> bool:
         failed.append("map") if (fails := next(turns)) else None
@@ -212,6 +212,46 @@ def test_map_and_reduce_may_fail_at_every_other_batch(
     until_landed(one)
     deltas.check(reader)
     assert set(failed) == {"map", "reduce"}
+
+
+# The first rows fail: numbers that a sequence has given are not taken back when the transaction is.
+_DEADLOCK = """
+CREATE SEQUENCE unlucky;
+CREATE FUNCTION fail_now_and_then() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('unlucky') <= {failures} THEN
+        RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER unlucky AFTER INSERT ON trades.risk FOR EACH ROW EXECUTE FUNCTION fail_now_and_then();
+"""
+
+
+@pytest.mark.parametrize("short_way_offsets", [SHORT, LONG], ids=["short way", "long way"])
+@pytest.mark.parametrize(("failures", "starts"), [(1, 1), (2, 2)], ids=["one deadlock", "two in a row"])
+def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query_is_started_anew(
+    deltas: Deltas,
+    trades_lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    checkout: Path,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    short_way_offsets: int,
+    failures: int,
+    starts: int,
+) -> None:
+    migrate(database, checkout / "sql")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(_DEADLOCK.replace("{failures}", str(failures)).encode())
+    started = []
+    start = Lane.start
+    monkeypatch.setattr(Lane, "start", lambda lane: (started.append(lane), start(lane))[1])
+    deltas.send(100)
+    until_landed(trades_lane(short_way_offsets=short_way_offsets))
+    deltas.check(reader)
+    assert len(started) == starts
 
 
 def test_a_batch_of_which_a_twin_landed_a_part_is_reduced_again(
