@@ -21,6 +21,13 @@ from processor.runtime.store import Store
 # longer.
 GATHER_S, GATHER_BUSY_S = 0.05, 0.2
 BUSY_RECORDS = 100
+# A transaction has at most twice as many records as the one before, or so many: of a burst, or after a start, the first
+# results are there after a tenth of a second, and a backlog is in large transactions soon.
+FIRST_RECORDS = 5_000
+# Nor many more than could be done in this time, waiting for the turnstile included: with the eighth by which a size may
+# grow beyond it, a task that is taken away still ends in time (pool.STOP_TIMEOUT_S), whatever a handler costs; and what
+# many tasks hold in memory is so many seconds of work in all.
+TURN_S = 8.0
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0
 
@@ -60,6 +67,7 @@ class Task:
         self._checked_at = 0.0
         self._went_well = 0
         self._gather_s = GATHER_S
+        self._records_max = FIRST_RECORDS
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -86,9 +94,11 @@ class Task:
 
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
-        records = self._session.poll(BATCH[self.caution.level], self._gather_s)
+        records = self._session.poll(min(self._records_max, BATCH[self.caution.level]), self._gather_s)
+        polled_at = time.monotonic()
         self._gather_s = GATHER_BUSY_S if len(records) >= BUSY_RECORDS else GATHER_S
         if not records:
+            self._records_max = FIRST_RECORDS
             self._rest()
             return 0
         self._same_topics()
@@ -103,6 +113,7 @@ class Task:
         self.store.apply(transaction.changes)
         self._step("after_apply")
         self._went_well += len(records)
+        self._records_max = _records_next(len(records), time.monotonic() - polled_at)
         self._relax()
         return len(records)
 
@@ -243,6 +254,20 @@ class Task:
             self._session.abort()
             self._session.seek(self.progress.offsets_next)
             raise
+
+
+def _records_next(records: int, took_s: float) -> int:
+    """How many the next transaction may have, after one of so many took so long.
+
+    Near the bound all grow by the same number and shrink by the same factor, so that tasks that share a process come to
+    share its time as well: a partition that began small would stay behind for ever.
+    """
+    in_time = int(records * TURN_S / took_s) if took_s else BATCH[0]
+    if in_time < records:
+        return max(1, in_time)
+    if in_time < 2 * records:
+        return records + min(FIRST_RECORDS, records // 8)
+    return min(in_time, max(FIRST_RECORDS, 2 * records))
 
 
 class _Unencodable(Exception):

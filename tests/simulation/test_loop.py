@@ -9,8 +9,11 @@ import pytest
 from processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from processor.core.values import Event
 from processor.runtime import loop
+from processor.runtime import task as task_module
+from processor.runtime.caution import BATCH
 from processor.runtime.loop import Phase, TaskLoop
-from processor.runtime.task import BUSY_RECORDS, GATHER_BUSY_S, GATHER_S, Task
+from processor.runtime.pool import STOP_TIMEOUT_S
+from processor.runtime.task import BUSY_RECORDS, GATHER_BUSY_S, GATHER_S, TURN_S, Task
 from processor.service import topology_of
 from processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
@@ -185,3 +188,51 @@ def test_where_many_records_come_they_are_gathered_longer(monkeypatch: pytest.Mo
         assert task.turn() == len(numbers)
 
     assert asked == [GATHER_S, GATHER_BUSY_S, GATHER_S]
+
+
+def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most twice as many records as before; what came in small pieces begins small again."""
+    monkeypatch.setattr(task_module, "FIRST_RECORDS", 5)
+    monkeypatch.setattr(task_module, "BATCH", (30, 3, 1))
+    driver = TopologyDriver(RUNNER)
+    task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec)
+    task.open()
+    sent = itertools.count(1)
+    for burst in (84, 0, 7):
+        for _ in range(burst):
+            driver.send("runner.updates", update(next(sent)))
+        folded = iter(task.turn, 0)
+        assert list(folded) == {84: [5, 10, 20, 30, 19], 0: [], 7: [5, 2]}[burst]
+
+
+def test_a_slow_handler_gets_smaller_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn fits into the time within which a task has to end; one that has become fast again gets more by and by."""
+    assert TURN_S * 9 / 8 < STOP_TIMEOUT_S
+    now, cost_s = 0.0, 0.125
+
+    def slow(state: Any, event: Event) -> tuple[Any, Any]:
+        nonlocal now
+        now += cost_s
+        return RUNNER.handle(state, event)
+
+    monkeypatch.setattr(task_module.time, "monotonic", lambda: now)
+    driver = TopologyDriver(dataclasses.replace(RUNNER, handle=slow))
+    task = Task(driver.topology, SimulatedSession(driver.log, RUNNER, 0), driver.codec)
+    task.open()
+    for number in range(700):
+        driver.send("runner.updates", update(1 + number))
+    monkeypatch.setattr(task_module, "FIRST_RECORDS", 100)
+    task._records_max = 100
+    assert [task.turn(), task.turn()] == [100, 64], "100 took 12.5 seconds, 64 take 8"
+    cost_s /= 16
+    assert [task.turn(), task.turn()] == [72, 144]
+
+
+def test_tasks_of_one_process_come_to_share_its_time() -> None:
+    """Four that together need longer than a turn may take; one of them began small."""
+    sizes = [80_000, 80_000, 80_000, 5_000]
+    for _ in range(100):
+        took_s = sum(sizes) * 0.000_04
+        sizes = [min(BATCH[0], task_module._records_next(size, took_s)) for size in sizes]
+        assert took_s < STOP_TIMEOUT_S
+    assert min(sizes) > 0.8 * max(sizes)
