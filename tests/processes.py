@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from processor.core.topology import Topology
-from processor.io.admin import lag
+from processor.io.admin import identity, lag
 from proof import workloads
 from proof.decode import contracts, decode_output
 from proof.expect import Expected, Record, expect
@@ -80,13 +80,18 @@ def produce(
 
 
 def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) -> None:
-    """Wait until everything readable is folded."""
+    """Wait until everything is folded."""
+    for topic in topology.inputs:
+        records(client, topic)
     eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")
 
 
 def records(client: dict[str, str], topic: str) -> list[Record]:
-    """All committed records of a topic, partition by partition."""
-    partitions = AdminClient(client).list_topics().topics[topic].partitions
+    """All committed records of a topic, partition by partition, up to the high watermark.
+
+    A commit is answered before its markers are written, and before that its records can not be read.
+    """
+    admin = AdminClient(client)
     settings = {
         "group.id": "judge",
         "isolation.level": "read_committed",
@@ -95,13 +100,19 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
     }
     found: list[Record] = []
     with closing(Consumer({**client, **settings})) as consumer:
-        for partition in partitions:
+        for partition in admin.list_topics().topics[topic].partitions:
             consumer.assign([TopicPartition(topic, partition, 0)])
-            while (message := consumer.poll(10)) is not None and message.error() is None:
-                found.append(
-                    Record(topic, partition, message.offset(), message.key(), message.value(), message.headers() or [])
-                )
-            assert message is not None, f"the end of {topic}/{partition} was not reached"
+            position, end = 0, identity(admin, topic, partition).end
+            while position < end:
+                message = consumer.poll(10)
+                assert message is not None, f"{topic}/{partition} can be read only up to offset {position} of {end}"
+                assert message.error() is None or message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                position = message.offset()
+                if message.error() is None:
+                    position += 1
+                    found.append(
+                        Record(topic, partition, position - 1, message.key(), message.value(), message.headers() or [])
+                    )
     return found
 
 
@@ -128,7 +139,8 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
             latest[row[: len(table.key)]] = row
         wanted = {key: values[: len(columns)] for key, (values, _) in expected.model.rows[table.name].items()}
         assert wanted == latest, f"rows of {table.name}"
-    assert list(outputs.judge(expected)) == []
+    findings = list(outputs.judge(expected))
+    assert not findings, findings
     assert not expected.uncopied, "forwarded records without a copy"
     assert not expected.unsent, "copies of nothing"
     return expected
