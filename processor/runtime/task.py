@@ -24,10 +24,10 @@ BUSY_RECORDS = 100
 # A transaction has at most twice as many records as the one before, or so many: of a burst, or after a start, the first
 # results are there after a tenth of a second, and a backlog is in large transactions soon.
 FIRST_RECORDS = 5_000
-# Nor many more than could be done in this time, waiting for the turnstile included: with the eighth by which a size may
+# Nor many more than could be done in this time, waiting for the turnstile included: with the quarter by which a size may
 # grow beyond it, a task that is taken away still ends in time (pool.STOP_TIMEOUT_S), whatever a handler costs; and what
 # many tasks hold in memory is so many seconds of work in all.
-TURN_S = 8.0
+TURN_S = 7.0
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0
 
@@ -266,7 +266,7 @@ def _records_next(records: int, took_s: float) -> int:
     if in_time < records:
         return max(1, in_time)
     if in_time < 2 * records:
-        return records + min(FIRST_RECORDS, records // 8)
+        return records + min(FIRST_RECORDS, records // 4)
     return min(in_time, max(FIRST_RECORDS, 2 * records))
 
 
