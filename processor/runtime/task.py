@@ -40,6 +40,7 @@ class Task:
         beat: called while a long restore goes on, so that a watchdog knows it does.
         turnstile: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
             would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
+            A record that is tried alone has it until it is committed: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
     """
 
@@ -68,6 +69,7 @@ class Task:
         self._went_well = 0
         self._gather_s = GATHER_S
         self._records_max = FIRST_RECORDS
+        self._tried: tuple[str, int] | None = None
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -102,14 +104,16 @@ class Task:
             self._rest()
             return 0
         self._same_topics()
-        rejected: dict[Record, str] = {}
-        if self.caution.level == 2:
-            self._try_alone(records[0], rejected)
+        alone = self.caution.level == 2
         with self._turnstile:
+            rejected = self._try_alone(records[0]) if alone else {}
             transaction, writes = self._prepare(records, rejected)
             progress = self.progress.advanced(transaction.offsets_next, transaction.counts)
             self._write(writes, progress)
-        self._commit(progress)
+            if alone:
+                self._commit(progress)
+        if not alone:
+            self._commit(progress)
         self.store.apply(transaction.changes)
         self._step("after_apply")
         self._went_well += len(records)
@@ -154,11 +158,15 @@ class Task:
             self._went_well = 0
             self._write_caution(self.caution.relaxed())
 
-    def _try_alone(self, record: Record, rejected: dict[Record, str]) -> None:
+    def _try_alone(self, record: Record) -> dict[Record, str]:
+        """Note that it is tried, once in a life: a transaction that is aborted and folded again is no crash."""
+        if (record.topic, record.offset) == self._tried:
+            return {}
         if self.caution.poisonous(record.topic, record.offset):
-            rejected[record] = f"the processor crashed {CRASHES_MAX} times at this record"
-        else:
-            self._write_caution(self.caution.trying(record.topic, record.offset))
+            return {record: f"the processor crashed {CRASHES_MAX} times at this record"}
+        self._write_caution(self.caution.trying(record.topic, record.offset))
+        self._tried = record.topic, record.offset
+        return {}
 
     def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
         """Fold and encode. What can not be encoded is the fault of the record that caused it: fold again without it."""

@@ -1,14 +1,18 @@
 """One record that kills the process must not kill it for ever, and must not take its neighbours along."""
 
 import dataclasses
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 import pytest
 
+from processor.core.errors import Abortable
 from processor.core.values import Event
 from processor.runtime.caution import CRASHES_MAX, Caution
+from processor.runtime.task import Task
 from processor.service import topology_of
-from processor.testing import Crash, TopologyDriver
+from processor.testing import Crash, SimulatedSession, TopologyDriver
 
 RUNNER = topology_of("runner")
 POISON = 666
@@ -68,6 +72,72 @@ def test_kills_from_outside_set_nothing_aside(step: str) -> None:
     assert driver.restarts >= 50
     assert driver.records("runner.updates.dead") == []
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 1010
+
+
+class DeadlyTurnstile(AbstractContextManager[None]):
+    """Of a process in which another task's record is deadly: that one has its turn before ours, or right after it."""
+
+    def __init__(self, turn: str) -> None:
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        if self._turn == "before":
+            raise Crash("another task")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._turn == "after":
+            raise Crash("another task")
+
+
+@pytest.mark.parametrize("turn", ["before", "after"])
+def test_the_crash_of_another_task_is_not_counted(turn: str) -> None:
+    """Tasks of one process crash together. Only the record that was being tried may be blamed for it."""
+    driver = driver_with(*[10] * 9)
+    for _ in range(2 * CRASHES_MAX + 2):
+        session = SimulatedSession(driver.log, RUNNER, 0)
+        task = Task(RUNNER, session, driver.codec, turnstile=DeadlyTurnstile(turn))
+        task.open()
+        with pytest.raises(Crash):
+            task.turn()
+    driver.run()
+
+    assert driver.records("runner.updates.dead") == []
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 90
+
+
+def test_a_transaction_that_is_aborted_is_no_crash() -> None:
+    """The same record comes again in the same life, and is noted once."""
+    driver = driver_with(10)
+    for _ in range(2):
+        driver.task()
+        driver.kill()
+    handled = aborts = 0
+
+    def counted(state: Any, event: Event) -> tuple[Any, Any]:
+        nonlocal handled
+        handled += 1
+        return RUNNER.handle(state, event)
+
+    def lost(step: str) -> None:
+        nonlocal aborts
+        if step == "before_commit" and aborts < handled <= 2 * CRASHES_MAX:
+            aborts += 1
+            raise Abortable("lost")
+
+    session = SimulatedSession(driver.log, RUNNER, 0)
+    task = Task(dataclasses.replace(RUNNER, handle=counted), session, driver.codec, lost)
+    task.open()
+    assert task.caution.level == 2
+    for _ in range(2 * CRASHES_MAX):
+        with pytest.raises(Abortable):
+            task.turn()
+        assert task.caution.tries == 1
+    assert task.turn() == 1
+
+    assert driver.records("runner.updates.dead") == []
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 10
 
 
 def test_caution_ends_when_all_is_well() -> None:
