@@ -8,7 +8,7 @@ Nothing in the process survives to count that, so the counting is done in the ch
 - Who finds a predecessor that never became calm takes one step: level 1 folds small batches, level 2 single records, and
   before each single record it notes which one it is about to try, for the how-manieth time.
 - The third crash at a record that was tried alone makes it a dead letter, without another try. While one is tried no
-  other task of the process computes, so that none can be blamed for another one's crash.
+  other task of the process folds: the crash would be counted against both.
 
 Crashes in larger batches only raise the level: a kill from outside in the middle of a batch is no record's fault, and costs
 a few small batches at the next start, never an answer.
@@ -21,8 +21,8 @@ from processor.core.errors import Corrupted
 
 # Records in one transaction at levels 0, 1 and 2. So many are only there when there is a backlog. A row that changed often
 # is written once: of trades 80,000 give a quarter fewer outputs than 20,000, for everybody behind, and take 200 MB more
-# for 4 partitions. 100 is where levels 1 and 2 together are over soonest: a record of its own takes two transactions, and
-# the tasks of a process one after the other.
+# for 4 partitions. With 100 levels 1 and 2 together are over soonest: a record of its own takes two transactions, and four
+# tasks of a process go one after the other.
 BATCH = (80_000, 100, 1)
 # So many records must go well before the level is left: the whole batch of the level before, in which the crash was.
 WINDOW = (80_000, 80_000, 100)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from processor.core.abc import Codec, Session, Write
@@ -69,7 +69,6 @@ class Task:
         self._went_well = 0
         self._gather_s = GATHER_S
         self._records_max = FIRST_RECORDS
-        self._tried: tuple[str, int] | None = None
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -104,15 +103,13 @@ class Task:
             self._rest()
             return 0
         self._same_topics()
-        alone = self.caution.level == 2
-        with self._turnstile:
-            rejected = self._try_alone(records[0]) if alone else {}
-            transaction, writes = self._prepare(records, rejected)
-            progress = self.progress.advanced(transaction.offsets_next, transaction.counts)
-            self._write(writes, progress)
-            if alone:
+        if self.caution.level == 2:
+            with self._turnstile, self._tried_alone(records[0]) as rejected:
+                transaction, progress = self._transact(records, rejected)
                 self._commit(progress)
-        if not alone:
+        else:
+            with self._turnstile:
+                transaction, progress = self._transact(records, {})
             self._commit(progress)
         self.store.apply(transaction.changes)
         self._step("after_apply")
@@ -158,15 +155,28 @@ class Task:
             self._went_well = 0
             self._write_caution(self.caution.relaxed())
 
-    def _try_alone(self, record: Record) -> dict[Record, str]:
-        """Note that it is tried, once in a life: a transaction that is aborted and folded again is no crash."""
-        if (record.topic, record.offset) == self._tried:
-            return {}
-        if self.caution.poisonous(record.topic, record.offset):
-            return {record: f"the processor crashed {CRASHES_MAX} times at this record"}
-        self._write_caution(self.caution.trying(record.topic, record.offset))
-        self._tried = record.topic, record.offset
-        return {}
+    @contextmanager
+    def _tried_alone(self, record: Record) -> Iterator[dict[Record, str]]:
+        """Note that it is tried. The note is taken back when its transaction is aborted: that is no crash."""
+        before = self.caution
+        if before.poisonous(record.topic, record.offset):
+            yield {record: f"the processor crashed {CRASHES_MAX} times at this record"}
+            return
+        self._write_caution(before.trying(record.topic, record.offset))
+        try:
+            yield {}
+        except Abortable:
+            with suppress(Abortable):
+                self._write_caution(before)
+            self.caution = before
+            raise
+
+    def _transact(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, Progress]:
+        """Fold them, and write what comes of it: all but the commit."""
+        transaction, writes = self._prepare(records, rejected)
+        progress = self.progress.advanced(transaction.offsets_next, transaction.counts)
+        self._write(writes, progress)
+        return transaction, progress
 
     def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
         """Fold and encode. What can not be encoded is the fault of the record that caused it: fold again without it."""

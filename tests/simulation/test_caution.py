@@ -1,12 +1,13 @@
 """One record that kills the process must not kill it for ever, and must not take its neighbours along."""
 
 import dataclasses
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any
 
 import pytest
 
+from processor import service
 from processor.core.errors import Abortable
 from processor.core.values import Event
 from processor.runtime.caution import CRASHES_MAX, Caution
@@ -107,37 +108,74 @@ def test_the_crash_of_another_task_is_not_counted(turn: str) -> None:
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 90
 
 
-def test_a_transaction_that_is_aborted_is_no_crash() -> None:
-    """The same record comes again in the same life, and is noted once."""
-    driver = driver_with(10)
-    for _ in range(2):
-        driver.task()
-        driver.kill()
-    handled = aborts = 0
+class Life:
+    """A task at level 2, whose transactions end in `fault` right before their commit: so many of those with a record, and
+    with each one as many as make a `row`.
+    """
 
-    def counted(state: Any, event: Event) -> tuple[Any, Any]:
-        nonlocal handled
-        handled += 1
+    def __init__(self, driver: TopologyDriver, fault: BaseException, times: int, row: int = 1) -> None:
+        self._fault = fault
+        self._times = times
+        self._row = row
+        self._due = 0
+        topology = dataclasses.replace(RUNNER, handle=self._handle)
+        self.task = Task(topology, SimulatedSession(driver.log, topology, 0), driver.codec, self._step)
+        while self.task.caution.level < 2:
+            self.task.open()
+
+    def _handle(self, state: Any, event: Event) -> tuple[Any, Any]:
+        if self._times:
+            self._due, self._times = self._row, self._times - 1
         return RUNNER.handle(state, event)
 
-    def lost(step: str) -> None:
-        nonlocal aborts
-        if step == "before_commit" and aborts < handled <= 2 * CRASHES_MAX:
-            aborts += 1
-            raise Abortable("lost")
+    def _step(self, name: str) -> None:
+        if name == "before_commit" and self._due:
+            self._due -= 1
+            raise self._fault
 
-    session = SimulatedSession(driver.log, RUNNER, 0)
-    task = Task(dataclasses.replace(RUNNER, handle=counted), session, driver.codec, lost)
-    task.open()
-    assert task.caution.level == 2
-    for _ in range(2 * CRASHES_MAX):
+
+@pytest.mark.parametrize("row", [1, 2], ids=["the record's", "and the next, by which the note is taken back"])
+@pytest.mark.parametrize("crashes", range(CRASHES_MAX))
+def test_a_transaction_that_is_aborted_is_no_crash(crashes: int, row: int) -> None:
+    """The same record comes again in the same life, and the crashes before it stay as many as they were."""
+    driver = driver_with(10)
+    for _ in range(crashes):
+        with pytest.raises(Crash):
+            Life(driver, Crash("killed"), 1).task.turn()
+    task = Life(driver, Abortable("lost"), CRASHES_MAX, row).task
+    for _ in range(CRASHES_MAX):
         with pytest.raises(Abortable):
             task.turn()
-        assert task.caution.tries == 1
+        assert task.caution.tries == crashes
     assert task.turn() == 1
 
     assert driver.records("runner.updates.dead") == []
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 10
+
+
+def test_a_crash_after_an_aborted_transaction_is_not_counted() -> None:
+    """Until the record is tried again somebody else may have crashed the process."""
+    driver = driver_with(10)
+    for _ in range(2 * CRASHES_MAX):
+        with pytest.raises(Abortable):
+            Life(driver, Abortable("lost"), 1).task.turn()
+    driver.run()
+
+    assert driver.records("runner.updates.dead") == []
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 10
+
+
+def test_the_tasks_of_a_process_have_one_turnstile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What keeps them apart is one and the same for all of them."""
+    driver = driver_with(10)
+    monkeypatch.setattr(
+        service, "KafkaSession", lambda topology, at, client: SimulatedSession(driver.log, topology, at)
+    )
+    make = service._maker(RUNNER, driver.codec, {}, lambda name: None)
+    one, other = make(0, lambda: None), make(1, lambda: None)
+
+    assert one._turnstile is other._turnstile
+    assert not isinstance(one._turnstile, nullcontext)
 
 
 def test_caution_ends_when_all_is_well() -> None:
