@@ -28,8 +28,9 @@ from processor.runtime.task import Task
 
 log = structlog.get_logger()
 
-# Longer than the longest legal silence of a task: a new producer (20 s), a delivery (10 s) and a commit that is called
-# again (30 s).
+# Longer than the longest legal silence of a transaction: a new producer (20 s), a delivery (10 s) and a commit that is
+# called again (30 s). A record that is tried alone takes two of them, and the other tasks wait: a broker that needs so long
+# for both ends the process, which starts again.
 WATCHDOG_S = 90.0
 # How long to wait for a cluster, or an input topic, that is not there yet.
 PATIENCE_S = 120.0

@@ -80,7 +80,7 @@ def produce(
 
 
 def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) -> None:
-    """Wait until everything is folded."""
+    """Wait until everything is folded: what can not be read yet as well, which `lag` does not count."""
     for topic in topology.inputs:
         records(client, topic)
     eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")

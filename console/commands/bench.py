@@ -59,7 +59,7 @@ def command(
     kills: Annotated[bool, typer.Option(help="In runs with failures also kill -9 each stage once (trades).")] = False,
     duplicates: Annotated[float, typer.Option(min=0, max=0.5, help="Share of messages sent twice (trades).")] = 0.03,
     disorder: Annotated[float, typer.Option(min=0, max=0.5, help="Share of messages that come late (trades).")] = 0.02,
-    backlog: Annotated[int, typer.Option(min=0, help="Drain so many messages that are there already (trades).")] = 0,
+    backlog: Annotated[int, typer.Option(min=0, help="Drain so many messages that come all at once (trades).")] = 0,
     paced: Annotated[bool, typer.Option(help="One run at 20,000 messages a second, nothing fails (trades).")] = False,
     report: Annotated[Path, typer.Option(help="Where the HTML report goes (trades).")] = Path("onefold-trades.html"),
 ) -> None:

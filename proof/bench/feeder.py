@@ -70,9 +70,11 @@ class Feeder:
         self._held, self._producer = self._producer, own
 
     def release(self) -> None:
-        """What is held is there, all of it at once."""
+        """What is held is there, all of it at once, and can be read when this returns."""
         assert self._held is not None, "hold() comes first"
         self._held.commit_transaction()
+        # A commit is answered before its markers are written. Whoever takes the identity over waits for them.
+        self._transactional().init_transactions()
         self._held = None
 
     def _transactional(self) -> Producer:

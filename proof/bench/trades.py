@@ -42,7 +42,7 @@ Landing = tuple[datetime, datetime, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `rate` 0: the backlog is there before the processor starts, and is drained as fast as possible.
+    """What to run. `rate` 0: a backlog that is there all at once, and is drained as fast as possible.
 
     `kills`: processor and sink are killed once each, with kill -9, and started again.
     """

@@ -7,22 +7,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from console.commands import bench
 from console.embedded.postgres import Postgres
 from console.errors import UserError
+from processor.core.topology import Topology
 from proof.bench import sink
+from proof.bench.feeder import Feeder
 from proof.bench.latency import course
 from proof.bench.meter import Meter, _at, percentile
 from proof.bench.processor import _folded_after
 from proof.bench.report import latencies, throughput, write
 from proof.bench.stand import stand
 from proof.bench.trades import Plan, Run
-from proof.workloads.trade_feed import Mix
+from proof.workloads.trade_feed import TOPIC, Feed, Mix
+from spark_sink.schema import migrate
 from tests.waiting import eventually
 
 
@@ -53,6 +60,34 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def _landing(at_s: float, way_s: float, count: int) -> tuple[datetime, datetime, int]:
     return MOMENT + timedelta(seconds=at_s), MOMENT + timedelta(seconds=at_s - way_s), count
+
+
+def test_a_backlog_is_there_all_at_once(
+    fresh_domain: Callable[..., Topology], client: dict[str, str], database: str, checkout: Path
+) -> None:
+    """Nobody can read a message of it before, and every one right after."""
+    fresh_domain("trades")
+    migrate(database, checkout / "sql")
+    admin = AdminClient(client)
+    ends = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(2)}
+
+    def readable() -> int:
+        answers = admin.list_offsets(ends, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
+        return sum(answer.result().offset for answer in answers.values())
+
+    def asked() -> bool:
+        with suppress(KafkaException):
+            return readable() == 0
+        return False
+
+    eventually(asked, 10, "the new topic's partitions have leaders")
+    feeder = Feeder(client, database, Feed(1, 500))
+    for _ in range(5):  # of looks that do not wait for the markers more than half find too few
+        before = readable()
+        feeder.hold(100)
+        assert readable() == before
+        feeder.release()
+        assert readable() >= before + 100
 
 
 def test_the_trades_report_counts_every_message() -> None:
