@@ -89,10 +89,10 @@ class Lane:
         """Why the query ended; None while it is going."""
         if self._query is None or self._batches is None:
             return Waiting("not started yet")
-        if self._query.isActive:
-            return None
-        # our own error first: Spark's is a wrapper around it
-        return self._batches.failure or self._query.exception() or Waiting("Spark ended the query")
+        # our own error first: Spark's is a wrapper around it, and of one in landing it hears only at the next batch
+        if self._batches.failure is not None or self._query.isActive:
+            return self._batches.failure
+        return self._query.exception() or Waiting("Spark ended the query")
 
     def displaced(self) -> Rewind | None:
         """Why the query must go back although no batch came to notice it: Postgres holds less than it has landed.
@@ -116,6 +116,8 @@ class Lane:
         self._held.close()
         if self._query is not None:
             self._query.stop()
+        if self._batches is not None:
+            self._batches.close()
         self._query = self._batches = None
 
     def _begin(self, held: ExitStack) -> None:
@@ -123,6 +125,7 @@ class Lane:
         migrate(plan.postgres_dsn, plan.sql_root)
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
+        looks = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root, plan.notes)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
@@ -132,7 +135,7 @@ class Lane:
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
         frame = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
         parallelism = self._spark.sparkContext.defaultParallelism
-        self._batches = Batches(plan, connection, topics, stage, start, ids, folder, parallelism)
+        self._batches = Batches(plan, connection, looks, topics, stage, start, ids, folder, parallelism)
         writer = frame.writeStream.foreachBatch(self._batches.on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
 

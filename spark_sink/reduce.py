@@ -11,6 +11,7 @@ The batch is read once and kept while its queries run.
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -97,7 +98,8 @@ def _write(note: Path | None, kinds: list[tuple[str, str]]) -> None:
 
 
 def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[DataFrame], DataFrame]:
-    """What makes rows to be staged, those of reductions included, out of a batch as `read.stream` gives it.
+    """What makes rows to be staged, those of reductions included, out of a batch as `read.stream` gives it. Two threads
+    may ask at once, each for a batch of its own.
 
     It is one statement, made once. Put together step by step for each batch, Spark would look at every step by itself,
     and be asked a thousand times: a tenth of a second.
@@ -108,9 +110,14 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
     reductions = (_rows(view, domain, reduction, all_targets[reduction.name]) for reduction in domain.reductions)
     statement = "\nUNION ALL\n".join([_lines(view), _marks(view), *reductions])
 
+    naming = (
+        threading.Lock()
+    )  # what a statement reads is settled when it has been looked at, and the name is free again
+
     def reduced(frame: DataFrame) -> DataFrame:
-        frame.createOrReplaceTempView(view)
-        return frame.sparkSession.sql(statement)
+        with naming:
+            frame.createOrReplaceTempView(view)
+            return frame.sparkSession.sql(statement)
 
     return reduced
 

@@ -140,6 +140,74 @@ def test_a_crash_at_every_step_changes_nothing(
     made_up.check(reader)
 
 
+def test_the_next_batch_is_read_while_a_small_one_is_landed(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first transaction waits for it; and what has not landed yet is not missed in Postgres."""
+    original, staged, displaced = batches.collect, [], []
+    both = threading.Event()
+
+    def noted(*arguments: Any) -> stage.ShortWay:
+        staged.append(original(*arguments))
+        if len(staged) == 2:
+            both.set()
+        return staged[-1]
+
+    def step(name: str) -> None:
+        if name == "sink.before_commit" and not displaced:
+            assert both.wait(LANDED_IN_S)
+            displaced.append(one.displaced())
+
+    monkeypatch.setattr(batches, "collect", noted)
+    made_up.send(range(100))
+    one = lane(max_offsets=30, step=step)
+    until_landed(one)
+    assert displaced == [None]
+    made_up.check(reader)
+
+
+@pytest.mark.parametrize(
+    ("ahead_offsets", "short_way_offsets"), [(0, 1_000_000), (1_000_000, 0)], ids=["a large one", "the long way"]
+)
+def test_no_batch_is_read_before_a_large_one_has_landed(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_offsets: int,
+    short_way_offsets: int,
+) -> None:
+    """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
+    seen: list[str] = []
+
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            seen.append("read")
+            return original(*arguments)
+
+        return noted
+
+    for name in ("collect", "distribute"):
+        monkeypatch.setattr(batches, name, noting(getattr(batches, name)))
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead_offsets)
+    made_up.send(range(100))
+    until_landed(
+        lane(
+            max_offsets=30,
+            short_way_offsets=short_way_offsets,
+            step=lambda name: seen.append("landed") if name == "sink.after_commit" else None,
+        )
+    )
+    assert len(seen) >= 4
+    assert seen == ["read", "landed"] * (len(seen) // 2)
+    made_up.check(reader)
+
+
 @pytest.mark.parametrize("loss", ["request", "answer"])
 def test_a_lost_commit_changes_nothing(
     made_up: MadeUp,
