@@ -44,7 +44,11 @@ class Session(Protocol):
         """Read the inputs from there on."""
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
-        """At most so many records, after at most that time, in order within each topic."""
+        """What is there, at most so many records, in order within each topic; waits at most that time for the first.
+
+        It does not wait for more. How many come together is the broker's business: a transaction costs the same whatever
+        is in it.
+        """
 
     def positions(self) -> Mapping[str, int]:
         """Per input topic the offset to read next; unlike a record's offset it also moves past markers."""

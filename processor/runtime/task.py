@@ -15,12 +15,8 @@ from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from processor.runtime.dead_letters import headers_of, key_of, value_of
 from processor.runtime.store import Store
 
-# How long records are gathered for one transaction. A commit costs about 15 ms of waiting, so twenty times a second
-# leaves most of the time for work, and 25 ms on average is little beside the sink's micro-batch. But it also costs
-# the same whatever is in it, most of it the broker's time: where a transaction gets many records, the next one gathers
-# longer.
-GATHER_S, GATHER_BUSY_S = 0.05, 0.2
-BUSY_RECORDS = 100
+# How long a task waits for a first record before it looks at everything else, and whether it should end.
+WAIT_S = 0.1
 # A transaction has at most twice as many records as the one before, or so many: of a burst, or after a start, the first
 # results are there after a tenth of a second, and a backlog is in large transactions soon.
 FIRST_RECORDS = 5_000
@@ -67,7 +63,6 @@ class Task:
         self._check_every_s = check_every_s
         self._checked_at = 0.0
         self._went_well = 0
-        self._gather_s = GATHER_S
         self._records_max = FIRST_RECORDS
 
     def open(self) -> None:
@@ -95,9 +90,8 @@ class Task:
 
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
-        records = self._session.poll(min(self._records_max, BATCH[self.caution.level]), self._gather_s)
+        records = self._session.poll(min(self._records_max, BATCH[self.caution.level]), WAIT_S)
         polled_at = time.monotonic()
-        self._gather_s = GATHER_BUSY_S if len(records) >= BUSY_RECORDS else GATHER_S
         if not records:
             self._records_max = FIRST_RECORDS
             self._rest()

@@ -57,7 +57,7 @@ class SimulatedSession:
         self._positions = dict(offsets_next)
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
-        """At most so many records; there is nothing to wait for."""
+        """What is there, at most so many records; there is nothing to wait for."""
         records: list[Record] = []
         for topic, position in list(self._positions.items()):
             found, self._positions[topic] = self._log.read(topic, self.partition, position, count_max - len(records))

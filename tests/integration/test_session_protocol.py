@@ -1,11 +1,13 @@
 """What a session promises, on the simulated log and on a real broker alike."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from processor.core.abc import Session
 from processor.core.errors import Fenced, ProcessorError, Retriable
+from processor.core.values import Record
 from processor.io import kafka
 from tests.waiting import eventually
 from tests.worlds import KafkaWorld, SimulatedWorld, World
@@ -146,6 +148,19 @@ def test_poll_gives_committed_records_from_the_progress_on(world: World, session
     records = polled(session, 2)
 
     assert [(record.offset, record.value) for record in records] == [(1, b"b"), (5, b"c")]
+
+
+def test_what_is_there_does_not_wait_for_more(world: World, session: Session) -> None:
+    """The time is for the first record only."""
+    world.append(world.input, b"a", b"b")
+    session.seek({world.input: 0})
+    records: list[Record] = []
+
+    asking = threading.Thread(target=lambda: records.extend(session.poll(100, 120.0)), daemon=True)
+    asking.start()
+    asking.join(20)
+
+    assert [record.value for record in records] == [b"a", b"b"]
 
 
 def test_positions_move_past_markers(world: World, session: Session) -> None:

@@ -13,7 +13,7 @@ from processor.runtime import task as task_module
 from processor.runtime.caution import BATCH
 from processor.runtime.loop import Phase, TaskLoop
 from processor.runtime.pool import STOP_TIMEOUT_S
-from processor.runtime.task import BUSY_RECORDS, GATHER_BUSY_S, GATHER_S, TURN_S, Task
+from processor.runtime.task import TURN_S, Task
 from processor.service import topology_of
 from processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
@@ -167,27 +167,6 @@ def test_a_handler_with_a_bug_costs_one_dead_letter() -> None:
         b"runner.updates/0/2"
     ]
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 30
-
-
-def test_where_many_records_come_they_are_gathered_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction costs the same whatever is in it; few records are not kept waiting."""
-    asked: list[float] = []
-    poll = SimulatedSession.poll
-
-    def noted(session: SimulatedSession, count_max: int, timeout_s: float) -> Any:
-        asked.append(timeout_s)
-        return poll(session, count_max, timeout_s)
-
-    monkeypatch.setattr(SimulatedSession, "poll", noted)
-    driver = TopologyDriver(RUNNER)
-    task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec)
-    task.open()
-    for numbers in (range(1, BUSY_RECORDS + 1), range(BUSY_RECORDS + 1, BUSY_RECORDS + 2), ()):
-        for number in numbers:
-            driver.send("runner.updates", update(number))
-        assert task.turn() == len(numbers)
-
-    assert asked == [GATHER_S, GATHER_BUSY_S, GATHER_S]
 
 
 def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(monkeypatch: pytest.MonkeyPatch) -> None:
