@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Events a second when nothing is said: what a small deployment has; the seed's rate; the rate of the latency bar.
 _LATENCY_RATE, _TRADES_RATE, _PACED_RATE = 1_000, 50_000, 20_000
+_PARTITIONS = 4  # a new stack's own
 # A service runs for days; for its first minute and a half the JVM compiles Spark, which takes a quarter of a core from
 # what is measured (median latency by quarter of a minute, on 2 cores: 1.15, 0.60, 0.49, 0.48, 0.51, 0.40, and 0.34 from
 # then on).
@@ -38,6 +39,13 @@ class What(StrEnum):
     TRADES = "trades"
 
 
+class Folded(StrEnum):
+    """Whose events a processor can be measured with."""
+
+    RUNNER = "runner"
+    TRADES = "trades"
+
+
 def command(
     what: Annotated[What, typer.Argument(help="What to measure.")],
     events: Annotated[int, typer.Option(min=1000, help="Events in the topic beforehand (processor, sink).")] = 500_000,
@@ -49,7 +57,13 @@ def command(
     warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that which do not count (latency).")] = (
         _WARM_UP_S
     ),
-    partitions: Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of every topic.")] = 4,
+    domain: Annotated[Folded, typer.Option(help="Whose events are folded (processor).")] = Folded.RUNNER,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            min=0, max=PARTITIONS_MAX, help="Partitions of every topic; 0: 4, one for each core with --paced."
+        ),
+    ] = 0,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print machine and figures as JSON.")] = False,
     messages: Annotated[int, typer.Option(min=1000, help="Messages of each run (trades).")] = 1_000_000,
@@ -73,13 +87,16 @@ def command(
     from proof.bench import latency, machine, processor, sink
     from proof.bench.stand import stand
 
+    # What is there all at once goes in larger transactions where there are more partitions; small batches are cheaper
+    # where the sink has fewer of them to open (docs/operating.md has both).
+    partitions = partitions or ((os.cpu_count() or 1) if what is What.TRADES and paced else _PARTITIONS)
     if what is What.TRADES:
         asked = _Trades(messages, rate, failures, kills, duplicates, disorder, backlog, paced, seed)
         _trades(asked, partitions, report, as_json)
         return
     measure: dict[What, Callable[[Stand], dict[str, Any]]] = {
         What.PROCESSOR: lambda place: processor.measure(
-            place, events, instances or min(os.cpu_count() or 1, partitions), seed
+            place, domain, events, instances or min(os.cpu_count() or 1, partitions), seed
         ),
         What.SINK: lambda place: sink.measure(place, events, seed),
         What.LATENCY: lambda place: latency.measure(place, rate or _LATENCY_RATE, seconds, seed, warm_up),

@@ -20,10 +20,10 @@ from console import lag
 from console.settings import Settings
 from proof.bench.meter import Meter
 from proof.bench.stand import Stand
-from proof.workloads import runner
+from proof.workloads import runner, trades
 
-_CHANGELOG = "runner.changelog"
-_GROUP = "onefold-runner"
+#: What is folded, by domain: the generator of its input.
+WORKLOADS = {"runner": runner, "trades": trades}
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
 _SHARE_S = 60.0
@@ -36,29 +36,30 @@ _LOOK_S = 0.5
 Commit = tuple[float, int, int]
 
 
-def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, float]:
-    """Fill the input topic and fold all of it; the processors are gone afterwards.
+def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> tuple[Meter, float]:
+    """Fill the input topic of `domain` and fold all of it; the processors are gone afterwards.
 
     Returns:
         The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
         a single one has them all from the beginning, which is 0.
     """
-    stand.say(f"filling {runner.TOPIC} with {events:,} events")
-    stand.fill(runner.generate(seed, events))
+    workload = WORKLOADS[domain]
+    stand.say(f"filling {workload.TOPIC} with {events:,} events")
+    stand.fill(workload.generate(seed, events))
     stand.say(f"folding them with {instances} processor{'s' * (instances > 1)}")
     children = [
-        stand.start(f"processor-{number}", "process", "runner", "--instance", str(number))
+        stand.start(f"processor-{number}", "process", domain, "--instance", str(number))
         for number in range(1, instances + 1)
     ]
     shared_at = 0.0
     if instances > 1:
         admin = AdminClient(stand.client)
-        stand.wait(lambda: _shared_out(admin, instances), _SHARE_S, "every processor has tasks")
+        stand.wait(lambda: _shared_out(admin, domain, instances), _SHARE_S, "every processor has tasks")
         shared_at = time.time()
     broker = stand.infrastructure.kafka
     meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
     settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
-    folded = lambda: lag.of_domain("runner", settings)["input_events"] == 0  # noqa: E731
+    folded = lambda: lag.of_domain(domain, settings)["input_events"] == 0  # noqa: E731
     stand.wait(folded, _DRAIN_S, "all events are folded", _LOOK_S)
     meter.stop()
     for child in children:
@@ -66,16 +67,17 @@ def fold(stand: Stand, events: int, instances: int, seed: int) -> tuple[Meter, f
     return meter, shared_at
 
 
-def _shared_out(admin: AdminClient, instances: int) -> bool:
+def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
     """Whether the group has all its members, and each of them was told its share, which may be nothing."""
-    described = admin.describe_consumer_groups([_GROUP])[_GROUP].result(_ANSWER_S)
+    group = f"onefold-{domain}"
+    described = admin.describe_consumer_groups([group])[group].result(_ANSWER_S)
     return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
 
 
-def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, Any]:
-    """The figures of folding `events` events."""
-    meter, shared_at = fold(stand, events, instances, seed)
-    commits = _commits(stand)
+def measure(stand: Stand, domain: str, events: int, instances: int, seed: int) -> dict[str, Any]:
+    """The figures of folding `events` events of `domain`."""
+    meter, shared_at = fold(stand, domain, events, instances, seed)
+    commits = _commits(stand, domain)
     start, end = shared_at or commits[0][0], commits[-1][0]
     if start >= end:
         raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
@@ -88,6 +90,7 @@ def measure(stand: Stand, events: int, instances: int, seed: int) -> dict[str, A
         return round(used / counted_metered * 1e6, 1) if counted_metered else None
 
     return {
+        "domain": domain,
         "instances": instances,
         "events": _folded(commits),
         "events_counted": counted,
@@ -109,12 +112,13 @@ def _folded(commits: list[Commit]) -> int:
     return sum({partition: folded for _, partition, folded in commits}.values())
 
 
-def _commits(stand: Stand) -> list[Commit]:
+def _commits(stand: Stand, domain: str) -> list[Commit]:
     """Every transaction that folded something, in order of time."""
+    topic = f"{domain}.changelog"
     settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
     with closing(Consumer({**stand.client, **settings, "enable.auto.commit": False})) as consumer:
-        partitions = consumer.list_topics(_CHANGELOG, timeout=10).topics[_CHANGELOG].partitions
-        consumer.assign([TopicPartition(_CHANGELOG, partition, OFFSET_BEGINNING) for partition in partitions])
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         commits: list[Commit] = []
         folded = dict.fromkeys(partitions, 0)
         ended: set[int] = set()

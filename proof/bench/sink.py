@@ -27,7 +27,7 @@ _WARM_UP_EVENTS = MAX_OFFSETS_PER_BATCH * 3 // 4
 
 def measure(stand: Stand, events: int, seed: int) -> dict[str, Any]:
     """The figures of landing the outputs of `events` events, after those of a warm-up."""
-    fold(stand, _WARM_UP_EVENTS + events, 1, seed)
+    fold(stand, "runner", _WARM_UP_EVENTS + events, 1, seed)
     log = Log(stand.client, runner.WORKLOAD.outputs)
     ends = log.stable_ends()
     log.close()

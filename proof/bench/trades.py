@@ -126,6 +126,7 @@ def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Chil
         "messages_per_second": round(plan.messages / seconds),
         "seconds_after_the_last_was_sent": round(ended - sent_at, 2) if plan.rate else None,
         "deltas_landed": stand.landed("trades") - deltas_before,
+        "batches_landed": len({landed for landed, _, _ in run.landings}),
         **_latencies(run.landings, run.began if plan.rate else ended),
         # Of a process that was killed nobody knows what it has used.
         **{f"{name}_cpu_us_per_message": round(meter.seconds(name, run.began, ended) / plan.messages * 1e6, 1)
