@@ -15,8 +15,12 @@ from console.embedded.stack import Infrastructure
 from spark_sink.contracts import load_domain
 from spark_sink.lane import Lane, Plan
 from spark_sink.session import java_client_options, spark_session
+from spark_sink.watch import Watch
 from tests.made_up_domain import MadeUp, write_domain
 from tests.postgres_proxy import PostgresProxy
+from tests.waiting import eventually
+
+LANDED_IN_S = 60
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +70,24 @@ def lane(spark: SparkSession, plan: Plan) -> Iterator[Callable[..., Lane]]:
     yield make
     for one in made:
         one.stop()
+
+
+@pytest.fixture
+def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
+    """Watches over lanes, as the service does, until everything in the topics is landed. A lane keeps its watch."""
+    known: dict[int, Watch] = {}
+
+    def wait(*lanes: Lane) -> None:
+        watches = [known.setdefault(id(lane), Watch(lane, LANDED_IN_S)) for lane in lanes]
+
+        def landed() -> bool:
+            for watch in watches:
+                watch.tend()
+            return made_up.is_landed(database)
+
+        eventually(landed, LANDED_IN_S, f"all of {made_up.name} is landed")
+
+    return wait
 
 
 @pytest.fixture

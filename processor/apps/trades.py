@@ -39,6 +39,25 @@ _MILLIONTH = Decimal("0.000001")
 _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 
 
+class Delta(Struct):
+    """The fields of `trades.deltas`: what a trade's changes within a transaction come to. A leaf is named as the previous
+    one only when the trade left it.
+    """
+
+    trade_id: str
+    version: int
+    traded_at: int
+    messages: int
+    risk_type: str
+    region: str
+    trade_desk: str
+    value: int
+    previous_value: int | None
+    previous_risk_type: str | None
+    previous_region: str | None
+    previous_trade_desk: str | None
+
+
 class Trade(Struct):
     """The last accepted version of a trade. `value` in millionths, `traded_at` in microseconds; `changes` counts the
     versions that were accepted.
@@ -78,20 +97,8 @@ def settle(trade_id: str, before: Trade | None, after: Trade) -> tuple[Output, .
         messages, previous_value = after.changes - before.changes, before.value
         if (before.trade_desk, before.region, before.risk_type) != (after.trade_desk, after.region, after.risk_type):
             left = before.risk_type, before.region, before.trade_desk
-    delta = {
-        "trade_id": trade_id,
-        "version": after.version,
-        "traded_at": after.traded_at,
-        "messages": messages,
-        "risk_type": after.risk_type,
-        "region": after.region,
-        "trade_desk": after.trade_desk,
-        "value": after.value,
-        "previous_value": previous_value,
-        "previous_risk_type": left[0],
-        "previous_region": left[1],
-        "previous_trade_desk": left[2],
-    }
+    leaf = after.risk_type, after.region, after.trade_desk
+    delta = Delta(trade_id, after.version, after.traded_at, messages, *leaf, after.value, previous_value, *left)
     return (("trades.deltas", delta),)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from processor.core.topology import Topology
-from processor.core.values import Record
+from processor.core.values import Fields, Record
 
 
 class Identity(NamedTuple):
@@ -82,7 +82,7 @@ class Codec(Protocol):
     def decode(self, record: Record) -> Any:
         """The value of an input record; raises `Rejected` with the reason when it breaks its contract."""
 
-    def encode(self, topic: str, value: Mapping[str, Any]) -> bytes:
+    def encode(self, topic: str, value: Fields) -> bytes:
         """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
 
     def encode_state(self, state: Any) -> bytes:

@@ -18,7 +18,7 @@ A zombie can not commit at all: its successor took its transactional id.
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from processor.core.errors import Rejected
@@ -29,8 +29,9 @@ from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Pr
 _new = tuple.__new__
 
 
-#: For a topic where the latest row matters: what identifies a row, and the latest of each so far.
-Latest = tuple[Callable[[Any], Any], dict[Any, Produced]]
+#: For a topic where the latest row matters: what identifies a row, in a dict and in another object, and the latest of each
+#: so far.
+Latest = tuple[Callable[[Any], Any], Callable[[Any], Any], dict[Any, Produced]]
 
 
 class States(Protocol):
@@ -59,8 +60,12 @@ def fold(
     key_of, handle, known = topology.key, topology.handle, states.get
     every: list[Produced] = []
     latest: dict[str, Latest | None]
-    latest = {topic: (itemgetter(*fields), {}) if fields else None for topic, fields in topology.outputs.items()}
+    latest = {
+        topic: (itemgetter(*fields), attrgetter(*fields), {}) if fields else None
+        for topic, fields in topology.outputs.items()
+    }
     changes: dict[str, Change] = {}
+    befores: list[Any] = []  # of the keys of `changes`, in the same order
     forwards: list[Forward] = []
     dead_letters: list[DeadLetter] = []
     offsets_next: dict[str, int] = {}
@@ -85,25 +90,27 @@ def fold(
         if state_new is state and not outputs:
             ignored += 1
             continue
+        if changed is None:
+            befores.append(state)
         changes[key] = (state_new, record)
         for output_topic, fields in outputs:
             place = latest[output_topic]
             if place is None:
                 every.append((output_topic, key, fields, record))
             else:
-                row, rows = place
-                rows[row(fields)] = (output_topic, key, fields, record)
+                item, attribute, rows = place
+                row = item(fields) if isinstance(fields, dict) else attribute(fields)
+                rows[row] = (output_topic, key, fields, record)
     accepted = folded - ignored - len(forwards) - len(dead_letters)
     counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
     if topology.settle is not None:
-        every += _settled(topology.settle, states, changes)
-    produced = [*every, *chain.from_iterable(rows.values() for _, rows in filter(None, latest.values()))]
+        every += _settled(topology.settle, befores, changes)
+    produced = [*every, *chain.from_iterable(rows.values() for _, _, rows in filter(None, latest.values()))]
     return Transaction(produced, changes, forwards, dead_letters, offsets_next, counts)
 
 
-def _settled(settle: Settle, states: States, changes: dict[str, Change]) -> Iterator[Produced]:
-    for key, (after, record) in changes.items():
-        before = states.get(key)
+def _settled(settle: Settle, befores: list[Any], changes: dict[str, Change]) -> Iterator[Produced]:
+    for before, (key, (after, record)) in zip(befores, changes.items(), strict=True):
         if before is not after:
             for topic, fields in settle(key, before, after):
                 yield topic, key, fields, record

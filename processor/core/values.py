@@ -5,7 +5,6 @@ plain tuples with a name for the type checker only: a NamedTuple costs 0.2 micro
 dozen of them would be a tenth of a core.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 #: Header of every record that the processor writes: `topic/partition/offset` of the input record that caused it.
@@ -41,11 +40,14 @@ class Event(NamedTuple):
     value: Any
 
 
+#: The fields of an output: a dict, or else an object that has all of them as attributes, such as a msgspec Struct.
+Fields = Any
+
 #: A record that a handler asks for: the topic, and the fields of that topic's contract. It is keyed by the state key.
-Output = tuple[str, Mapping[str, Any]]
+Output = tuple[str, Fields]
 
 #: An output on its way: topic, key, fields, and the input record that caused it, which becomes its source header.
-Produced = tuple[str, str, Mapping[str, Any], Record]
+Produced = tuple[str, str, Fields, Record]
 
 #: The new state of a key (None: forget the key), and the last input record that changed it.
 Change = tuple[Any, Record]

@@ -6,16 +6,19 @@ their own: 0.9 microseconds. Everything else stays with fastavro, and a test hol
 """
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
+from keyword import iskeyword
 from struct import Struct
 from typing import Any
 
 import fastavro
 
-#: Fields by name to the bytes of the record, after a prefix. Raises ValueError, TypeError, AttributeError, KeyError or
-#: struct.error for what is no value of the schema.
-Encode = Callable[[Mapping[str, Any]], bytes]
+from processor.core.values import Fields
+
+#: Fields, in a dict or as attributes, to the bytes of the record, after a prefix. Raises ValueError, TypeError,
+#: AttributeError, KeyError or struct.error for what is no value of the schema.
+Encode = Callable[[Fields], bytes]
 
 # Zigzag numbers are looked up two bytes at a time: 1.5 MB in all.
 _TABLE = 1 << 14
@@ -36,7 +39,9 @@ def encoder(schema: Any, prefix: bytes) -> Encode:
     return compile_record(schema, prefix) or partial(_by_fastavro, schema, prefix)
 
 
-def _by_fastavro(schema: Any, prefix: bytes, record: Mapping[str, Any]) -> bytes:
+def _by_fastavro(schema: Any, prefix: bytes, record: Fields) -> bytes:
+    if not isinstance(record, dict):
+        record = {field["name"]: getattr(record, field["name"]) for field in schema["fields"]}
     buffer = io.BytesIO()
     buffer.write(prefix)
     fastavro.schemaless_writer(buffer, schema, record)
@@ -45,7 +50,8 @@ def _by_fastavro(schema: Any, prefix: bytes, record: Mapping[str, Any]) -> bytes
 
 def compile_record(schema: Any, prefix: bytes) -> Encode | None:
     """The encoder of a parsed record schema; None when the schema has something that it does not know."""
-    lines = ["def encode(record):"]
+    items: list[str] = []
+    attributes: list[str] = []
     parts: list[str] = []
     for number, field in enumerate(schema["fields"]):
         part = _part(field["type"], f"v{number}", "few" if field.get(FEW) else "string")
@@ -53,14 +59,17 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
             return None
         name = repr(field["name"])
         found = f"record.get({name}, {field['default']!r})" if "default" in field else f"record[{name}]"
-        lines.append(f"    v{number} = {found}")
+        items.append(f"        v{number} = {found}")
+        attribute = f"getattr(record, {name})" if iskeyword(field["name"]) else f"record.{field['name']}"
+        attributes.append(f"        v{number} = {attribute}")
         parts.append(part)
-    lines.append(f"    return join((prefix, {', '.join(parts)}))")
+    found = ["    if isinstance(record, dict):", *items, "    else:", *attributes]
+    lines = ["def encode(record):", *found, f"    return join((prefix, {', '.join(parts)}))"]
     names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "more": _MORE, "number": _number}
     known: dict[str, bytes] = {}
     names |= {"known": known, "keep": partial(_keep, known)}
     names |= {"double": _DOUBLE, "boolean": _boolean}
-    # The source is made of our own contract's field names and plain defaults alone, each as a Python literal.
+    # The source is made of our own contract's field names and plain defaults alone, each as a Python literal or a name.
     exec("\n".join(lines), names)  # noqa: S102
     return names["encode"]
 

@@ -20,7 +20,7 @@ from fastavro.read import SchemaResolutionError
 
 from processor.core.errors import Corrupted, Rejected
 from processor.core.topology import Topology
-from processor.core.values import Record
+from processor.core.values import Fields, Record
 from processor.io.avro_encoder import encoder
 from processor.io.contracts import SINGLE_OBJECT, Contract
 
@@ -118,7 +118,7 @@ class AvroCodec:
         writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
         return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.schema))
 
-    def encode(self, topic: str, value: Mapping[str, Any]) -> bytes:
+    def encode(self, topic: str, value: Fields) -> bytes:
         """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
         try:
             data = self._encode[topic](value)

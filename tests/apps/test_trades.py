@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from processor.apps.trades import TIMESTAMP_MAX, TOPOLOGY, Trade, handle, settle
 from processor.core.errors import Rejected
@@ -36,7 +37,7 @@ def fold(*events: Event) -> tuple[Trade | None, list[dict[str, Any]]]:
         assert outputs == ()
         if state is not before:
             assert state is not None
-            deltas += [dict(fields) for _, fields in settle(event.value.TradeID, before, state)]
+            deltas += [asdict(fields) for _, fields in settle(event.value.TradeID, before, state)]
     return state, deltas
 
 
@@ -50,8 +51,8 @@ def test_changes_within_a_transaction_are_one_delta() -> None:
     ((topic, delta),) = settle(SEED_ID, first, third)
 
     assert topic in TOPOLOGY.outputs
-    assert moved([dict(settle(SEED_ID, None, first)[0][1]), dict(delta)]) == {SPOT: 12_000_000}
-    assert delta["messages"] == 2
+    assert moved([asdict(settle(SEED_ID, None, first)[0][1]), asdict(delta)]) == {SPOT: 12_000_000}
+    assert delta.messages == 2
 
 
 def moved(deltas: list[dict[str, Any]]) -> dict[tuple[str, str, str], int]:

@@ -1,7 +1,10 @@
 """The fold: what one batch of records becomes, as a value."""
 
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,6 +105,21 @@ def test_a_record_that_changes_nothing_is_counted() -> None:
 def test_the_progress_is_behind_the_last_record() -> None:
     """Also when that record was refused."""
     assert folded(("a", b"1"), ("a", b"1"), ("a", b"junk")).offsets_next == {"sums.in": 3}
+
+
+@pytest.mark.parametrize("make", [dict, OrderedDict, SimpleNamespace])
+def test_the_fields_of_a_row_are_in_a_dict_or_in_an_object(make: Callable[..., Any]) -> None:
+    """Of the latest row, which is found by its fields, as of every other one."""
+
+    def handle(total: Total | None, event: Event) -> tuple[Total | None, list[Output]]:
+        total, outputs = add(total, event)
+        return total, [(topic, make(**fields)) for topic, fields in outputs]
+
+    topology = Topology("sums", ("sums.in",), SUMS.key, Total, handle, SUMS.outputs)
+    outputs = fold(topology, Store(), records(("a", b"1"), ("b", b"2"), ("a", b"3")), decode, HERE).outputs
+
+    totals = [fields for topic, _, fields, _ in outputs if topic == "sums.totals"]
+    assert sorted(map(str, totals)) == sorted(map(str, [make(name="a", total=4), make(name="b", total=2)]))
 
 
 def test_no_state_forgets_the_key() -> None:

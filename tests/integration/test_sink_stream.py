@@ -14,6 +14,7 @@ from spark_sink.contracts import load_domain
 from spark_sink.errors import Misconfigured, Refused, Waiting
 from spark_sink.lane import Lane, Plan
 from spark_sink.watch import Watch
+from tests.fix_sink import LANDED_IN_S
 from tests.integration.test_sink_ledger import STEPS
 from tests.made_up_domain import MadeUp
 from tests.postgres_proxy import Loss, PostgresProxy
@@ -21,8 +22,6 @@ from tests.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
 MakeLane = Callable[..., Lane]
-
-LANDED_IN_S = 60
 
 
 class Crash(BaseException):
@@ -33,24 +32,6 @@ class Crash(BaseException):
 def topics(made_up: MadeUp) -> None:
     """Two topics of two partitions each."""
     made_up.create_topics(partitions=2)
-
-
-@pytest.fixture
-def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
-    """Watches over lanes, as the service does, until everything in the topics is landed. A lane keeps its watch."""
-    known: dict[int, Watch] = {}
-
-    def wait(*lanes: Lane) -> None:
-        watches = [known.setdefault(id(lane), Watch(lane, LANDED_IN_S)) for lane in lanes]
-
-        def landed() -> bool:
-            for watch in watches:
-                watch.tend()
-            return made_up.is_landed(database)
-
-        eventually(landed, LANDED_IN_S, f"all of {made_up.name} is landed")
-
-    return wait
 
 
 @pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
@@ -137,74 +118,6 @@ def test_a_crash_at_every_step_changes_nothing(
     while waiting:
         made_up.send(range(made_up.sent, made_up.sent + 5))
         until_landed(one)
-    made_up.check(reader)
-
-
-def test_the_next_batch_is_read_while_a_small_one_is_landed(
-    made_up: MadeUp,
-    lane: MakeLane,
-    until_landed: Callable[..., None],
-    reader: Reader,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first transaction waits for it; and what has not landed yet is not missed in Postgres."""
-    original, staged, displaced = batches.collect, [], []
-    both = threading.Event()
-
-    def noted(*arguments: Any) -> stage.ShortWay:
-        staged.append(original(*arguments))
-        if len(staged) == 2:
-            both.set()
-        return staged[-1]
-
-    def step(name: str) -> None:
-        if name == "sink.before_commit" and not displaced:
-            assert both.wait(LANDED_IN_S)
-            displaced.append(one.displaced())
-
-    monkeypatch.setattr(batches, "collect", noted)
-    made_up.send(range(100))
-    one = lane(max_offsets=30, step=step)
-    until_landed(one)
-    assert displaced == [None]
-    made_up.check(reader)
-
-
-@pytest.mark.parametrize(
-    ("ahead_offsets", "short_way_offsets"), [(0, 1_000_000), (1_000_000, 0)], ids=["a large one", "the long way"]
-)
-def test_no_batch_is_read_before_a_large_one_has_landed(
-    made_up: MadeUp,
-    lane: MakeLane,
-    until_landed: Callable[..., None],
-    reader: Reader,
-    monkeypatch: pytest.MonkeyPatch,
-    ahead_offsets: int,
-    short_way_offsets: int,
-) -> None:
-    """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
-    seen: list[str] = []
-
-    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any) -> Any:
-            seen.append("read")
-            return original(*arguments)
-
-        return noted
-
-    for name in ("collect", "distribute"):
-        monkeypatch.setattr(batches, name, noting(getattr(batches, name)))
-    monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead_offsets)
-    made_up.send(range(100))
-    until_landed(
-        lane(
-            max_offsets=30,
-            short_way_offsets=short_way_offsets,
-            step=lambda name: seen.append("landed") if name == "sink.after_commit" else None,
-        )
-    )
-    assert len(seen) >= 4
-    assert seen == ["read", "landed"] * (len(seen) // 2)
     made_up.check(reader)
 
 

@@ -281,34 +281,6 @@ def test_a_batch_of_which_a_twin_landed_a_part_is_reduced_again(
     deltas.check(reader)
 
 
-def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path) -> None:
-    """A part of one batch is reduced again while the next one is reduced: there is one name for both."""
-    domain = load_domain("trades", checkout / "avro", checkout / "sql")
-    reduced = reduce.reducer(domain, {**domain.targets, **reduce.targets(spark, domain, checkout / "sql")})
-    named: list[object] = []
-    second = threading.Event()
-
-    class Frame:
-        """Is named, and lets somebody else be named before it is looked up."""
-
-        def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802 - PySpark's own name
-            named.append(self)
-            second.wait(0.5) if len(named) == 1 else second.set()
-
-        @property
-        def sparkSession(self) -> Any:  # noqa: N802 - PySpark's own name
-            return SimpleNamespace(sql=lambda statement: named[-1])
-
-    frames, found = [Frame(), Frame()], {}
-    threads = [threading.Thread(target=lambda one=one: found.update({one: reduced(one)})) for one in frames]  # type: ignore[arg-type, misc]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-
-    assert found == {one: one for one in frames}
-
-
 def test_what_postgres_refuses_of_a_sum_stops_the_sink(
     deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], database: str, checkout: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import struct
+from collections import OrderedDict
+from types import SimpleNamespace
 
 import fastavro
 import pytest
@@ -52,6 +54,8 @@ def test_it_writes_what_fastavro_writes(case: tuple[object, dict[str, object]]) 
     encode = compile_record(schema, PREFIX)
     assert encode is not None
     assert encode(record) == expected.getvalue()
+    assert encode(OrderedDict(record)) == expected.getvalue()
+    assert encode(SimpleNamespace(**record)) == expected.getvalue()
 
 
 @pytest.mark.parametrize("edge", [0, 63, 64, -64, -65, 8191, 8192, -8193, 2**28, 2**63 - 1, -(2**63)])
@@ -95,6 +99,15 @@ def test_a_missing_field_is_refused_unless_it_may_be_null() -> None:
     assert encode({"a": 1}) == b"\x02\x00"
     with pytest.raises(KeyError):
         encode({"b": 1})
+    with pytest.raises(AttributeError):  # an object has all of them
+        encode(SimpleNamespace(a=1))
+
+
+def test_a_field_may_be_called_what_python_keeps_for_itself() -> None:
+    schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": [{"name": "from", "type": "long"}]})
+    encode = compile_record(schema, b"")
+    assert encode is not None
+    assert encode({"from": 1}) == encode(SimpleNamespace(**{"from": 1})) == b"\x02"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +126,7 @@ def test_what_it_does_not_know_is_left_to_fastavro(kind: object, value: object, 
     schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
     assert compile_record(schema, PREFIX) is None
     assert encoder(schema, PREFIX)({"f0": value}) == PREFIX + data
+    assert encoder(schema, PREFIX)(SimpleNamespace(f0=value)) == PREFIX + data
 
 
 def test_a_missing_field_has_its_default() -> None:

@@ -92,7 +92,7 @@ def test_judge_and_judged_agree_on_what_a_message_is_worth(value: str, version: 
         trade, _ = app.handle(None, Event(trades.TOPIC, 0, 0, fields))
         assert trade is not None
         outputs = app.settle("t", None, trade)
-        theirs = [(Decimal(fields["value"]).scaleb(-6), fields["traded_at"]) for _, fields in outputs]
+        theirs = [(Decimal(delta.value).scaleb(-6), delta.traded_at) for _, delta in outputs]
     except Rejected:
         theirs = []
     try:

@@ -1,0 +1,120 @@
+"""What is read while a batch is landed, and what is not; with a real broker, a real Postgres and a real Spark."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_sink import batches, reduce, stage
+from spark_sink.contracts import load_domain
+from spark_sink.lane import Lane
+from tests.fix_sink import LANDED_IN_S
+from tests.made_up_domain import MadeUp
+
+Reader = "psycopg.Connection[Any]"
+MakeLane = Callable[..., Lane]
+
+
+@pytest.fixture(autouse=True)
+def topics(made_up: MadeUp) -> None:
+    """Two topics of two partitions each."""
+    made_up.create_topics(partitions=2)
+
+
+def test_the_next_batch_is_read_while_a_small_one_is_landed(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first transaction waits for it; and what has not landed yet is not missed in Postgres."""
+    original, staged, displaced = batches.collect, [], []
+    both = threading.Event()
+
+    def noted(*arguments: Any) -> stage.ShortWay:
+        staged.append(original(*arguments))
+        if len(staged) == 2:
+            both.set()
+        return staged[-1]
+
+    def step(name: str) -> None:
+        if name == "sink.before_commit" and not displaced:
+            assert both.wait(LANDED_IN_S)
+            displaced.append(one.displaced())
+
+    monkeypatch.setattr(batches, "collect", noted)
+    made_up.send(range(100))
+    one = lane(max_offsets=30, step=step)
+    until_landed(one)
+    assert displaced == [None]
+    made_up.check(reader)
+
+
+@pytest.mark.parametrize(
+    ("ahead_offsets", "short_way_offsets"), [(0, 1_000_000), (1_000_000, 0)], ids=["a large one", "the long way"]
+)
+def test_no_batch_is_read_before_a_large_one_has_landed(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_offsets: int,
+    short_way_offsets: int,
+) -> None:
+    """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
+    seen: list[str] = []
+
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            seen.append("read")
+            return original(*arguments)
+
+        return noted
+
+    for name in ("collect", "distribute"):
+        monkeypatch.setattr(batches, name, noting(getattr(batches, name)))
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead_offsets)
+    made_up.send(range(100))
+    until_landed(
+        lane(
+            max_offsets=30,
+            short_way_offsets=short_way_offsets,
+            step=lambda name: seen.append("landed") if name == "sink.after_commit" else None,
+        )
+    )
+    assert len(seen) >= 4
+    assert seen == ["read", "landed"] * (len(seen) // 2)
+    made_up.check(reader)
+
+
+def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path) -> None:
+    """A part of one batch is reduced again while the next one is reduced: there is one name for both."""
+    domain = load_domain("trades", checkout / "avro", checkout / "sql")
+    reduced = reduce.reducer(domain, {**domain.targets, **reduce.targets(spark, domain, checkout / "sql")})
+    named: list[object] = []
+    second = threading.Event()
+
+    class Frame:
+        """Is named, and lets somebody else be named before it is looked up."""
+
+        def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802 - PySpark's own name
+            named.append(self)
+            second.wait(0.5) if len(named) == 1 else second.set()
+
+        @property
+        def sparkSession(self) -> Any:  # noqa: N802 - PySpark's own name
+            return SimpleNamespace(sql=lambda statement: named[-1])
+
+    frames, found = [Frame(), Frame()], {}
+    threads = [threading.Thread(target=lambda one=one: found.update({one: reduced(one)})) for one in frames]  # type: ignore[arg-type, misc]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert found == {one: one for one in frames}
