@@ -112,9 +112,8 @@ class Batches:
                 self._lander.finish()
             self._next = self._next | ends
         except BaseException as error:  # noqa: BLE001 - kept for the lane; even an exit must not pass unanswered
-            with suppress(
-                BaseException
-            ):  # what was staged before is worth landing; the lander keeps what it fails with
+            # What was staged before is worth landing. What that fails with the lander keeps.
+            with suppress(BaseException):
                 self._lander.finish()
             self._failure = error
             # To Spark a plain and short one, whatever it was. Of a BaseException it would never hear, and wait for
@@ -133,6 +132,8 @@ class Batches:
     def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], frame: DataFrame) -> None:
         if self._plan.map_fails():
             frame = frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
+        if not self._short(batch):
+            self._lander.finish()  # the connection is needed: it empties the tables for the executors
         with ExitStack() as held:
             if self._plan.domain.reductions:
                 # several queries read it, and Kafka only once; coalesced before, each of them has that many tasks

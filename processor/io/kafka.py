@@ -212,7 +212,7 @@ class KafkaSession:
                 "check.crcs": True,
                 # A fetch is answered when there is this much, or after that time: so records are gathered where they
                 # are, a task has at most ten transactions a second, and a record waits 50 ms for its own on average
-                # (docs/decisions/0015). Half of what a partition gives at once, so that a backlog is never waited for.
+                # (docs/decisions/0016). Half of what a partition gives at once, so that a backlog is never waited for.
                 "fetch.min.bytes": 524_288,
                 "fetch.wait.max.ms": 100,
                 # How soon fetching goes on after the queue was full; a second by default, in which a backlog stands.

@@ -92,6 +92,36 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     made_up.check(reader)
 
 
+def test_the_long_way_begins_when_the_batch_before_has_landed(
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both need the sink's connection, and one of them is in the middle of a transaction."""
+    original, seen, distributing = batches.distribute, [], threading.Event()
+
+    def noted(*arguments: Any) -> stage.LongWay:
+        seen.append("the long way")
+        distributing.set()
+        return original(*arguments)
+
+    def step(name: str) -> None:
+        if name == "sink.before_commit" and not seen:
+            made_up.send(range(5, 205))
+            distributing.wait(4)  # a large batch comes within this time; it waits, and so nothing is heard of it
+        if name == "sink.after_commit":
+            seen.append("landed")
+
+    monkeypatch.setattr(batches, "distribute", noted)
+    made_up.send(range(5))
+    until_landed(lane(short_way_offsets=100, step=step))
+    assert seen[0] == "landed"
+    assert "the long way" in seen
+    made_up.check(reader)
+
+
 def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path) -> None:
     """A part of one batch is reduced again while the next one is reduced: there is one name for both."""
     domain = load_domain("trades", checkout / "avro", checkout / "sql")
