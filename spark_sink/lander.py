@@ -37,12 +37,14 @@ class Lander:
         """End the thread. What it is landing is waited for; let go of its connection first to have that rolled back."""
         self._work.put(None)
         self._thread.join()
+        self.failure = self.failure or RuntimeError("nothing is landed any more")  # whoever comes late must not wait
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        for work in iter(self._work.get, None):
             try:
                 work()
             except BaseException as error:  # noqa: BLE001 - kept for whoever waits; even an exit must not pass unanswered
                 self.failure = error
             finally:
+                del work  # and the rows with it: the next batch may be hours away
                 self._free.set()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -73,7 +74,10 @@ class Lane:
 
     def start(self) -> None:
         """Begin where Postgres says. Raises Waiting, Refused or Misconfigured, with nothing left running."""
-        self.stop()
+        try:
+            self.stop()
+        except (PySparkException, Py4JError) as error:
+            raise Waiting(f"Spark does not end the query: {sentence(error)}") from error
         try:
             with ExitStack() as held:
                 self._begin(held)
@@ -86,11 +90,12 @@ class Lane:
             raise Waiting(f"Spark cannot read the topics: {sentence(error)}") from error
 
     def failure(self) -> BaseException | None:
-        """Why the query ended; None while it is going."""
+        """Why nothing further lands: the query has ended, or will; None while all is well."""
         if self._query is None or self._batches is None:
             return Waiting("not started yet")
+        active = self._query.isActive  # asked first: whatever ends it is noted before
         # our own error first: Spark's is a wrapper around it, and of one in landing it hears only at the next batch
-        if self._batches.failure is not None or self._query.isActive:
+        if self._batches.failure is not None or active:
             return self._batches.failure
         return self._query.exception() or Waiting("Spark ended the query")
 
@@ -112,12 +117,15 @@ class Lane:
         return None
 
     def stop(self) -> None:
-        """End the query and let go of what it held. A batch under way is rolled back."""
+        """End the query and let go of what it held. A batch that is being landed is rolled back, whatever ended the query:
+        it is landed at the next start. What was staged beside it is lost."""
         self._held.close()
-        if self._query is not None:
-            self._query.stop()
-        if self._batches is not None:
-            self._batches.close()
+        try:
+            if self._query is not None:
+                self._query.stop()
+        finally:
+            if self._batches is not None:
+                self._batches.close()
         self._query = self._batches = None
 
     def _begin(self, held: ExitStack) -> None:

@@ -110,9 +110,8 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
     reductions = (_rows(view, domain, reduction, all_targets[reduction.name]) for reduction in domain.reductions)
     statement = "\nUNION ALL\n".join([_lines(view), _marks(view), *reductions])
 
-    naming = (
-        threading.Lock()
-    )  # what a statement reads is settled when it has been looked at, and the name is free again
+    # what a statement reads is settled when Spark has looked at it; the name is free again then
+    naming = threading.Lock()
 
     def reduced(frame: DataFrame) -> DataFrame:
         with naming:

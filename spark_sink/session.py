@@ -43,6 +43,9 @@ _SETTINGS = {
     # 10 ms it takes 31 %
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.metricsEnabled": "false",
+    # Spark waits for ever by default, and a query is also stopped to be started again. What takes longest is a batch that
+    # waits for Kafka (read.py).
+    "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.streaming.minBatchesToRetain": "5",
     # The checkpoint is a scratch pad: no checksum file beside each file, and no link to be looked for. Hadoop asks the
     # shell about links, by a process of its own, three for each file that Spark's default manager writes: 60 ms of

@@ -61,7 +61,7 @@ def command(
     partitions: Annotated[
         int,
         typer.Option(
-            min=0, max=PARTITIONS_MAX, help="Partitions of every topic; 0: 4, one for each core with --paced."
+            min=0, max=PARTITIONS_MAX, help="Partitions of every topic; 0: 4, and no more than cores with --paced."
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
@@ -87,9 +87,7 @@ def command(
     from proof.bench import latency, machine, processor, sink
     from proof.bench.stand import stand
 
-    # What is there all at once goes in larger transactions where there are more partitions; small batches are cheaper
-    # where the sink has fewer of them to open (docs/operating.md has both).
-    partitions = partitions or ((os.cpu_count() or 1) if what is What.TRADES and paced else _PARTITIONS)
+    partitions = partitions or _partitions(paced=what is What.TRADES and paced)
     if what is What.TRADES:
         asked = _Trades(messages, rate, failures, kills, duplicates, disorder, backlog, paced, seed)
         _trades(asked, partitions, report, as_json)
@@ -114,6 +112,12 @@ def command(
         typer.echo(json.dumps({"bench": what, "machine": told, "figures": figures}, indent=1))
         return
     _render(what, told, figures)
+
+
+def _partitions(*, paced: bool) -> int:
+    """What is there all at once goes in larger transactions where there are more partitions; small batches are cheaper
+    where the sink has fewer of them to open (docs/operating.md has both)."""
+    return min(os.cpu_count() or 1, _PARTITIONS) if paced else _PARTITIONS
 
 
 class _Trades(NamedTuple):

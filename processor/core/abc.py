@@ -44,7 +44,8 @@ class Session(Protocol):
         """Read the inputs from there on."""
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
-        """What is there, at most so many records, in order within each topic; waits at most that time for the first.
+        """What is there, at most so many records, in order within each topic; waits at most that time for the first,
+        and less when an input's end is found.
 
         It does not wait for more. How many come together is the broker's business: a transaction costs the same whatever
         is in it.

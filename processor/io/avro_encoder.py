@@ -60,7 +60,8 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
         name = repr(field["name"])
         found = f"record.get({name}, {field['default']!r})" if "default" in field else f"record[{name}]"
         items.append(f"        v{number} = {found}")
-        attribute = f"getattr(record, {name})" if iskeyword(field["name"]) else f"record.{field['name']}"
+        plain = field["name"].isidentifier() and not iskeyword(field["name"])
+        attribute = f"record.{field['name']}" if plain else f"getattr(record, {name})"
         attributes.append(f"        v{number} = {attribute}")
         parts.append(part)
     found = ["    if isinstance(record, dict):", *items, "    else:", *attributes]

@@ -211,7 +211,7 @@ class KafkaSession:
                 "enable.partition.eof": True,
                 "check.crcs": True,
                 # A fetch is answered when there is this much, or after that time: so records are gathered where they
-                # are, a task has at most ten transactions a second, and a record waits 50 ms for its own on average
+                # are. At less than 5 MB/s a task has ten transactions a second, and a record waits 50 ms for its own
                 # (docs/decisions/0016). Half of what a partition gives at once, so that a backlog is never waited for.
                 "fetch.min.bytes": 524_288,
                 "fetch.wait.max.ms": 100,

@@ -153,6 +153,7 @@ def test_poll_gives_committed_records_from_the_progress_on(world: World, session
 def test_what_is_there_does_not_wait_for_more(world: World, session: Session) -> None:
     """The time is for the first record only."""
     world.append(world.input, b"a", b"b")
+    eventually(lambda: world.committed(world.input) == [b"a", b"b"], 10, "the marker is written")
     session.seek({world.input: 0})
     records: list[Record] = []
 

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming import StreamingQuery
 
-from spark_sink import batches, reduce, stage
+from spark_sink import batches, checkpoint, reduce, stage
 from spark_sink.contracts import load_domain
+from spark_sink.errors import Waiting
 from spark_sink.lane import Lane
-from tests.fix_sink import LANDED_IN_S
 from tests.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
@@ -43,8 +45,8 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
 
     def step(name: str) -> None:
         if name == "sink.before_commit" and not displaced:
-            assert both.wait(LANDED_IN_S)
-            displaced.append(one.displaced())
+            # below the 15 s after which PostgreSQL ends a session that idles in a transaction
+            displaced.append(one.displaced() if both.wait(10) else "nothing was read meanwhile")
 
     monkeypatch.setattr(batches, "collect", noted)
     made_up.send(range(100))
@@ -67,28 +69,22 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     short_way_offsets: int,
 ) -> None:
     """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
-    seen: list[str] = []
+    original, begun, early = checkpoint.ends, threading.Event(), []
 
-    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any) -> Any:
-            seen.append("read")
-            return original(*arguments)
+    def ends(*arguments: Any) -> Any:
+        begun.set()
+        return original(*arguments)
 
-        return noted
+    def step(name: str) -> None:
+        if name == "sink.before_commit" and not early:
+            begun.clear()
+            early.append(begun.wait(3))  # the next batch is there, and would begin in a fraction of that
 
-    for name in ("collect", "distribute"):
-        monkeypatch.setattr(batches, name, noting(getattr(batches, name)))
+    monkeypatch.setattr(checkpoint, "ends", ends)
     monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead_offsets)
     made_up.send(range(100))
-    until_landed(
-        lane(
-            max_offsets=30,
-            short_way_offsets=short_way_offsets,
-            step=lambda name: seen.append("landed") if name == "sink.after_commit" else None,
-        )
-    )
-    assert len(seen) >= 4
-    assert seen == ["read", "landed"] * (len(seen) // 2)
+    until_landed(lane(max_offsets=30, short_way_offsets=short_way_offsets, step=step))
+    assert early == [False]
     made_up.check(reader)
 
 
@@ -100,7 +96,8 @@ def test_the_long_way_begins_when_the_batch_before_has_landed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both need the sink's connection, and one of them is in the middle of a transaction."""
-    original, seen, distributing = batches.distribute, [], threading.Event()
+    original, ends, seen = batches.distribute, checkpoint.ends, []
+    distributing, begun = threading.Event(), threading.Event()
 
     def noted(*arguments: Any) -> stage.LongWay:
         seen.append("the long way")
@@ -109,12 +106,15 @@ def test_the_long_way_begins_when_the_batch_before_has_landed(
 
     def step(name: str) -> None:
         if name == "sink.before_commit" and not seen:
+            begun.clear()
             made_up.send(range(5, 205))
-            distributing.wait(4)  # a large batch comes within this time; it waits, and so nothing is heard of it
+            assert begun.wait(10)
+            distributing.wait(2)  # it would get there in a fraction of that
         if name == "sink.after_commit":
             seen.append("landed")
 
     monkeypatch.setattr(batches, "distribute", noted)
+    monkeypatch.setattr(checkpoint, "ends", lambda *arguments: (begun.set(), ends(*arguments))[1])
     made_up.send(range(5))
     until_landed(lane(short_way_offsets=100, step=step))
     assert seen[0] == "landed"
@@ -148,3 +148,24 @@ def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path
         thread.join(20)
 
     assert found == {one: one for one in frames}
+
+
+def test_a_query_that_spark_does_not_end_is_ended_later(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so in a sentence, and the sink goes on trying."""
+    made_up.send(range(10))
+    one = lane()
+    one.start()
+    stop, refusals = StreamingQuery.stop, iter([True])
+
+    def stuck(query: StreamingQuery) -> None:
+        if next(refusals, False):
+            raise Py4JError("timed out")
+        stop(query)
+
+    monkeypatch.setattr(StreamingQuery, "stop", stuck)
+    with pytest.raises(Waiting, match="Spark does not end the query: timed out"):
+        one.start()
+    until_landed(one)
+    made_up.check(reader)

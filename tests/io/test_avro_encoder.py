@@ -104,10 +104,11 @@ def test_a_missing_field_is_refused_unless_it_may_be_null() -> None:
 
 
 def test_a_field_may_be_called_what_python_keeps_for_itself() -> None:
-    schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": [{"name": "from", "type": "long"}]})
-    encode = compile_record(schema, b"")
+    fields = [{"name": name, "type": "long"} for name in ("from", "a b")]
+    encode = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}), b"")
     assert encode is not None
-    assert encode({"from": 1}) == encode(SimpleNamespace(**{"from": 1})) == b"\x02"
+    values = {"from": 1, "a b": 2}
+    assert encode(values) == encode(SimpleNamespace(**values)) == b"\x02\x04"
 
 
 @pytest.mark.parametrize(

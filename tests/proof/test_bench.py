@@ -149,15 +149,27 @@ def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.Ca
     assert int(figures["warm up seconds"]) >= 1
 
 
+@pytest.mark.parametrize(
+    ("cores", "paced", "partitions"), [(2, False, 4), (2, True, 2), (64, True, 4), (None, True, 1)]
+)
+def test_small_batches_have_no_more_partitions_than_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, paced: bool, partitions: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert bench._partitions(paced=paced) == partitions
+
+
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
     with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
         bench.command(bench.What.PROCESSOR, events=3000, instances=2, partitions=2, seed=1, as_json=True)
 
 
-def test_the_processor_bench_counts_every_event_once(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.command(bench.What.PROCESSOR, events=3000, instances=1, partitions=2, seed=1, as_json=True)
+@pytest.mark.parametrize("domain", bench.Folded)
+def test_the_processor_bench_counts_every_event_once(domain: bench.Folded, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.command(bench.What.PROCESSOR, domain=domain, events=3000, instances=1, partitions=2, seed=1, as_json=True)
     told = json.loads(capsys.readouterr().out)
+    assert told["figures"]["domain"] == domain
     assert told["figures"]["events"] == 3000
     assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
     assert told["figures"]["transactions"] >= 2

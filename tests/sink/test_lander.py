@@ -78,3 +78,5 @@ def test_closing_waits_for_what_is_being_landed() -> None:
     closing.join(20)
 
     assert seen == ["landed"]
+    with pytest.raises(RuntimeError, match="nothing is landed any more"):
+        lander.hand_over(lambda: seen.append("late"))
