@@ -122,6 +122,22 @@ def test_the_long_way_begins_when_the_batch_before_has_landed(
     made_up.check(reader)
 
 
+def test_a_batch_that_does_not_land_is_noticed_although_no_other_comes(
+    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """Spark has gone on, and has nothing to go on with: it is the lane that has to say so."""
+    failures = iter([True])
+
+    def step(name: str) -> None:
+        if name == "sink.before_commit" and next(failures, False):
+            raise SystemExit(1)
+
+    made_up.send(range(10))
+    until_landed(lane(step=step))
+    assert next(failures, None) is None
+    made_up.check(reader)
+
+
 def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path) -> None:
     """A part of one batch is reduced again while the next one is reduced: there is one name for both."""
     domain = load_domain("trades", checkout / "avro", checkout / "sql")
