@@ -73,11 +73,11 @@ class Lane:
         return self._batches.landed if self._batches else 0
 
     def start(self) -> None:
-        """Begin where Postgres says. Raises Waiting, Refused or Misconfigured, with nothing left running."""
+        """Begin where Postgres says. Raises Waiting, Refused or Misconfigured, with nothing new left running."""
         try:
             self.stop()
         except (PySparkException, Py4JError) as error:
-            raise Waiting(f"Spark does not end the query: {sentence(error)}") from error
+            raise Waiting("Spark does not end the query; it is asked again") from error
         try:
             with ExitStack() as held:
                 self._begin(held)

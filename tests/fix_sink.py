@@ -42,6 +42,12 @@ def made_up(tmp_path: Path, checkout: Path, bootstrap_servers: str) -> MadeUp:
 
 
 @pytest.fixture
+def made_up_topics(made_up: MadeUp) -> None:
+    """Two topics of two partitions each."""
+    made_up.create_topics(partitions=2)
+
+
+@pytest.fixture
 def plan(made_up: MadeUp, database: str, bootstrap_servers: str, tmp_path: Path) -> Plan:
     """How to land the made-up domain."""
     return Plan(

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from console.errors import USAGE, UserError
 from console.progress import Progress
-from console.settings import PARTITIONS_MAX
+from console.settings import PARTITIONS_MAX, Settings
 
 if TYPE_CHECKING:
     from proof.bench.stand import Stand
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Events a second when nothing is said: what a small deployment has; the seed's rate; the rate of the latency bar.
 _LATENCY_RATE, _TRADES_RATE, _PACED_RATE = 1_000, 50_000, 20_000
-_PARTITIONS = 4  # a new stack's own
+_PARTITIONS: int = Settings.model_fields["partitions"].default
 # A service runs for days; for its first minute and a half the JVM compiles Spark, which takes a quarter of a core from
 # what is measured (median latency by quarter of a minute, on 2 cores: 1.15, 0.60, 0.49, 0.48, 0.51, 0.40, and 0.34 from
 # then on).

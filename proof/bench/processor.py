@@ -8,6 +8,7 @@ Several: the first one folds alone until the group takes all tasks back and shar
 nobody has anything in hand, so all that is committed later was folded later, and the restoring of every task is counted.
 """
 
+import importlib
 import json
 import time
 from contextlib import closing
@@ -20,10 +21,7 @@ from console import lag
 from console.settings import Settings
 from proof.bench.meter import Meter
 from proof.bench.stand import Stand
-from proof.workloads import runner, trades
 
-#: What is folded, by domain: the generator of its input.
-WORKLOADS = {"runner": runner, "trades": trades}
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
 _SHARE_S = 60.0
@@ -43,7 +41,7 @@ def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> t
         The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
         a single one has them all from the beginning, which is 0.
     """
-    workload = WORKLOADS[domain]
+    workload: Any = importlib.import_module(f"proof.workloads.{domain}")
     stand.say(f"filling {workload.TOPIC} with {events:,} events")
     stand.fill(workload.generate(seed, events))
     stand.say(f"folding them with {instances} processor{'s' * (instances > 1)}")

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JError
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
 from spark_sink import batches, checkpoint, reduce, stage
 from spark_sink.contracts import load_domain
@@ -19,11 +18,9 @@ from tests.made_up_domain import MadeUp
 Reader = "psycopg.Connection[Any]"
 MakeLane = Callable[..., Lane]
 
+STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 
-@pytest.fixture(autouse=True)
-def topics(made_up: MadeUp) -> None:
-    """Two topics of two partitions each."""
-    made_up.create_topics(partitions=2)
+pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 
 def test_the_next_batch_is_read_while_a_small_one_is_landed(
@@ -167,21 +164,34 @@ def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path
 
 
 def test_a_query_that_spark_does_not_end_is_ended_later(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, monkeypatch: pytest.MonkeyPatch
+    made_up: MadeUp,
+    lane: MakeLane,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It says so in a sentence, and the sink goes on trying."""
+    """Spark's own default is to wait for ever. The sink says so in a sentence, and goes on trying."""
+    original, entered, go = batches.collect, threading.Event(), threading.Event()
+
+    def stuck(*arguments: Any) -> stage.ShortWay:
+        entered.set()
+        go.wait(60)
+        return original(*arguments)
+
+    monkeypatch.setattr(batches, "collect", stuck)
     made_up.send(range(10))
     one = lane()
     one.start()
-    stop, refusals = StreamingQuery.stop, iter([True])
-
-    def stuck(query: StreamingQuery) -> None:
-        if next(refusals, False):
-            raise Py4JError("timed out")
-        stop(query)
-
-    monkeypatch.setattr(StreamingQuery, "stop", stuck)
-    with pytest.raises(Waiting, match="Spark does not end the query: timed out"):
-        one.start()
+    assert entered.wait(60)
+    ours = spark.conf.get(STOP_TIMEOUT)
+    assert ours != "0ms", "this is for ever"
+    spark.conf.set(STOP_TIMEOUT, "1s")
+    try:
+        with pytest.raises(Waiting, match="Spark does not end the query; it is asked again"):
+            one.start()
+    finally:
+        go.set()
+        spark.conf.set(STOP_TIMEOUT, str(ours))
     until_landed(one)
     made_up.check(reader)

@@ -28,10 +28,7 @@ class Crash(BaseException):
     """What a fault point throws."""
 
 
-@pytest.fixture(autouse=True)
-def topics(made_up: MadeUp) -> None:
-    """Two topics of two partitions each."""
-    made_up.create_topics(partitions=2)
+pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 
 @pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
