@@ -9,7 +9,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -19,7 +18,7 @@ from psycopg import sql
 from console.injection import Injected
 from spark_sink import batches, reduce
 from spark_sink.contracts import load_domain
-from spark_sink.errors import Misconfigured, Refused
+from spark_sink.errors import Refused
 from spark_sink.land import merge
 from spark_sink.lane import Lane
 from spark_sink.schema import migrate
@@ -293,49 +292,6 @@ def test_what_postgres_refuses_of_a_sum_stops_the_sink(
             until_landed(trades_lane())
         assert connection.execute("SELECT sum(next_offset) FROM onefold.ledger").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM trades.current").fetchone() == (0,)
-
-
-def test_a_reduction_that_does_not_work_is_named(spark: Any, checkout: Path, tmp_path: Path) -> None:
-    path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
-    path.write_text(path.read_text().replace("traded_at", "trading_at"))
-    domain = load_domain("trades", checkout / "avro", tmp_path / "own")
-    with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
-        reduce.targets(spark, domain, tmp_path / "own")
-
-
-def test_a_reduction_may_end_in_a_comment(spark: Any, checkout: Path, tmp_path: Path) -> None:
-    """The sink puts what it needs around the query: none of that may become a part of the comment."""
-    path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
-    path.write_text(path.read_text().rstrip() + " -- that is all")
-    domain = load_domain("trades", checkout / "avro", tmp_path / "own")
-    as_it_is = load_domain("trades", checkout / "avro", checkout / "sql")
-    assert reduce.targets(spark, domain, tmp_path / "own") == reduce.targets(spark, as_it_is, checkout / "sql")
-
-
-def _copied(root: Path, copy: Path) -> Path:
-    for folder in ("reduce", "merge"):
-        (copy / folder).mkdir(parents=True)
-        for file in (root / folder).glob("*.sql"):
-            (copy / folder / file.name).write_text(file.read_text())
-    return copy
-
-
-@pytest.mark.parametrize("garbage", ["", "{}", "null", '[["a", "b"]]', '{"a": 1}'])
-def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
-    spark: Any, checkout: Path, tmp_path: Path, garbage: str
-) -> None:
-    """Spark is asked once for each question; what can not be read as an answer is asked again."""
-    domain, sql = load_domain("trades", checkout / "avro", checkout / "sql"), checkout / "sql"
-    asked = reduce.targets(spark, domain, sql, tmp_path / "notes")
-    notes = sorted((tmp_path / "notes").iterdir())
-    assert len(notes) == len(domain.reductions)
-
-    nobody = SimpleNamespace(version=spark.version)
-    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
-    for note in notes:
-        note.write_text(garbage)
-    assert asked == reduce.targets(spark, domain, sql, tmp_path / "notes")
-    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
 
 
 def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(

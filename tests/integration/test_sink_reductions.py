@@ -1,0 +1,71 @@
+"""What the queries of `sql/reduce` are turned into, by a real Spark: their columns, and the plan of a small batch."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from console import pipelines
+from spark_sink import read, reduce
+from spark_sink.contracts import load_domain
+from spark_sink.errors import Misconfigured
+
+# As Kafka's reader gives them.
+RECORD = ("cast(NULL AS binary) key", "cast(NULL AS binary) value", "'' topic", "0 partition", "id offset",
+          "cast(0 AS timestamp) timestamp")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", pipelines.domains())
+def test_what_one_task_reads_it_also_adds_up(spark: Any, checkout: Path, name: str) -> None:
+    """Rows are exchanged between tasks for nothing then: it would be a fifth of a small batch."""
+    domain = load_domain(name, checkout / "avro", checkout / "sql")
+    targets = {**domain.targets, **reduce.targets(spark, domain, checkout / "sql")}
+    batch = read.lines(spark.range(1).selectExpr(*RECORD), domain).coalesce(1)
+    plan = reduce.reducer(domain, targets)(batch.persist())._jdf.queryExecution().executedPlan().toString()
+    batch.unpersist()
+    assert plan.count("HashAggregate") >= len(domain.reductions)
+    assert "Exchange" not in plan
+
+
+def test_a_reduction_that_does_not_work_is_named(spark: Any, checkout: Path, tmp_path: Path) -> None:
+    path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
+    path.write_text(path.read_text().replace("traded_at", "trading_at"))
+    domain = load_domain("trades", checkout / "avro", tmp_path / "own")
+    with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
+        reduce.targets(spark, domain, tmp_path / "own")
+
+
+def test_a_reduction_may_end_in_a_comment(spark: Any, checkout: Path, tmp_path: Path) -> None:
+    """The sink puts what it needs around the query: none of that may become a part of the comment."""
+    path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
+    path.write_text(path.read_text().rstrip() + " -- that is all")
+    domain = load_domain("trades", checkout / "avro", tmp_path / "own")
+    as_it_is = load_domain("trades", checkout / "avro", checkout / "sql")
+    assert reduce.targets(spark, domain, tmp_path / "own") == reduce.targets(spark, as_it_is, checkout / "sql")
+
+
+def _copied(root: Path, copy: Path) -> Path:
+    for folder in ("reduce", "merge"):
+        (copy / folder).mkdir(parents=True)
+        for file in (root / folder).glob("*.sql"):
+            (copy / folder / file.name).write_text(file.read_text())
+    return copy
+
+
+@pytest.mark.parametrize("garbage", ["", "{}", "null", '[["a", "b"]]', '{"a": 1}'])
+def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
+    spark: Any, checkout: Path, tmp_path: Path, garbage: str
+) -> None:
+    """Spark is asked once for each question; what can not be read as an answer is asked again."""
+    domain, sql = load_domain("trades", checkout / "avro", checkout / "sql"), checkout / "sql"
+    asked = reduce.targets(spark, domain, sql, tmp_path / "notes")
+    notes = sorted((tmp_path / "notes").iterdir())
+    assert len(notes) == len(domain.reductions)
+
+    nobody = SimpleNamespace(version=spark.version)
+    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
+    for note in notes:
+        note.write_text(garbage)
+    assert asked == reduce.targets(spark, domain, sql, tmp_path / "notes")
+    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
