@@ -1,9 +1,9 @@
 """Map and reduce: the records of a batch -> the few rows that they add up to, by the queries in sql/reduce.
 
 A query reads from `:batch`, which has the contract's fields and `topic`, `partition`, `offset` of every record of its
-topic in this batch. What Spark makes of it, partial sums in the executors and one exchange, is Spark's business. Rows
-that it gives stand for the batch as a whole. So a batch of which a part was landed already can not be trimmed after
-this: it has to be reduced again, from the records that are left.
+topic in this batch. What Spark makes of it, partial sums in the executors and exchanges between them, is Spark's
+business. Rows that it gives stand for the batch as a whole. So a batch of which a part was landed already can not be
+trimmed after this: it has to be reduced again, from the records that are left.
 
 The batch is read once and kept while its queries run.
 """

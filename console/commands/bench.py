@@ -61,7 +61,9 @@ def command(
     partitions: Annotated[
         int,
         typer.Option(
-            min=0, max=PARTITIONS_MAX, help="Partitions of every topic; 0: 4, and no more than cores with --paced."
+            min=0,
+            max=PARTITIONS_MAX,
+            help=f"Partitions of every topic; 0: {_PARTITIONS}, and no more than cores with --paced.",
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,

@@ -27,11 +27,11 @@ leaves AS (
     FROM pairs
 ),
 levels AS (
-    -- Reduce: few rows by now. Each counts at eight levels, one for every choice of names that are left out. CUBE means
-    -- the same, but for that Spark exchanges rows between tasks even when there is one task only.
+    -- Reduce: few rows by now. Each counts at eight levels, one for every choice of names that are left out. CUBE would
+    -- give the same sums (names are never NULL), but Spark exchanges its rows between tasks even when there is one task.
     SELECT if(without & 4 <> 0, NULL, risk_type) AS risk_type, if(without & 2 <> 0, NULL, region) AS region,
            if(without & 1 <> 0, NULL, trade_desk) AS trade_desk, value, trades, topic, partition, offset
-    FROM leaves LATERAL VIEW explode(sequence(0, 7)) AS without
+    FROM leaves LATERAL VIEW explode(sequence(0, 7)) choices AS without
     WHERE trades <> 0  -- new trades leave nothing
 )
 SELECT risk_type, region, trade_desk, sum(value) AS value, sum(trades) AS trades,

@@ -34,8 +34,19 @@ def test_depth_is_counted_in_levels_outside_of_strings() -> None:
     assert decoded(SEND % ('\\"[{' * 100, "[" * 65))
 
 
-@pytest.mark.parametrize("text", ["[" * 128, "[" * 64 + "]" * 64, '{"id": ' + "[" * 121])
+def test_the_shortest_text_of_objects_that_is_too_deep_is_refused_for_that() -> None:
+    nested = lambda levels: '{"":' * (levels - 1) + "{}" + "}" * (levels - 1)  # noqa: E731
+    with pytest.raises(Rejected, match=r"not JSON of campaigns\.Send"):
+        decoded(nested(64))
+    with pytest.raises(Rejected, match="nested deeper than 64"):
+        decoded(nested(65))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 128, "[" * 64 + "]" * 64, '{"id": ' + "[" * 121, "{" * 320, '{"":' * 80, '{"id": 1, "x": ' + '{"":' * 75],
+)
 def test_a_text_too_short_to_be_deep_is_refused_whatever_its_brackets(text: str) -> None:
-    assert len(text) <= 128
+    assert len(text) <= (128 if "[" in text else 320)
     with pytest.raises(Rejected, match=r"not JSON of campaigns\.Send"):
         decoded(text)
