@@ -85,21 +85,26 @@ def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Outpu
         return trade, ()
     changes = 1 if trade is None else trade.changes + 1
     # There are many trades and few names: states share theirs.
-    names = intern(leaf.RiskType), intern(leaf.Region), intern(leaf.TradeDesk)
-    return Trade(version, value, *names, traded_at, changes), ()
+    risk_type, region, trade_desk = intern(leaf.RiskType), intern(leaf.Region), intern(leaf.TradeDesk)
+    return Trade(version, value, risk_type, region, trade_desk, traded_at, changes), ()
 
 
 def settle(trade_id: str, before: Trade | None, after: Trade) -> tuple[Output, ...]:
     """The delta of a trade that changed. Trades are never forgotten, so there is always an after."""
-    left: tuple[str | None, str | None, str | None] = (None, None, None)
-    if before is None:
-        messages, previous_value = after.changes, None
-    else:
-        messages, previous_value = after.changes - before.changes, before.value
-        if (before.trade_desk, before.region, before.risk_type) != (after.trade_desk, after.region, after.risk_type):
-            left = before.risk_type, before.region, before.trade_desk
-    leaf = after.risk_type, after.region, after.trade_desk
-    delta = Delta(trade_id, after.version, after.traded_at, messages, *leaf, after.value, previous_value, *left)
+    risk_type, region, trade_desk = after.risk_type, after.region, after.trade_desk
+    messages = after.changes
+    previous_value = previous_risk_type = previous_region = previous_trade_desk = None
+    if before is not None:
+        messages -= before.changes
+        previous_value = before.value
+        if before.trade_desk != trade_desk or before.region != region or before.risk_type != risk_type:
+            previous_risk_type = before.risk_type
+            previous_region = before.region
+            previous_trade_desk = before.trade_desk
+    delta = Delta(
+        trade_id, after.version, after.traded_at, messages, risk_type, region, trade_desk, after.value,
+        previous_value, previous_risk_type, previous_region, previous_trade_desk,
+    )  # fmt: skip
     return (("trades.deltas", delta),)
 
 

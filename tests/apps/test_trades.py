@@ -114,6 +114,13 @@ def test_a_move_changes_both_leaves() -> None:
     assert moved(deltas) == {SPOT: 0, SWAPS: 12_000_000}
 
 
+@pytest.mark.parametrize("leaf", [("Vega", *SPOT[1:]), (SPOT[0], "EMEA", SPOT[2]), (*SPOT[:2], "Rates")])
+def test_a_leaf_is_another_one_by_any_of_its_names(leaf: tuple[str, str, str]) -> None:
+    _, deltas = fold(message(0, "10"), message(1, "11", leaf))
+
+    assert moved(deltas) == {SPOT: 0, leaf: 11_000_000}
+
+
 @pytest.mark.parametrize(
     ("text", "millionths"),
     [
