@@ -39,7 +39,8 @@ _MILLIONTH, _PLACES = Decimal("0.000001"), Decimal(6)
 _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 
 
-# Both hold numbers and texts only, so they can be in no cycle: out of the garbage collector's sight each is 16 bytes smaller.
+# Delta and Trade hold numbers and texts only, so they can be in no cycle: out of the garbage collector's sight each is 16
+# bytes smaller.
 class Delta(Struct, gc=False):
     """The fields of `trades.deltas`: what a trade's changes within a transaction come to. A leaf is named as the previous
     one only when the trade left it.
