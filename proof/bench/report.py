@@ -12,10 +12,7 @@ from typing import Any
 import pygal
 from pygal.style import CleanStyle
 
-from proof.bench.trades import Landing, Run
-
-# The seed's graphs show a rolling mean over so many seconds.
-_WINDOW_S = 20
+from proof.bench.trades import WINDOW_S, Landing, Run, throughput
 
 #: What the seed says of itself: 10 million messages at 50,000 a second, three tables and some 500 functions in a cloud.
 SEED = {
@@ -51,18 +48,6 @@ def write(path: Path, runs: Sequence[Run], machine: dict[str, str]) -> None:
     path.write_text(_PAGE.format(body="\n".join(parts)), encoding="utf-8")
 
 
-def throughput(landings: Sequence[Landing], began: float) -> list[tuple[int, float]]:
-    """(second since the beginning, trades landed a second): a mean over the last 20 seconds, or as many as there are."""
-    landed: dict[int, int] = defaultdict(int)
-    for at, _, count in landings:
-        landed[int(at.timestamp() - began)] += count
-    means = []
-    for second in range(max(landed, default=-1) + 1):
-        window = range(max(0, second - _WINDOW_S + 1), second + 1)
-        means.append((second + 1, sum(landed[passed] for passed in window) / len(window)))
-    return means
-
-
 def latencies(landings: Sequence[Landing], began: float) -> list[tuple[int, float, float]]:
     """(second of landing, mean latency, longest latency), in seconds, of every second in which something was landed."""
     found: dict[int, list[tuple[float, int]]] = defaultdict(list)
@@ -78,7 +63,7 @@ def latencies(landings: Sequence[Landing], began: float) -> list[tuple[int, floa
 def _charts(run: Run) -> list[str]:
     ways = latencies(run.landings, run.began)
     return [
-        _chart("Trades landed a second, mean over 20 s", {"landed": throughput(run.landings, run.began)}),
+        _chart(f"Trades landed a second, mean over {WINDOW_S} s", {"landed": throughput(run.landings, run.began)}),
         _chart(
             "Seconds from produce to visible in Postgres",
             {"mean": [(at, mean) for at, mean, _ in ways], "longest": [(at, longest) for at, _, longest in ways]},
@@ -112,4 +97,6 @@ def _table(told: dict[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
     return value if isinstance(value, str) else f"{value:,}"

@@ -7,6 +7,8 @@ sums are compared with the table's.
 """
 
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -35,6 +37,9 @@ _LOOK_S = 0.25
 _LAG_LOOK_S = 1.0
 # 50 us a message: ten million, and two that warm up, take ten minutes on a good day.
 _JUDGE_S = 1800.0
+
+#: The seed's graphs show a rolling mean over so many seconds.
+WINDOW_S = 20
 
 #: (commit that made them visible, when they were made, how many)
 Landing = tuple[datetime, datetime, int]
@@ -124,6 +129,7 @@ def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Chil
         "messages_per_second_asked": plan.rate or None,
         "seconds_until_all_was_landed": round(seconds, 2),
         "messages_per_second": round(plan.messages / seconds),
+        f"messages_per_second_rolling_{WINDOW_S}_s": _by_window(run.landings, run.began),
         "seconds_after_the_last_was_sent": round(ended - sent_at, 2) if plan.rate else None,
         "deltas_landed": stand.landed("trades") - deltas_before,
         "batches_landed": len({landed for landed, _, _ in run.landings}),
@@ -160,6 +166,24 @@ def _judge(stand: Stand, feed: Feed, run: Run) -> None:
 
 
 _COUNTED = ("missing", "doubled", "extra", "phantom")
+
+
+def throughput(landings: Sequence[Landing], began: float) -> list[tuple[int, float]]:
+    """(second since the beginning, trades landed a second): a mean over the last `WINDOW_S`, or as many as there are."""
+    landed: dict[int, int] = defaultdict(int)
+    for at, _, count in landings:
+        landed[int(at.timestamp() - began)] += count
+    means = []
+    for second in range(max(landed, default=-1) + 1):
+        window = range(max(0, second - WINDOW_S + 1), second + 1)
+        means.append((second + 1, sum(landed[passed] for passed in window) / len(window)))
+    return means
+
+
+def _by_window(landings: Sequence[Landing], began: float) -> list[int]:
+    """The rolling mean at the end of every window, and at the end."""
+    means = throughput(landings, began)
+    return [round(mean) for second, mean in means if second % WINDOW_S == 0 or second == len(means)]
 
 
 def _latencies(landings: list[Landing], began: float) -> dict[str, float | None]:

@@ -25,9 +25,9 @@ from proof.bench.feeder import Feeder
 from proof.bench.latency import course
 from proof.bench.meter import Meter, _at, percentile
 from proof.bench.processor import _folded_after
-from proof.bench.report import latencies, throughput, write
+from proof.bench.report import latencies, write
 from proof.bench.stand import stand
-from proof.bench.trades import Plan, Run
+from proof.bench.trades import Plan, Run, _by_window, throughput
 from proof.workloads.trade_feed import TOPIC, Feed, Mix
 from spark_sink.schema import migrate
 from tests.waiting import eventually
@@ -96,15 +96,25 @@ def test_the_trades_report_counts_every_message() -> None:
     began = MOMENT.timestamp()
     assert latencies(landings, began) == [(1, 0.3125, 0.5), (3, 2.0, 2.0)]
     assert throughput(landings, began) == [(1, 400.0), (2, 200.0), (3, 149.0)]
+    assert _by_window(landings, began) == [149]
+
+
+def test_the_rolling_mean_is_told_at_the_end_of_every_window() -> None:
+    landings = [_landing(second + 0.5, second, count) for second, count in ((0, 400), (19, 200), (20, 100), (24, 60))]
+    assert _by_window(landings, MOMENT.timestamp()) == [30, 18]
+    assert _by_window(landings[:2], MOMENT.timestamp()) == [30]
 
 
 def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> None:
     plan = Plan(1000, 10, Mix(), failures=True, kills=False, seed=1)
-    run = Run(plan, {"verify": "<valid>", "lost": 0}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp())
+    run = Run(
+        plan, {"verify": "<valid>", "lost": 0, "rolling": [1000, 2]}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp()
+    )
     write(tmp_path / "report.html", [run], {"memory": "1 GiB"})
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 2
     assert "&lt;valid&gt;" in page
+    assert "1,000, 2</td>" in page
     assert not re.search(r"(src|href)=.?https?://", page)
 
 
