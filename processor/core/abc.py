@@ -1,6 +1,6 @@
 """The protocols between the loop and the world: two sessions (Kafka's and the simulated one) keep the same promises."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from processor.core.topology import Topology
@@ -40,6 +40,13 @@ class Session(Protocol):
     def identities(self) -> Mapping[str, Identity]:
         """Per input topic."""
 
+    def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
+        """Ask now which topics the inputs' names stand for; the answer is waited for when the returned function is called.
+
+        An id never comes back. When it is still the one from before at a moment after records were read, all of them came
+        from that very topic.
+        """
+
     def seek(self, offsets_next: Mapping[str, int]) -> None:
         """Read the inputs from there on."""
 
@@ -65,10 +72,13 @@ class Session(Protocol):
         """
 
     def produce(self, writes: Iterable[Write]) -> None:
-        """Add records to the open transaction."""
+        """Add records to the open transaction. Raises `TooMuch` when they do not fit."""
 
     def commit(self) -> None:
-        """Make the open transaction true, all of it. When it returns, the outcome is known and was success."""
+        """Make the open transaction true, all of it. When it returns, the outcome is known and was success.
+
+        Raises `TooMuch` when a record was too large for the cluster, or all of them for the time that there is.
+        """
 
     def abort(self) -> None:
         """Make nothing of the open transaction true. The next `begin` renews the producer."""

@@ -3,6 +3,7 @@
 ProcessorError
 |__ Retriable   the same call may succeed: call it again within the deadline
 |__ Abortable   this transaction is lost: abort, renew the producer, rewind to the progress, do it again
+|   |__ TooMuch   likewise, and with fewer records: it may have been too large. A single one becomes a dead letter
 |__ Fenced      another owner has the work: leave quietly
 |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
 |__ Rejected    this record can never be processed: a dead letter with the reason, and go on
@@ -20,6 +21,12 @@ class Retriable(ProcessorError):
 
 class Abortable(ProcessorError):
     """This transaction is lost: abort, renew the producer, rewind to the progress, do it again."""
+
+
+class TooMuch(Abortable):
+    """This transaction is lost, and its size may be why: do it again with fewer records. A single record that is too much
+    again and again, while other transactions go through, becomes a dead letter.
+    """
 
 
 class Fenced(ProcessorError):

@@ -1,7 +1,7 @@
 """Topics: making them, and asking what they are."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -94,6 +94,21 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     except KafkaException as error:
         raise _unanswered(error, f"topic {topic} can not be described") from error
     return Identity(str(described.topic_id), first.offset, last.offset)
+
+
+def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dict[str, str]]:
+    """Ask which topics the names stand for, and return what waits for the answer. The waiting is free when there was
+    something else to do meanwhile.
+    """
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=CALL_TIMEOUT_S)
+
+    def answer() -> dict[str, str]:
+        try:
+            return {topic: str(future.result().topic_id) for topic, future in asked.items()}
+        except KafkaException as error:
+            raise _unanswered(error, f"the topics {', '.join(topics)} can not be described") from error
+
+    return answer
 
 
 def group_of(topology: Topology) -> str:

@@ -9,17 +9,17 @@ is finished and the producer replaced, with the same transactional id; the broke
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from processor.core.abc import Identity, Write
-from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable
+from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
-from processor.io.admin import RECORD_BYTES_MAX, connect, identity, partitions_of
+from processor.io.admin import RECORD_BYTES_MAX, ask_topic_ids, connect, identity, partitions_of
 from processor.io.partitioner import home
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
@@ -30,6 +30,9 @@ DELIVERY_TIMEOUT_MS = 10_000
 CALL_TIMEOUT_S = 5.0
 # Above this a call was not just slow: something was sent again, or may be.
 SUSPICIOUS_CALL_S = 1.0
+# Records that wait in the producer, of at most a gigabyte (librdkafka's own bound). A transaction may have more: what comes
+# next waits for room.
+QUEUE_MESSAGES = 2_000_000
 # Restoring must advance at least once in this time; less than the group's poll interval, so that the sentence is seen.
 RESTORE_STALL_S = 30.0
 # Memory for fetched records, per task. A quarter of a second at full speed.
@@ -45,6 +48,19 @@ _record = partial(tuple.__new__, Record)
 
 _SUSPICIOUS = ("FAIL", "REQTMOUT")
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+# What a transaction with fewer or smaller records may get around. A record that timed out on its way is among them: the
+# cluster may be away, but the way may also be too slow for so many.
+_TOO_MUCH = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._QUEUE_FULL,
+    # "Local: Erroneous state" of a produce: an earlier record of the transaction has failed, and only the commit could tell
+    # of what. And what the commit says when it does not know either: some records failed on their way.
+    KafkaError._STATE,
+    KafkaError._INCONSISTENT,
+)
 _FORBIDDEN = (
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -62,7 +78,7 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
     if error.code() in _FENCED:
         return Fenced(sentence)
     if error.txn_requires_abort():
-        return Abortable(sentence)
+        return (TooMuch if error.code() in _TOO_MUCH else Abortable)(sentence)
     if error.retriable():
         return Retriable(sentence)
     return Corrupted(sentence)
@@ -136,7 +152,7 @@ class KafkaSession:
             "linger.ms": 5,
             "batch.size": 1_000_000,
             "message.max.bytes": RECORD_BYTES_MAX,
-            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.messages": QUEUE_MESSAGES,
             # 100 ms of waiting each time the coordinator is still busy with the last marker would be most of a commit.
             "retry.backoff.ms": 20,
             # The lines that `Suspicion` reads are of level 6.
@@ -194,6 +210,10 @@ class KafkaSession:
     def identities(self) -> dict[str, Identity]:
         """Per input topic."""
         return {topic: identity(self._admin, topic, self.partition) for topic in self._topology.inputs}
+
+    def ask_topic_ids(self) -> Callable[[], dict[str, str]]:
+        """Ask now which topics the inputs' names stand for."""
+        return ask_topic_ids(self._admin, self._topology.inputs)
 
     # --- reading
 
@@ -272,14 +292,29 @@ class KafkaSession:
         return renewed
 
     def produce(self, writes: Iterable[Write]) -> None:
-        """Add records to the open transaction."""
+        """Add records to the open transaction; when the producer's queue is full, as soon as there is room."""
         add = self._writer.produce
         try:
             for topic, partition, key, value, headers in writes:
-                add(topic, value, key, UNASSIGNED if partition is None else partition, headers=headers)
-        except (KafkaException, BufferError) as error:
+                at = UNASSIGNED if partition is None else partition
+                try:
+                    add(topic, value, key, at, headers=headers)
+                except BufferError:
+                    self._wait_for_room(partial(add, topic, value, key, at, headers=headers))
+        except KafkaException as error:
             # A produce that raised did not poison the transaction: committing now would commit a hole.
-            raise Abortable(f"a record could not be produced: {error}") from error
+            cause = error.args[0]
+            kind = TooMuch if cause.code() in _TOO_MUCH else Abortable
+            raise kind(f"a record could not be produced: {cause.name()}: {cause.str()}") from error
+
+    def _wait_for_room(self, add: Callable[[], None]) -> None:
+        deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
+        while time.monotonic() < deadline:
+            self._writer.poll(0.05)
+            with contextlib.suppress(BufferError):
+                add()
+                return
+        raise TooMuch(f"the producer's queue was full for {DELIVERY_TIMEOUT_MS / 1000:g} s")
 
     def commit(self) -> None:
         """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""

@@ -66,21 +66,27 @@ class Progress:
         offsets = {**self.offsets_next, **offsets_next}
         return Progress(self.topic_ids, offsets, self.counts.plus(counts), self.transactions + 1)
 
+    def same_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Raises `Refused` when the name of an input stands for another topic than the one that was read before."""
+        for topic, topic_id in topic_ids.items():
+            known = self.topic_ids.get(topic, topic_id)
+            if known != topic_id:
+                raise Refused(
+                    f"topic {topic} was deleted and created again (id {known} then, {topic_id} now): "
+                    f"its records are not the ones behind the stored state. See docs/operating.md, starting a domain over"
+                )
+
     def checked(self, identities: Mapping[str, Identity]) -> "Progress":
         """The same progress, now known to belong to these very topics; inputs seen for the first time start at their start.
 
         Raises:
             Refused: a topic is not the one that was read before, or no longer holds what comes next.
         """
+        self.same_topics({topic: identity.topic_id for topic, identity in identities.items()})
         for topic, identity in identities.items():
             if topic not in self.offsets_next:
                 continue
             offset = self.offsets_next[topic]
-            if self.topic_ids[topic] != identity.topic_id:
-                raise Refused(
-                    f"topic {topic} was deleted and created again (id {self.topic_ids[topic]} then, {identity.topic_id} now): "
-                    f"its records are not the ones behind the stored state. See docs/operating.md, starting a domain over"
-                )
             if offset > identity.end:
                 raise Refused(
                     f"topic {topic} ends at offset {identity.end}, but {offset} was reached before: the log lost records"

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 import structlog
 
-from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable
+from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
+from processor.runtime.backoff import backoff_s
 from processor.runtime.task import Task
 
 log = structlog.get_logger()
@@ -47,6 +48,7 @@ class TaskLoop:
         self._make = make
         self._restored = 0
         self._aborts = 0
+        self._failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"task-{partition}", daemon=True)
 
@@ -64,15 +66,15 @@ class TaskLoop:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        backoff_s = BACKOFF_FIRST_S
         while not self._stop.is_set():
             try:
                 if self._live():
                     return
-                backoff_s = BACKOFF_FIRST_S
             except (Retriable, Corrupted, Abortable) as error:
+                self._failures += 1
+                wait_s = backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
                 self._enter(Phase.WAITING, str(error))
-                log.warning("task starts over", partition=self.partition, reason=str(error), wait_s=backoff_s)
+                log.warning("task starts over", partition=self.partition, reason=str(error), wait_s=wait_s)
             except Fenced as error:
                 self.fenced = True
                 self._enter(Phase.STOPPED, str(error))
@@ -82,8 +84,7 @@ class TaskLoop:
                 self.failure = error
                 self._enter(Phase.STOPPED, str(error))
                 return
-            self._idle(backoff_s)
-            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            self._idle(wait_s)
 
     def _live(self) -> bool:
         """Open the task and turn it. True when it was asked to stop."""
@@ -116,11 +117,13 @@ class TaskLoop:
             log.warning("transaction aborted", partition=self.partition, reason=str(error))
             self._aborts += 1
             self._enter(Phase.WAITING, str(error))
-            self._idle(min(BACKOFF_FIRST_S * 2 ** (self._aborts - 1), BACKOFF_MAX_S))
+            # The cluster is there when it says that this was too much: the next try is a smaller one, and can be soon.
+            self._idle(backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, 1 if isinstance(error, TooMuch) else self._aborts))
             return
         if self._aborts:
             self._aborts = 0
             self._enter(Phase.RUNNING, "")
+        self._failures = 0
         self.offsets_next = task.progress.offsets_next
         self._beat()
 

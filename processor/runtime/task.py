@@ -1,15 +1,16 @@
 """One task: one partition of the inputs, its states, its session. Here is the cycle: poll, fold, commit, apply."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from processor.core.abc import Codec, Session, Write
-from processor.core.errors import Abortable, Corrupted, Rejected
+from processor.core.errors import Abortable, Corrupted, Rejected, TooMuch
 from processor.core.fold import fold
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, source_template
+from processor.runtime.batch_size import BatchSize
 from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from processor.runtime.dead_letters import headers_of, key_of, value_of
@@ -17,15 +18,11 @@ from processor.runtime.store import Store
 
 # How long a task waits for a first record before it looks at everything else, and whether it should end.
 WAIT_S = 0.1
-# A transaction has at most twice as many records as the one before, or so many: of a burst, or after a start, the first
-# results are there after a tenth of a second, and a backlog is in large transactions soon.
-FIRST_RECORDS = 5_000
-# Nor many more than could be done in this time, waiting for the turnstile included: with the quarter by which a size may
-# grow beyond it, a task that is taken away still ends in time (pool.STOP_TIMEOUT_S), whatever a handler costs; and what
-# many tasks hold in memory is so many seconds of work in all.
-TURN_S = 7.0
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0
+
+#: What waits for the answer to the question which topics the inputs' names stand for.
+TopicIds = Callable[[], Mapping[str, str]]
 
 
 class Task:
@@ -63,7 +60,7 @@ class Task:
         self._check_every_s = check_every_s
         self._checked_at = 0.0
         self._went_well = 0
-        self._records_max = FIRST_RECORDS
+        self._size = BatchSize()
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -90,27 +87,41 @@ class Task:
 
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
-        records = self._session.poll(min(self._records_max, BATCH[self.caution.level]), WAIT_S)
+        records = self._session.poll(min(self._size.records_max, BATCH[self.caution.level]), WAIT_S)
         polled_at = time.monotonic()
         if not records:
-            self._records_max = FIRST_RECORDS
+            self._size.idle()
             self._rest()
             return 0
-        self._same_topics()
-        if self.caution.level == 2:
-            with self._turnstile, self._tried_alone(records[0]) as rejected:
-                transaction, progress = self._transact(records, rejected)
-                self._commit(progress)
-        else:
-            with self._turnstile:
-                transaction, progress = self._transact(records, {})
-            self._commit(progress)
+        topic_ids = self._session.ask_topic_ids()
+        self._same_logs()
+        try:
+            transaction = self._make_true(records, topic_ids)
+        except TooMuch as reason:
+            self._size.too_much(records, str(reason))
+            raise
         self.store.apply(transaction.changes)
         self._step("after_apply")
         self._went_well += len(records)
-        self._records_max = _records_next(len(records), time.monotonic() - polled_at)
+        self._size.went_well(len(records), time.monotonic() - polled_at, self.progress.offsets_next)
         self._relax()
         return len(records)
+
+    def _make_true(self, records: Sequence[Record], topic_ids: TopicIds) -> Transaction:
+        """Fold them and commit what comes of it, at level 2 without anybody beside it."""
+        if self._size.was_too_much(records):
+            # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
+            self._write_caution(self.caution)
+        rejected = self._size.set_aside(records)
+        if self.caution.level == 2:
+            with self._turnstile, self._tried_alone(records[0]) as poisonous:
+                transaction, progress = self._transact(records, {**rejected, **poisonous}, topic_ids)
+                self._commit(progress)
+        else:
+            with self._turnstile:
+                transaction, progress = self._transact(records, rejected, topic_ids)
+            self._commit(progress)
+        return transaction
 
     def close(self) -> None:
         """Leave in good order; the next owner need not be careful."""
@@ -131,11 +142,11 @@ class Task:
 
     def _rest(self) -> None:
         """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
-        self._same_topics()
+        self._same_logs()
         positions = self._session.positions()
         if any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items()):
             progress = self.progress.advanced(positions, Counts())
-            self._write([], progress)
+            self._write([], progress, self._session.ask_topic_ids())
             self._commit(progress)
         self._relax()
 
@@ -165,11 +176,13 @@ class Task:
             self.caution = before
             raise
 
-    def _transact(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, Progress]:
+    def _transact(
+        self, records: Sequence[Record], rejected: dict[Record, str], topic_ids: TopicIds
+    ) -> tuple[Transaction, Progress]:
         """Fold them, and write what comes of it: all but the commit."""
         transaction, writes = self._prepare(records, rejected)
         progress = self.progress.advanced(transaction.offsets_next, transaction.counts)
-        self._write(writes, progress)
+        self._write(writes, progress, topic_ids)
         return transaction, progress
 
     def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
@@ -217,12 +230,21 @@ class Task:
 
     def _write_caution(self, caution: Caution) -> None:
         write: Write = (self.topology.changelog, self._session.partition, CAUTION_KEY, caution.encode(), None)
-        self._write([write], self.progress)
-        self._commit(self.progress)
+        try:
+            self._write([write], self.progress)
+            self._commit(self.progress)
+        except TooMuch as error:
+            # Two small records are not too much: it is no fault of the record that comes next.
+            raise Abortable(str(error)) from error
         self.caution = caution
 
-    def _write(self, writes: list[Write], progress: Progress) -> None:
-        """Open a Kafka transaction and put everything into it, the progress last."""
+    def _write(self, writes: list[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
+        """Open a Kafka transaction and put everything into it, the progress last.
+
+        Args:
+            topic_ids: what the inputs' names stood for after the last record was read. Consumers go on in a topic that was
+                deleted and made again as if nothing had happened; what they read there is never committed.
+        """
         session, step = self._session, self._step
         step("before_begin")
         if session.begin():
@@ -232,6 +254,8 @@ class Task:
             session.produce(writes)
             step("after_produce")
             session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), None)])
+            if topic_ids is not None:
+                self.progress.same_topics(topic_ids())
             step("before_commit")
 
     def _still_ours(self) -> None:
@@ -244,8 +268,8 @@ class Task:
                 f"we know of {self.progress.transactions}"
             )
 
-    def _same_topics(self) -> None:
-        """Consumers go on in a topic that was deleted and made again as if nothing had happened. We do not."""
+    def _same_logs(self) -> None:
+        """Look now and then whether the inputs still hold what comes next; every transaction looks whether it is them."""
         now = time.monotonic()
         if now - self._checked_at >= self._check_every_s:
             self._checked_at = now
@@ -266,20 +290,6 @@ class Task:
             self._session.abort()
             self._session.seek(self.progress.offsets_next)
             raise
-
-
-def _records_next(records: int, took_s: float) -> int:
-    """How many the next transaction may have, after one of so many took so long.
-
-    Near the bound all grow by the same number and shrink by the same factor, so that tasks that share a process come to
-    share its time as well: a partition that began small would stay behind for ever.
-    """
-    in_time = int(records * TURN_S / took_s) if took_s else BATCH[0]
-    if in_time < records:
-        return max(1, in_time)
-    if in_time < 2 * records:
-        return records + min(FIRST_RECORDS, records // 4)
-    return min(in_time, max(FIRST_RECORDS, 2 * records))
 
 
 class _Unencodable(Exception):

@@ -1,6 +1,6 @@
 """The session of a task on the simulated log (see `core.abc.Session`)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from processor.core.abc import Identity, Write
 from processor.core.errors import Corrupted, Retriable
@@ -52,6 +52,11 @@ class SimulatedSession:
         """Per input topic."""
         return {topic: self._log.identity(topic, self.partition) for topic in self._topology.inputs}
 
+    def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
+        """The answer of now, whenever it is looked at."""
+        topic_ids = {topic: identity.topic_id for topic, identity in self.identities().items()}
+        return lambda: topic_ids
+
     def seek(self, offsets_next: Mapping[str, int]) -> None:
         """Read the inputs from there on."""
         self._positions = dict(offsets_next)
@@ -96,10 +101,13 @@ class SimulatedSession:
 
     def abort(self) -> None:
         """Make nothing of it true; the next `begin` renews the producer."""
-        self._log.late_end(self._id, self.epoch, commit=False)
         self._begun = False
+        if not self.epoch:
+            return  # not open yet
+        self._log.late_end(self._id, self.epoch, commit=False)
         self.suspicious = True
 
     def close(self) -> None:
         """Leave; an open transaction is aborted, unless a successor has done that."""
-        self._log.late_end(self._id, self.epoch, commit=False)
+        if self.epoch:
+            self._log.late_end(self._id, self.epoch, commit=False)

@@ -8,12 +8,13 @@ import pytest
 
 from processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from processor.core.values import Event
-from processor.runtime import loop
+from processor.runtime import batch_size, loop
 from processor.runtime import task as task_module
+from processor.runtime.batch_size import TURN_S
 from processor.runtime.caution import BATCH
 from processor.runtime.loop import Phase, TaskLoop
 from processor.runtime.pool import STOP_TIMEOUT_S
-from processor.runtime.task import TURN_S, Task
+from processor.runtime.task import Task
 from processor.service import topology_of
 from processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
@@ -171,7 +172,7 @@ def test_a_handler_with_a_bug_costs_one_dead_letter() -> None:
 
 def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most twice as many records as before; what came in small pieces begins small again."""
-    monkeypatch.setattr(task_module, "FIRST_RECORDS", 5)
+    monkeypatch.setattr(batch_size, "FIRST_RECORDS", 5)
     monkeypatch.setattr(task_module, "BATCH", (30, 3, 1))
     driver = TopologyDriver(RUNNER)
     task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec)
@@ -200,8 +201,8 @@ def test_a_slow_handler_gets_smaller_transactions(monkeypatch: pytest.MonkeyPatc
     task.open()
     for number in range(700):
         driver.send("runner.updates", update(1 + number))
-    monkeypatch.setattr(task_module, "FIRST_RECORDS", 100)
-    task._records_max = 100
+    monkeypatch.setattr(batch_size, "FIRST_RECORDS", 100)
+    task._size.idle()
     assert [task.turn(), task.turn()] == [100, 56], "100 took 12.5 seconds, 56 take 7"
     cost_s /= 16
     assert [task.turn(), task.turn()] == [70, 140]
@@ -212,6 +213,6 @@ def test_tasks_of_one_process_come_to_share_its_time() -> None:
     sizes = [80_000, 80_000, 80_000, 5_000]
     for _ in range(100):
         took_s = sum(sizes) * 0.000_04
-        sizes = [min(BATCH[0], task_module._records_next(size, took_s)) for size in sizes]
+        sizes = [min(BATCH[0], batch_size.records_next(size, took_s)) for size in sizes]
         assert took_s < STOP_TIMEOUT_S
     assert min(sizes) > 0.8 * max(sizes)

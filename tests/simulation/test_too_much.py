@@ -1,0 +1,210 @@
+"""What is too much for one transaction comes in smaller ones, and a record that can never be written is set aside."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from processor.core.abc import Write
+from processor.core.errors import Abortable, Retriable, TooMuch
+from processor.core.values import Record
+from processor.runtime import loop
+from processor.runtime.batch_size import ALONE_MAX, BatchSize
+from processor.runtime.caution import BATCH
+from processor.runtime.loop import BACKOFF_FIRST_S, Phase, TaskLoop
+from processor.runtime.task import Task
+from processor.service import topology_of
+from processor.testing import SimulatedSession, TopologyDriver
+from tests.waiting import eventually
+
+RUNNER = topology_of("runner")
+
+
+def driver_with(*distances: int) -> TopologyDriver:
+    driver = TopologyDriver(RUNNER)
+    for number, distance in enumerate(distances, 1):
+        value = {"user_id": 1, "distance_meters": distance, "timestamp_utc": number, "sequence_id": number, "run_id": 1}
+        driver.send("runner.updates", value)
+    return driver
+
+
+class Narrow(SimulatedSession):
+    """Of a cluster that takes so many messages of the runner in a transaction, and none about a poisonous record."""
+
+    def __init__(self, driver: TopologyDriver, fits: int = 1_000_000) -> None:
+        super().__init__(driver.log, RUNNER, 0)
+        self.fits = fits
+        self.sizes: list[int] = []
+        self.away = False
+        self.poisons: tuple[int, ...] = ()
+
+    def produce(self, writes: Iterable[Write]) -> None:
+        written = list(writes)
+        super().produce(written)
+        if self.away:
+            raise TooMuch("timed out: nobody is there")
+        sources = [headers[0][1] for topic, _, _, _, headers in written if topic == "runner.messages" and headers]
+        if sources:
+            self.sizes.append(len(sources))
+        if len(sources) > self.fits or any(b"runner.updates/0/%d" % at in sources for at in self.poisons):
+            raise TooMuch("the broker says: message size too large")
+
+
+def record(offset: int) -> Record:
+    return Record("t", 0, offset, None, b"")
+
+
+def turns(task: Task, most: int = 1_000) -> int:
+    """Turn it until nothing is left. Returns how many transactions were aborted."""
+    aborts = 0
+    for _ in range(most):
+        try:
+            if not task.turn():
+                return aborts
+        except Abortable:
+            aborts += 1
+    pytest.fail("no end of it")
+
+
+def test_a_transaction_that_was_too_much_comes_in_smaller_ones() -> None:
+    """Also when what fits is far below: all records get through, none is set aside, and sizes grow again after that."""
+    driver = driver_with(*[10] * 3_000)
+    session = Narrow(driver, fits=70)
+    task = Task(RUNNER, session, driver.codec)
+    task.open()
+
+    aborts = turns(task)
+    assert session.sizes[:4] == [3_000, 300, 30, 30]
+    assert aborts < len(session.sizes) / 4
+    assert driver.records("runner.updates.dead") == []
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 30_000
+
+
+@pytest.mark.parametrize("at", [0, 1, 1234, 2999])
+def test_a_record_that_can_not_be_written_is_set_aside(at: int) -> None:
+    """It says why; the records around it are folded as if it had never been there, and it is found in a few tries."""
+    driver = driver_with(*[10] * 3_000)
+    session = Narrow(driver)
+    session.poisons = (at,)
+    task = Task(RUNNER, session, driver.codec)
+    task.open()
+
+    assert turns(task) <= 4 + ALONE_MAX
+    (letter,) = driver.records("runner.updates.dead")
+    assert letter[2]["onefold-source"] == b"runner.updates/0/%d" % at
+    assert b"message size too large" in letter[2]["onefold-reason"]
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 29_990
+
+
+def test_two_such_records_are_both_set_aside() -> None:
+    """Side by side; the tries of the first are not those of the second."""
+    driver = driver_with(*[10] * 50)
+    session = Narrow(driver)
+    session.poisons = (20, 21)
+    task = Task(RUNNER, session, driver.codec)
+    task.open()
+    turns(task)
+
+    assert len(driver.records("runner.updates.dead")) == 2
+    assert session.sizes.count(1) >= 2 * ALONE_MAX
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 480
+
+
+def test_a_record_is_not_blamed_for_a_cluster_that_is_away() -> None:
+    """Nothing goes through then, not even a transaction with nothing in it. When it is back, everything does."""
+    driver = driver_with(*[10] * 20)
+    session = Narrow(driver)
+    task = Task(RUNNER, session, driver.codec)
+    task.open()
+    session.away = True
+    for _ in range(50):
+        with pytest.raises(Abortable):
+            task.turn()
+    session.away = False
+    turns(task)
+
+    assert driver.records("runner.updates.dead") == []
+    assert driver.table("runner.stats")[1, 1]["total_meters"] == 200
+
+
+def test_a_cluster_that_comes_and_goes_needs_three_records_in_a_row() -> None:
+    """What counts are tries after each of which the record still could not be written: one that got through is over."""
+    size = BatchSize()
+    one, other = [record(0)], [record(1)]
+    for _ in range(ALONE_MAX - 1):
+        size.too_much(one, "timed out")
+    assert size.set_aside(one) == {}
+    size.too_much(other, "timed out")
+    assert size.set_aside(other) == {}
+    size.too_much(one, "timed out")
+    assert size.set_aside(one) == {}, "its tries were not in a row"
+    for _ in range(ALONE_MAX - 1):
+        size.too_much(one, "timed out")
+    assert list(size.set_aside(one)) == one
+
+
+def test_the_limit_holds_until_what_was_too_much_is_behind() -> None:
+    """Not only for the next transaction: the same record would be met in large ones again and again."""
+    size = BatchSize()
+    size.too_much([record(at) for at in range(1000)], "too large")
+    size.went_well(100, 0.1, {"t": 100})
+    assert size.records_max == 100
+    size.went_well(100, 0.1, {"t": 999})
+    assert size.records_max == 100
+    size.went_well(100, 0.1, {"t": 1000})
+    assert 100 < size.records_max <= BATCH[0]
+
+
+def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause doubles while the cluster is away, and not while it answers that this is too much."""
+    waits: list[float] = []
+    driver = driver_with(10)
+    troubles: list[Exception] = [*[TooMuch("too large")] * 5, *[Abortable("lost")] * 5]
+
+    class Troubled(SimulatedSession):
+        def poll(self, count_max: int, timeout_s: float) -> Any:
+            if troubles:
+                raise troubles.pop(0)
+            return super().poll(count_max, timeout_s)
+
+    running = TaskLoop(0, lambda beat: Task(RUNNER, Troubled(driver.log, RUNNER, 0), driver.codec, beat=beat))
+    monkeypatch.setattr(running, "_idle", waits.append)
+    running.start()
+    eventually(lambda: running.offsets_next == {"runner.updates": 1}, 10, "the record is folded")
+    running.stop()
+    running.join(5)
+
+    assert waits[:5] == [BACKOFF_FIRST_S] * 5
+    assert waits[5:] == sorted(waits[5:])
+    assert waits[-1] > BACKOFF_FIRST_S
+
+
+def test_thousands_of_failures_in_a_row_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of starts nor of transactions; two to the power of a thousand is no number of seconds."""
+    driver = driver_with(10)
+    starts, transactions = iter([Retriable("not now")] * 1_100), iter([Abortable("lost")] * 1_100)
+
+    class Away(SimulatedSession):
+        def open(self) -> None:
+            for trouble in starts:
+                raise trouble
+            super().open()
+
+        def poll(self, count_max: int, timeout_s: float) -> Any:
+            for trouble in transactions:
+                raise trouble
+            return super().poll(count_max, timeout_s)
+
+    monkeypatch.setattr(loop.log, "warning", lambda *_, **__: None)
+    running = TaskLoop(0, lambda beat: Task(RUNNER, Away(driver.log, RUNNER, 0), driver.codec, beat=beat))
+    waits: list[float] = []
+    monkeypatch.setattr(running, "_idle", waits.append)
+    running.start()
+    eventually(lambda: running.offsets_next == {"runner.updates": 1} or running.phase == Phase.STOPPED, 30, "an end")
+    running.stop()
+    running.join(5)
+
+    assert running.failure is None
+    assert running.offsets_next == {"runner.updates": 1}
+    assert len(waits) == 2_200
+    assert max(waits) == loop.BACKOFF_MAX_S
