@@ -102,6 +102,19 @@ def test_a_record_that_changes_nothing_is_counted() -> None:
     assert transaction.counts._asdict() == {"accepted": 1, "ignored": 1, "forwarded": 0, "dead": 0}
 
 
+def test_outputs_count_also_when_the_state_stays_as_it_is() -> None:
+    """A handler may answer without remembering anything."""
+    topology = Topology(
+        "sums", ("sums.in",), SUMS.key, Total, lambda state, event: (state, [("sums.every", {"n": 1})]), SUMS.outputs
+    )
+    store = Store({"a": Total(5)})
+    transaction = fold(topology, store, records(("a", b"1"), ("b", b"2")), decode, HERE)
+
+    assert [(topic, key) for topic, key, _, _ in transaction.outputs] == [("sums.every", "a"), ("sums.every", "b")]
+    assert transaction.counts.accepted == 2
+    assert transaction.changes["a"][0] == Total(5)
+
+
 def test_the_progress_is_behind_the_last_record() -> None:
     """Also when that record was refused."""
     assert folded(("a", b"1"), ("a", b"1"), ("a", b"junk")).offsets_next == {"sums.in": 3}
