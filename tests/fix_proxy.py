@@ -28,6 +28,8 @@ class KafkaProxy:
         self._hold: int | None = None
         self._held: tuple[socket.socket, bytes] | None = None
         self.held = threading.Event()
+        self._bytes_per_s: float | None = None
+        self._never = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hold(self, api_key: int) -> None:
@@ -41,6 +43,10 @@ class KafkaProxy:
         upstream.sendall(frame)
         return _frame(upstream)
 
+    def slow(self, bytes_per_s: float | None) -> None:
+        """From now on requests take that long on their way to the broker, or None: no time at all."""
+        self._bytes_per_s = bytes_per_s
+
     def close(self) -> None:
         """Take no more connections."""
         self._server.close()
@@ -51,7 +57,11 @@ class KafkaProxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            upstream = socket.create_connection(self._upstream)
+            try:
+                upstream = socket.create_connection(self._upstream)
+            except OSError:  # the broker is gone; so is this connection then
+                client.close()
+                continue
             threading.Thread(target=self._forward, args=(client, upstream), daemon=True).start()
             threading.Thread(target=self._back, args=(upstream, client), daemon=True).start()
 
@@ -66,6 +76,8 @@ class KafkaProxy:
                     client.close()
                     self.held.set()
                     return
+                if self._bytes_per_s:
+                    self._never.wait(len(frame) / self._bytes_per_s)
                 upstream.sendall(frame)
         except (OSError, EOFError):
             _end(upstream)

@@ -55,6 +55,7 @@ _TOO_MUCH = (
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
     KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT,
     KafkaError._QUEUE_FULL,
     # "Local: Erroneous state" of a produce: an earlier record of the transaction has failed, and only the commit could tell
     # of what. And what the commit says when it does not know either: some records failed on their way.

@@ -1,0 +1,169 @@
+"""What is too much for the cluster, on a real broker: the partition goes on, and only what can never be written is set aside."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from processor.core.errors import Abortable, TooMuch
+from processor.core.topology import Topology
+from processor.core.values import Event, Record
+from processor.io import kafka
+from processor.io.admin import create_topics
+from processor.io.kafka import KafkaSession
+from processor.runtime.task import Task
+from tests.fix_proxy import KafkaProxy
+from tests.worlds import KafkaWorld
+
+
+class Plain:
+    """Values are bytes on both sides."""
+
+    def decode(self, record: Record) -> bytes:
+        return record.value or b""
+
+    def encode(self, topic: str, value: bytes) -> bytes:
+        return value
+
+    def encode_state(self, state: Any) -> bytes:
+        return b"1"
+
+    def decode_state(self, topology: Topology, data: bytes) -> Any:
+        return 1
+
+
+def echo(state: Any, event: Event) -> tuple[Any, Any]:
+    return 1, [(f"{event.topic.partition('.')[0]}.out", event.value)]
+
+
+@pytest.fixture
+def topology() -> Topology:
+    """Echoes values; the first bytes are the key."""
+    name = f"much-{uuid.uuid4().hex[:8]}"
+    return Topology(name, (f"{name}.in",), lambda value: value[:64].hex(), object, echo, {f"{name}.out": None})
+
+
+def until_drained(task: Task, records: int, tries: int = 40) -> list[Abortable]:
+    """Turn it until so many records are folded. Returns what was aborted meanwhile."""
+    aborted: list[Abortable] = []
+    folded = 0
+    for _ in range(tries):
+        try:
+            folded += task.turn()
+        except Abortable as error:
+            aborted.append(error)
+        if folded >= records:
+            return aborted
+    pytest.fail(f"{folded} of {records} records were folded; aborted: {aborted[-3:]}")
+
+
+def committed(client: dict[str, str], topic: str) -> list[tuple[bytes, dict[str, bytes]]]:
+    """Value and headers of the records that are visible, of all partitions."""
+    found = []
+    settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True}
+    consumer = Consumer({**client, **settings, "enable.auto.commit": False})
+    partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    ends = 0
+    while ends < len(partitions):
+        message = consumer.poll(10)
+        assert message is not None, f"the end of {topic} was not reached"
+        if message.error():
+            ends += 1
+        else:
+            found.append((message.value(), dict(message.headers() or [])))
+    consumer.close()
+    return found
+
+
+@pytest.fixture
+def task_of(client: dict[str, str], topology: Topology) -> Iterator[Any]:
+    """Opens a task on a session; all are closed in the end."""
+    opened: list[Task] = []
+
+    def make(session: KafkaSession) -> Task:
+        task = Task(topology, session, Plain())
+        task.open()
+        opened.append(task)
+        return task
+
+    yield make
+    for task in opened:
+        task.abandon()
+
+
+def send(client: dict[str, str], topic: str, partition: int, values: list[bytes]) -> None:
+    producer = Producer({**client, "linger.ms": 5})
+    for value in values:
+        producer.produce(topic, value, None, partition)
+    assert producer.flush(20) == 0
+
+
+def test_a_forwarded_copy_that_is_too_large_becomes_a_dead_letter(
+    client: dict[str, str], topology: Topology, task_of: Any
+) -> None:
+    """The record fits into its topic; with the key and the header that a copy needs it does not. The partition goes on."""
+    admin = AdminClient(client)
+    small = NewTopic(topology.inputs[0], 2, 1, config={"max.message.bytes": "2000"})
+    for future in admin.create_topics([small]).values():
+        future.result()
+    create_topics(topology, 2, client, inputs=False)
+    session = KafkaSession(topology, 0, client)
+    values = [os.urandom(300) for _ in range(30)]
+    large = os.urandom(1850)
+    while session.home(topology.key(large)) == 0:
+        large = os.urandom(1850)
+    for value in (*values[:20], large, *values[20:]):
+        send(client, topology.inputs[0], 0, [value])
+    task = task_of(session)
+    aborted = until_drained(task, 31)
+
+    assert all(isinstance(error, TooMuch) for error in aborted)
+    ((value, headers),) = committed(client, topology.dead[topology.inputs[0]])
+    assert value == large
+    assert b"MSG_SIZE_TOO_LARGE" in headers["onefold-reason"]
+    here = [value for value in values if session.home(topology.key(value)) == 0]
+    assert sorted(value for value, _ in committed(client, next(iter(topology.outputs)))) == sorted(here)
+
+
+def test_a_transaction_may_have_more_records_than_the_producers_queue(
+    client: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit waits for room, and nothing is aborted."""
+    monkeypatch.setattr(kafka, "QUEUE_MESSAGES", 100)
+    world = KafkaWorld(client)
+    session = world.session()
+    session.open()
+    session.begin()
+    session.produce([(world.output, 0, b"k", b"%d" % number, None) for number in range(3_000)])
+    session.commit()
+    session.close()
+
+    assert world.committed(world.output) == [b"%d" % number for number in range(3_000)]
+
+
+def test_a_backlog_gets_through_a_slow_link(
+    client: dict[str, str],
+    topology: Topology,
+    task_of: Any,
+    kafka_proxy: KafkaProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the time that a delivery has, a tenth of it gets through at most. Nothing is set aside."""
+    monkeypatch.setattr(kafka, "DELIVERY_TIMEOUT_MS", 1_500)
+    create_topics(topology, 1, client)
+    values = [os.urandom(5_000) for _ in range(600)]
+    send(client, topology.inputs[0], 0, values)
+    slow = {**client, "bootstrap.servers": kafka_proxy.bootstrap_servers}
+    task = task_of(KafkaSession(topology, 0, slow))
+    kafka_proxy.slow(bytes_per_s=500_000)
+    aborted = until_drained(task, 600)
+
+    assert aborted, "the first try was too much"
+    kafka_proxy.slow(bytes_per_s=None)
+    assert sorted(value for value, _ in committed(client, next(iter(topology.outputs)))) == sorted(values)
+    assert committed(client, topology.dead[topology.inputs[0]]) == []
