@@ -8,6 +8,12 @@ FAILED = 1  # the work could not be done
 USAGE = 2  # the command or a setting is wrong; nothing was tried
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error, for a state or a log line; its name where it says nothing. Never a stack trace."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
 class UserError(Exception):
     """Something that the user can put right.
 

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ def process(domains: Sequence[str], instance: str, status_file: Path) -> None:
 
     def tell() -> None:
         described = {managed.service.name: managed.describe() for managed in supervisor.stages[0]}
-        _write(status_file, summary(described, {name: _read(file) for name, file in files.items()}))
+        # On a full disk the file gets stale, which a health check notices; the processes need none of it.
+        with suppress(OSError):
+            _write(status_file, summary(described, {name: _read(file) for name, file in files.items()}))
 
     run(supervisor, tell)
 
@@ -71,10 +74,10 @@ def _beside(status_file: Path, domain: str) -> Path:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
+        found = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) and {"state", "detail"} <= found.keys() else {}
 
 
 def _write(file: Path, status: dict[str, Any]) -> None:

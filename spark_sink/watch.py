@@ -26,7 +26,7 @@ class Watch:
         self._patience_s = patience_s
         self._started_at = 0.0
         self._trouble_since = 0.0
-        self._starts_in_trouble = 0
+        self._pause_s = _SHORTEST_PAUSE_S
         self._not_before = 0.0
         self._audit_at = 0.0
 
@@ -38,7 +38,7 @@ class Watch:
             raise failure
         # even when it has failed again meanwhile: a sink that gets on is not in trouble
         if self.running and (self.lane.landed or now - self._started_at > _HEALTHY_S):
-            self.trouble, self._starts_in_trouble = None, 0
+            self.trouble, self._pause_s = None, _SHORTEST_PAUSE_S
         if failure is not None and self.running:
             self._note(failure, now)
         # not only after a failure of the query: one that was displaced is going still, and would say so for ever
@@ -76,7 +76,7 @@ class Watch:
             log.warning("%s: %s; starting again from Postgres", self.lane.name, reason)
             log.debug("%s: the whole story", self.lane.name, exc_info=unexpected)
         self.trouble = reason
-        self._starts_in_trouble += 1
-        self._not_before = now + min(_SHORTEST_PAUSE_S * 2 ** (self._starts_in_trouble - 1), _LONGEST_PAUSE_S)
+        self._not_before = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)  # a power of the starts would overflow one day
         if now - self._trouble_since > self._patience_s:
             raise Waiting(f"{self.lane.name}: gave up after {self._patience_s:.0f} s: {reason}")

@@ -83,5 +83,6 @@ async def _serve(
 
 async def _keep_status(file: Path, detail: str) -> None:
     while True:
-        state.write(file, {"state": "running", "detail": detail, "updated_at": time.time()})
+        with suppress(OSError):  # a full disk is told by a file that gets stale; the page needs none
+            state.write(file, {"state": "running", "detail": detail, "updated_at": time.time()})
         await asyncio.sleep(STATUS_EVERY_SECONDS)

@@ -115,7 +115,7 @@ def birth(pid: int) -> float | None:
     """When the process was born (unix seconds), or None if there is none: with the pid it names a process for ever."""
     try:
         return psutil.Process(pid).create_time()
-    except psutil.Error:
+    except (psutil.Error, OSError):  # the latter where no more files can be opened
         return None
 
 

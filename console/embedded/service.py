@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from console.errors import first_line
+
 PROBE_SECONDS = 0.5  # how long one question to a service may take; it is asked again
 
 
@@ -102,8 +104,8 @@ def _postgres_answers(dsn: str) -> tuple[bool, str]:
     try:
         with psycopg.connect(dsn, connect_timeout=2) as connection:
             connection.execute("SELECT 1")
-    except psycopg.OperationalError as error:
-        return False, str(error).strip().splitlines()[0]
+    except psycopg.Error as error:
+        return False, first_line(error)
     return True, f"listening on 127.0.0.1:{psycopg.conninfo.conninfo_to_dict(dsn)['port']}"
 
 

@@ -23,6 +23,7 @@ from console.embedded import state
 from console.embedded.child import Child, birth
 from console.embedded.plan import Plan
 from console.embedded.service import Service, is_ready
+from console.errors import first_line
 
 BACKOFF_FIRST = 0.2  # seconds before the first new start; doubles
 BACKOFF_MAX = 10.0
@@ -43,7 +44,7 @@ class Managed:
         self.was_ready = False
         self.exit_code: int | None = None
         self._clock = clock
-        self._failures = 0
+        self._pause = BACKOFF_FIRST
         self._started_at = 0.0
         self._start_at = 0.0
 
@@ -53,7 +54,15 @@ class Managed:
         return self.was_ready
 
     def turn(self) -> None:
-        """Looks once and does what is due: start, notice readiness, notice the end."""
+        """Looks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
+        service from running is its own state, and no reason to end all the others.
+        """
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001  a supervisor outlives what it supervises
+            self._on_trouble(error)
+
+    def _turn(self) -> None:
         if self.state in ("done", "stopped"):
             return
         if self.state in ("pending", "restarting"):
@@ -101,13 +110,23 @@ class Managed:
             self.state, self.detail, self.was_ready = "done", "", True
             return
         if self._clock() - self._started_at >= STABLE_SECONDS:
-            self._failures = 0
-        pause = min(BACKOFF_MAX, BACKOFF_FIRST * 2**self._failures)
-        self._failures += 1
+            self._pause = BACKOFF_FIRST
+        how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+        self._start_again(how)
+
+    def _on_trouble(self, error: Exception) -> None:
+        """What could not be looked at runs on, and is looked at again; what could not be started is started again."""
+        if self.state in ("pending", "restarting"):
+            self._start_again(f"could not be started: {first_line(error)}")
+        else:
+            self.detail = f"can not be looked at: {first_line(error)}"
+
+    def _start_again(self, why: str) -> None:
+        pause = self._pause
+        self._pause = min(BACKOFF_MAX, 2 * pause)  # doubled step by step: a power of the failures overflows one day
         self.restarts += 1
         self._start_at = self._clock() + pause
-        how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
-        self.state, self.detail = "restarting", f"{how}; starts again after {pause:.1f} s"
+        self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
 
 
 class Supervisor:
@@ -117,6 +136,7 @@ class Supervisor:
         self.stages = [[Managed(service) for service in stage] for stage in stages]
         self._publish = publish
         self._published: dict[str, Any] | None = None
+        self._complaint = ""
 
     def turn(self) -> float:
         """Looks at every service of the stages that are due once. Returns the seconds until the next look is due."""
@@ -132,19 +152,36 @@ class Supervisor:
         return TURN_STARTING if busy else TURN_RUNNING
 
     def publish(self) -> None:
-        """Writes the state if it changed."""
+        """Writes the state if it changed. What can not be written now, as on a full disk, is tried again at the next
+        turn.
+        """
         services = {managed.service.name: managed.describe() for stage in self.stages for managed in stage}
-        if services != self._published:
+        if services == self._published:
+            return
+        try:
             self._publish(services)
-            self._published = services
+        except OSError as error:
+            self._complain(f"the state can not be written: {first_line(error)}")
+            return
+        self._published, self._complaint = services, ""
+
+    def _complain(self, complaint: str) -> None:
+        """Once, into the supervisor's own log, which may be on the same full disk."""
+        if complaint != self._complaint:
+            self._complaint = complaint
+            with suppress(OSError):
+                sys.stderr.write(f"{complaint}\n")
+                sys.stderr.flush()
 
     def stop(self) -> None:
         """Stops every stage, the last one first: all services of a stage at once, each with its own patience."""
         for stage in reversed(self.stages):
             for managed in stage:
-                managed.child.ask_to_stop()
+                with suppress(OSError):  # one that may not be signalled must not keep the others from being stopped
+                    managed.child.ask_to_stop()
             for managed in stage:
-                managed.child.stop()
+                with suppress(OSError):
+                    managed.child.stop()
                 managed.state, managed.detail = "stopped", ""
             self.publish()
 
@@ -157,7 +194,8 @@ def serve(home: Path) -> None:
     try:
         run(supervisor)
     finally:
-        state.path(home).unlink(missing_ok=True)
+        with suppress(OSError):  # then it names a supervisor that is gone, which readers notice
+            state.path(home).unlink(missing_ok=True)
 
 
 def run(supervisor: Supervisor, after_each_turn: Callable[[], None] = lambda: None) -> None:
