@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +16,18 @@ from console import pipelines, producing
 from console.errors import USAGE, UserError
 from console.progress import Progress
 from console.settings import Settings, load
+from proof import workloads
+
+# A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
+SHARE_MIN = 1024
 
 
 def command(
     topic: Annotated[str, typer.Argument(help="An input topic, as runner.updates.")],
     file: Annotated[Path | None, typer.Option(help="JSON lines to send; standard input if not given.")] = None,
-    count: Annotated[int, typer.Option(min=0, help="Generate this many events instead of reading lines.")] = 0,
+    count: Annotated[
+        int, typer.Option(min=0, help="Generate this many events for the topic instead of reading lines.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
     rate: Annotated[float, typer.Option(min=0.0, help="Events a second; 0 is as fast as possible.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
@@ -34,7 +41,7 @@ def command(
     """
     settings = load()
     topology = pipelines.topology_with_input(topic)
-    source = _Generated(topology.name, topic, count, seed) if count else _Lines(topology, topic, file, settings)
+    source = _Generated(topology, topic, count, seed) if count else _Lines(topology, topic, file, settings)
     progress, sent = Progress(), 0
     for sent in producing.produce(source, settings.usable_client(), rate):
         progress.say(f"events written: {sent:,}")
@@ -50,18 +57,53 @@ def command(
 
 
 class _Generated:
-    """The events of a domain's workload for one topic."""
+    """Exactly `count` events of a domain's workload for one topic. Raises UserError when there is no generator of them."""
 
     refused, reason = 0, ""
 
-    def __init__(self, domain: str, topic: str, count: int, seed: int) -> None:
-        workload: Any = importlib.import_module(f"proof.workloads.{domain}")
+    def __init__(self, topology: Any, topic: str, count: int, seed: int) -> None:
+        self._topology, self._topic, self._count, self._seed = topology, topic, count, seed
+        workload = _workload(topology.name)
         # Some domains have input that says the present time, so that its way can be timed.
-        self._inputs = getattr(workload, "live", workload.generate)(seed, count)
-        self._topic = topic
+        self._generate = getattr(workload, "live", workload.generate)
 
     def __iter__(self) -> Iterator[producing.Message]:
-        return ((made.topic, made.key, made.value) for made in self._inputs if made.topic == self._topic)
+        made = islice(self._of_topic(self._enough()), self._count)
+        return ((event.topic, event.key, event.value) for event in made)
+
+    def _of_topic(self, total: int) -> Iterator[Any]:
+        return (event for event in self._generate(self._seed, total) if event.topic == self._topic)
+
+    def _enough(self) -> int:
+        """How many events of all topics have that many of this one among them: a generator is told the sum only, and how
+        it divides that is its own affair.
+        """
+        total = self._count
+        if len(self._topology.inputs) == 1:
+            return total
+        while (found := sum(1 for _ in islice(self._of_topic(total), self._count))) < self._count:
+            if total >= SHARE_MIN * self._count:
+                raise UserError(
+                    f"the generator of {self._topology.name} makes too few events for {self._topic}: {found:,} in {total:,}"
+                )
+            total *= 2
+        return total
+
+
+def _workload(domain: str) -> Any:
+    try:
+        workload = importlib.import_module(f"{workloads.__name__}.{domain}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{workloads.__name__}.{domain}":
+            raise
+        workload = None
+    if not hasattr(workload, "generate"):
+        raise UserError(
+            f"there is no generator of events for {domain}",
+            f"Write one in proof/workloads/{domain}.py, or send lines of your own, without --count.",
+            USAGE,
+        )
+    return workload
 
 
 class _Lines:
