@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
-    except (NotADirectoryError, PermissionError) as error:
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
         _tell(
             UserError(f"{error.filename}: {error.strerror}", "ONEFOLD_HOME must be a folder that you may write to."),
             arguments,

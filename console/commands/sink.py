@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from console import failpoint, injection, logs, pipelines
-from console.embedded import jars, java
+from console.embedded import jars, java, private
 from console.progress import Progress
 from console.settings import load
 
@@ -37,6 +37,7 @@ def command(
         lambda done, total: progress.say(f"fetching Spark's jars: {done} of {total}"),
     )
     progress.clear()
+    private.folder(settings.home / "checkpoints")
     from spark_sink import service
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from console.embedded import private
 from console.embedded.service import Ready, Service
 from console.errors import UserError
 
@@ -54,7 +55,7 @@ class Broker:
         """Writes the configuration and formats the storage if that was not done yet. Raises UserError when Kafka
         refuses.
         """
-        self.home.mkdir(parents=True, exist_ok=True)
+        private.folder(self.home)
         (self.home / "server.properties").write_text(self.configuration(self.home / "data"))
         if not (self.home / "data" / "meta.properties").exists():
             self._format()

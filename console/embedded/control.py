@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from console.embedded import filelock, state
+from console.embedded import filelock, private, state
 from console.embedded.child import end_known, tail
 from console.embedded.plan import Plan, pipeline
 from console.embedded.postgres import Postgres
@@ -48,6 +48,7 @@ def up(
         signal.signal(
             number, signal.default_int_handler
         )  # asked to end or left alone: stops what it started, as for Ctrl-C
+    private.secure(home)
     with filelock.held(home / "run" / "lock"):
         running = state.read_running(home)
         if running:
@@ -139,6 +140,7 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=Path(__file__).parents[2],
+            umask=private.UMASK,  # of all services too
         )
 
 

@@ -2,8 +2,8 @@
 
 PostgreSQL refuses to run as root. Started by root it runs as the account `nobody`; where that account may not walk (a
 checkout in
-root's own home), its data and a copy of its binaries live under /var/lib/onefold, and no permission of the user's
-folders changes.
+root's own home), its data and a copy of its binaries live under /var/lib/onefold, and nobody is let into the user's
+folders. Its data and its password are their owner's alone, whatever the umask.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from console.embedded import private
 from console.embedded.service import Ready, Service
 from console.errors import UserError
 
@@ -66,18 +67,21 @@ class Postgres:
 
     def prepare(self) -> None:
         """Makes the database cluster if it is not there yet. Raises UserError when PostgreSQL refuses."""
-        self.home.mkdir(parents=True, exist_ok=True)
+        private.folder(self.home)
+        if self._room.parent == OPEN_ROOM:
+            _open(OPEN_ROOM)
+        private.folder(self._room)
+        if self._password_file.exists():
+            self._password_file.chmod(private.FILE)
         self._remove_stale_pid_file()
         if (self.data / "PG_VERSION").exists() and self._password_file.exists():
             return
-        self._room.mkdir(parents=True, exist_ok=True)
         self._give(self._room)
         draft = self._room / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         password = secrets.token_urlsafe(18)
         self._initialise(draft, password)
-        self._password_file.touch(mode=0o600)
-        self._password_file.write_text(password)
+        private.write(self._password_file, password)
         shutil.rmtree(self.data, ignore_errors=True)
         draft.rename(self.data)
 
@@ -108,7 +112,8 @@ class Postgres:
 
     @property
     def _room(self) -> Path:
-        if account() is None or _open_to_all(self.home):
+        # Where data is already, as of a user who is root just now: a second database beside it would be an empty one.
+        if account() is None or (self.home / "data" / "PG_VERSION").exists() or _open_to_all(self.home):
             return self.home
         return OPEN_ROOM / hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:16]
 
@@ -127,8 +132,7 @@ class Postgres:
 
     def _initialise(self, draft: Path, password: str) -> None:
         password_file = self._room / "password.new"
-        password_file.touch(mode=0o600)
-        password_file.write_text(password)
+        private.write(password_file, password)
         self._give(password_file)
         # The C.UTF-8 of PostgreSQL itself: text sorts by code point, whatever locales the machine has.
         self._run(
@@ -205,6 +209,12 @@ def account() -> tuple[int, int] | None:
 def _open_to_all(path: Path) -> bool:
     """Whether any account may walk to `path` (which need not exist yet)."""
     return all(not parent.exists() or parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
+
+
+def _open(folder: Path) -> None:
+    """Makes a folder through which any account may walk, whatever the umask."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(folder.stat().st_mode | 0o111)
 
 
 def _open_binaries() -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import platformdirs
 
-from console.embedded import jars, java, state
+from console.embedded import jars, java, private, state
 from console.embedded.broker import Broker
 from console.embedded.child import Child
 from console.embedded.postgres import Postgres
@@ -127,6 +127,7 @@ def infrastructure(home: Path, say: Say = lambda text: None) -> Iterator[Infrast
     """Runs broker and database as children of this process until the block ends, with their data in `home` and logs
     in home/logs.
     """
+    private.secure(home)
     parts = prepare(home, choose_ports(home), default_cache(), say)
     kafka = Child(parts.broker.service(home / "logs" / "kafka.log"))
     postgres = Child(parts.database.service(home / "logs" / "postgres.log"))

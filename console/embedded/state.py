@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-PRIVATE = 0o600  # the file holds the database's password
+from console.embedded import private
 
 
 def path(home: Path) -> Path:
@@ -23,9 +23,7 @@ def write(file: Path, value: dict[str, Any]) -> None:
     """Replaces a JSON file in one step: a reader sees the old or the new, never half of one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"{file.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
-    with os.fdopen(descriptor, "w") as out:
-        json.dump(value, out, indent=1)
+    private.write(draft, json.dumps(value, indent=1))  # it may hold the database's password
     draft.replace(file)
 
 
