@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 from console.errors import UserError
 from console.settings import Settings
@@ -58,7 +59,7 @@ class Containers:
         """The settings with the stack's own Kafka and PostgreSQL, as this machine reaches them."""
         kafka = self._published("kafka", KAFKA_INSIDE)
         password = _run("docker", "exec", self.of("postgres")[0], "printenv", "POSTGRES_PASSWORD").strip()
-        dsn = f"postgresql://onefold:{password}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
+        dsn = f"postgresql://onefold:{quote(password, safe='')}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
         return settings.model_copy(update={"bootstrap_servers": kafka, "postgres_dsn": dsn})
 
     def of(self, service: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from console.errors import UserError
+from console.errors import UserError, first_line
 from console.failpoint import Step
 
 if TYPE_CHECKING:
@@ -79,4 +79,4 @@ class Dice:
             with psycopg.connect(dsn, connect_timeout=_CONNECT_SECONDS, autocommit=True) as connection:
                 connection.execute(_COUNT, row)
         except (psycopg.Error, UserError) as error:
-            log.warning("an injected failure was not counted", reason=str(error).splitlines()[0])
+            log.warning("an injected failure was not counted", reason=first_line(error))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from console.errors import USAGE, UserError
+from console.errors import USAGE, UserError, first_line
 from console.settings import Settings
 from processor import service
 from processor.core.errors import ProcessorError
@@ -62,7 +62,7 @@ def migrate(settings: Settings) -> list[str]:
     try:
         return schema.migrate(settings.postgres(), sql_root())
     except (psycopg.Error, SinkError) as error:
-        raise UserError(f"the tables could not be made: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(f"the tables could not be made: {first_line(error)}") from None
 
 
 def sql_root() -> Path:

@@ -14,6 +14,7 @@ import platformdirs
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from console import hiding
 from console.embedded import state
 from console.errors import USAGE, UserError
 
@@ -21,6 +22,8 @@ PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
 PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
 INSTANCES_MAX = 16
+# A wrong value of these is not repeated: it may hold a password. What is wrong with it is said all the same.
+HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url"}
 FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
 
 
@@ -64,6 +67,13 @@ class Settings(BaseSettings):
             raise ValueError("it should begin with http:// or https://")
         return value
 
+    @field_validator("postgres_dsn", "dashboard_dsn")
+    @classmethod
+    def _can_be_read(cls, value: str | None) -> str | None:
+        if value is not None:
+            hiding.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
+        return value
+
     @field_validator("home", "cache")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
@@ -96,7 +106,8 @@ class Settings(BaseSettings):
         try:
             Producer({**client, "log_level": 0})
         except KafkaException as error:
-            raise UserError(f"the Kafka settings can not be used: {error.args[0].str()}", _help(), USAGE) from None
+            told = hiding.scrub(error.args[0].str(), self.kafka_options)
+            raise UserError(f"the Kafka settings can not be used: {told}", _help(), USAGE) from None
         return client
 
     def as_environment(self) -> dict[str, str]:
@@ -134,6 +145,9 @@ def load() -> Settings:
 
 def _sentence(problem: Any) -> str:
     name = str(problem["loc"][0])
+    if name in HOLD_SECRETS:
+        within = "".join(f" {part}:" for part in problem["loc"][1:])
+        return f"{PREFIX}{name.upper()} can not be used:{within} {problem['msg'].removeprefix('Value error, ')}"
     given = problem["input"] if len(problem["loc"]) == 1 else os.environ.get(PREFIX + name.upper(), problem["input"])
     wanted = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{PREFIX}{name.upper()} is {given!r}: {wanted.split(', unable to')[0]}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg.types.json import Jsonb
 
+from console.errors import first_line
+
 if TYPE_CHECKING:
     from proof.verdict import Verdict
 
@@ -36,5 +38,5 @@ def keep(verdict: Verdict, dsn: str) -> str:
     except psycopg.errors.UndefinedTable:
         return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"
     except psycopg.Error as error:
-        return f"the verdict was not kept for the dashboard: {str(error).strip().splitlines()[0]}"
+        return f"the verdict was not kept for the dashboard: {first_line(error)}"
     return ""

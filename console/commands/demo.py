@@ -192,7 +192,7 @@ def _say_how_to_connect(settings: Settings) -> None:
 The stack is still up. It lives in {settings.home}:
   export ONEFOLD_HOME={settings.home}
   onefold status                  what runs, and the lag
-  onefold sql                     psql; or: psql '{running["postgres_dsn"]}'
+  onefold sql                     psql; or by the connection that `onefold status --show-password` prints
   onefold kafka console-producer --topic campaigns.sends
                                   Kafka's own command line; the broker is at {running["bootstrap_servers"]}
   {running["dashboard"] or "onefold dashboard":<32}the tables, live

@@ -9,8 +9,9 @@ from typing import Annotated
 import psycopg
 import typer
 
+from console import hiding
 from console.embedded import postgres
-from console.errors import USAGE, UserError
+from console.errors import UserError
 from console.settings import load
 
 # Everything after `sql` is psql's own.
@@ -27,13 +28,11 @@ def command(
 
     Example: onefold sql -c 'SELECT * FROM onefold.ledger'
     """
-    try:
-        connection = psycopg.conninfo.conninfo_to_dict(load().postgres())
-    except psycopg.ProgrammingError as error:
-        raise UserError(f"the DSN of the database can not be read: {str(error).strip()}", exit_code=USAGE) from None
+    connection = psycopg.conninfo.conninfo_to_dict(load().postgres())
     program = _psql()
     known = {VARIABLES[name]: str(value) for name, value in connection.items() if name in VARIABLES}
-    more = {name: value for name, value in connection.items() if name not in VARIABLES}  # as sslmode
+    # As sslmode. A secret that has no variable is left out: for the passphrase of a key, psql asks by itself.
+    more = {name: value for name, value in connection.items() if name not in {*VARIABLES, *hiding.SECRET}}
     target = [psycopg.conninfo.make_conninfo(dbname=connection.get("dbname"), **more)] if more else []
     # psql takes this process's place, and with it the terminal and the exit code.
     os.execve(program, [program, *target, *(arguments or [])], {**os.environ, **known})  # noqa: S606

@@ -7,22 +7,26 @@ from typing import Annotated, Any
 
 import typer
 
+from console import hiding
 from console.settings import Settings, load
 
 
-def command(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
+) -> None:
     """Show the services, how to connect, and the lag of each domain to the database commit (0: drained).
 
     Example: onefold status --json
     """
     settings = load()
-    found = describe(settings)
+    found = describe(settings, show_password)
     typer.echo(json.dumps(found, indent=1) if as_json else _text(settings, found))
 
 
-def describe(settings: Settings) -> dict[str, Any]:
+def describe(settings: Settings, show_password: bool = False) -> dict[str, Any]:
     """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "services": {name: {"state", ...}},
-    "lag": {domain: {...}}}.
+    "lag": {domain: {...}}}. The DSN is without its password unless that is asked for.
     """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
@@ -30,7 +34,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     return {
         "running": bool(running),
         "bootstrap_servers": servers,
-        "postgres_dsn": dsn,
+        "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
         "dashboard": running.get("dashboard"),
         "services": running.get("services", {}),
         "lag": _lag(settings) if servers and dsn and _answering(running) else {},

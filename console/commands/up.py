@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from console import pipelines
+from console import hiding, pipelines
 from console.embedded import control
 from console.errors import USAGE, UserError
 from console.progress import Progress
@@ -17,6 +17,7 @@ from console.settings import Settings, load
 def command(
     only: Annotated[str, typer.Option(help="Start only these: kafka, postgres, or both with a comma.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print how to connect as JSON.")] = False,
+    show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
 ) -> None:
     """Start Kafka, PostgreSQL, the processors, the Spark sink and the dashboard in the background, and return when all
     are ready.
@@ -33,11 +34,10 @@ def command(
     progress = Progress()
     state, started = control.up(settings, pipelines.domains() if not wanted else [], wanted, progress)
     progress.clear()
-    typer.echo(json.dumps({**_connections(state), "started": started}) if as_json else _text(settings, state, started))
-
-
-def _connections(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
+    told = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
+    if told["postgres_dsn"] and not show_password:
+        told["postgres_dsn"] = hiding.dsn(told["postgres_dsn"])
+    typer.echo(json.dumps({**told, "started": started}) if as_json else _text(settings, told, started))
 
 
 def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
@@ -50,4 +50,5 @@ def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
         lines.append(f"  dashboard   {state['dashboard']}")
     lines.append(f"  logs        {settings.home / 'logs'}")
     lines.append("Look with `onefold status` and `onefold sql`; stop it with `onefold down`.")
+    lines.append("A client of your own needs the database's password: `onefold status --show-password`.")
     return "\n".join(lines)

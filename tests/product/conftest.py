@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from console.embedded import state
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +67,13 @@ class Onefold:
         found: dict[str, Any] = json.loads(self("status", "--json"))
         return found
 
+    @property
+    def dsn(self) -> str:
+        """The database of this stack, with the password, from where the console itself has it."""
+        found = state.read_running(self.home)["postgres_dsn"]
+        assert isinstance(found, str)
+        return found
+
     def pid(self, service: str) -> int:
         """The process of a service of this stack."""
         pid = eventually(lambda: self.status()["services"][service]["pid"], 30, f"{service} runs")
@@ -89,7 +97,7 @@ class Onefold:
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Ask the database."""
-        with psycopg.connect(self.status()["postgres_dsn"]) as connection:
+        with psycopg.connect(self.dsn) as connection:
             return connection.execute(query, values).fetchall()
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 
 import psutil
+import psycopg
 import pytest
 
 from tests.product.conftest import Onefold
@@ -17,7 +18,9 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     status = onefold.status()
 
     assert status["bootstrap_servers"].startswith("127.0.0.1:")
-    assert status["postgres_dsn"].startswith("postgresql://")
+    password = psycopg.conninfo.conninfo_to_dict(onefold.dsn)["password"]
+    assert status["postgres_dsn"] == onefold.dsn.replace(f":{password}@", "@")
+    assert json.loads(onefold("status", "--json", "--show-password"))["postgres_dsn"] == onefold.dsn
     assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
     assert status["services"]["prepare"]["state"] == "done"
     assert {"campaigns", "runner", "trades"} == set(status["lag"])

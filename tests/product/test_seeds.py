@@ -128,7 +128,7 @@ def test_landing_everything_again_changes_nothing(onefold: Onefold) -> None:
     onefold.drained()
     before = onefold.rows(everything)
     forget = "UPDATE onefold.ledger SET next_offset = 0, last_offset = NULL, last_fingerprint = NULL WHERE sink = %s"
-    with psycopg.connect(onefold.status()["postgres_dsn"], autocommit=True) as connection:
+    with psycopg.connect(onefold.dsn, autocommit=True) as connection:
         connection.execute(forget, ("campaigns",))
     onefold("produce", "campaigns.sends", says=lines(SENDS[2]))
     onefold.drained()

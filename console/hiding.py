@@ -1,0 +1,82 @@
+"""What may be printed of a setting that holds a password: everything but that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from psycopg.pq import ConninfoOption
+
+UNREADABLE = "(a connection string that can not be read)"
+URLS = ("postgresql://", "postgres://")
+# libpq marks what should not be shown, and keeps these for itself all the same.
+SECRET = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+HIDDEN = b"*"  # how libpq marks it
+# Options of Kafka clients with one of these words in their names hold a secret.
+SECRET_WORDS = ("password", "secret", "jaas", "oauthbearer.config", "pem")
+
+
+def dsn(text: str) -> str:
+    """The connection string without its secrets, in the form that it had. It still works for who has the password
+    elsewhere, as in PGPASSWORD or ~/.pgpass. One that can not be read is not repeated.
+    """
+    from psycopg import conninfo
+
+    try:
+        check_dsn(text)
+    except ValueError:
+        return UNREADABLE
+    shown = {option.keyword.decode(): (option.val or b"").decode() for option in _given(text) if not _is_secret(option)}
+    return _url(shown) if text.startswith(URLS) else conninfo.make_conninfo(**shown)
+
+
+def check_dsn(text: str) -> None:
+    """Raises ValueError, which repeats nothing of it, for a connection string that can not be read, or that libpq would
+    read otherwise than it was meant: then half of a password is a host, and in every error that names the host.
+    """
+    from psycopg import OperationalError
+
+    try:
+        given = {option.keyword for option in _given(text)}
+    except OperationalError:
+        raise ValueError("it should be postgresql://user:password@host:port/database, or name=value pairs") from None
+    before_options = text.partition("?")[0]
+    if text.startswith(URLS) and before_options.count("@") > (1 if given & {b"user", b"password"} else 0):
+        raise ValueError("a character with a meaning of its own in user or password is written as %40 for @, %2F for /")
+
+
+def scrub(text: str, kafka_options: Mapping[str, str]) -> str:
+    """A text in which no secret of the Kafka options is left."""
+    for name, value in kafka_options.items():
+        if value and any(word in name for word in SECRET_WORDS):
+            text = text.replace(value, "***")
+    return text
+
+
+def _given(text: str) -> list[ConninfoOption]:
+    from psycopg.pq import Conninfo
+
+    return [option for option in Conninfo.parse(text.encode()) if option.val is not None]
+
+
+def _is_secret(option: ConninfoOption) -> bool:
+    return option.dispchar == HIDDEN or option.keyword.decode() in SECRET
+
+
+def _url(shown: dict[str, str]) -> str:
+    user, database = shown.pop("user", ""), shown.pop("dbname", "")
+    hosts, ports = shown.pop("host", "").split(","), shown.pop("port", "").split(",")
+    if len(ports) == 1:  # one port for all hosts, also where it was an option
+        ports *= len(hosts)
+    places = [_host(host) + (f":{port}" if port else "") for host, port in zip(hosts, ports, strict=False)]
+    options = "&".join(f"{name}={quote(value, safe='/')}" for name, value in shown.items())
+    return (
+        f"postgresql://{quote(user, safe='')}{'@' if user else ''}{','.join(places)}/{quote(database, safe='')}"
+        f"{'?' if options else ''}{options}"
+    )
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else quote(host, safe="")
