@@ -59,6 +59,7 @@ class Broker:
         (self.home / "server.properties").write_text(self.configuration(self.home / "data"))
         if not (self.home / "data" / "meta.properties").exists():
             self._format()
+        private.folder(self.home / "data")
 
     def configuration(self, data: Path) -> str:
         """The server.properties of this node with its log in `data`."""
