@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -32,6 +33,7 @@ VERBS = {
     "chaos": "Break a running stack, heal it, and verify.",
     "verify": "Recompute everything from the log and compare.",
 }
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 BROKEN_PIPE = 141  # and for a reader that left early, as in `onefold status | head -1`
 
@@ -98,6 +100,17 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again while it exits
         return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _tell(
+            UserError(
+                f"nothing more can be written: {error.strerror}",
+                "Make room where ONEFOLD_HOME is, or set it to another place.",
+            ),
+            arguments,
+        )
+        return 1
     except Exception as error:
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise

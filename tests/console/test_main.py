@@ -1,12 +1,15 @@
 """The command line: help with an example for every verb, one sentence for every mistake, the right exit code."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from console import main
+from console.embedded import control
 from console.errors import UserError
 
 
@@ -71,6 +74,20 @@ def test_an_unknown_name_is_repeated_in_the_error(
 ) -> None:
     assert main.run(arguments) == 2
     assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_takes_nothing_more_is_one_sentence(
+    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(control, "up", full)
+    assert main.run(["up"]) == 1
+    told = capsys.readouterr().err
+    assert os.strerror(number) in told
+    assert told.startswith("error: ")
 
 
 def test_a_user_error_prints_its_hint_below_its_message() -> None:
