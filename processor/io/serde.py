@@ -12,11 +12,12 @@ import io
 import re
 import struct
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Protocol
 
 import fastavro
 import msgspec
-from fastavro.read import SchemaResolutionError
+from fastavro.read import LOGICAL_READERS, SchemaResolutionError
 
 from processor.core.errors import Corrupted, Rejected
 from processor.core.topology import Topology
@@ -30,6 +31,9 @@ INPUT_BYTES_MAX = 1024 * 1024
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 # No contract is nested this deep; a parser's own limit depends on how deep the caller's stack is already.
 DEPTH_MAX = 64
+# Of a decimal in Avro: 616 digits, when no contract has more than 18. To convert a number takes the square of its length, and
+# fastavro would begin with a megabyte: minutes.
+_DECIMAL_BYTES_MAX = 256
 # A magic byte and a big-endian schema id, from Confluent's wire format.
 _CONFLUENT_HEADER_BYTES = 5
 
@@ -42,7 +46,9 @@ _BRACE, _BRACKET, _BACKSLASH = b"{[\\"
 # brackets takes 0.2 us.
 _DEEP_BYTES_MIN, _DEEP_OBJECTS_BYTES_MIN = 2 * DEPTH_MAX, 5 * DEPTH_MAX
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A string, or what may be the beginning of one: the end is optional so that the search never fails behind a quote and never
+# begins again at the next, which would take the square of the text's length. Possessive: it remembers no way back either.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[][{}]")
 
 _AVRO_ERRORS = (
@@ -51,7 +57,8 @@ _AVRO_ERRORS = (
     KeyError,
     IndexError,
     EOFError,
-    OverflowError,
+    # Of integers and of decimals.
+    ArithmeticError,
     AttributeError,
     MemoryError,
     RecursionError,
@@ -59,6 +66,20 @@ _AVRO_ERRORS = (
     # A writer's schema that the contract can not be read from.
     SchemaResolutionError,
 )
+
+
+_convert_decimal = LOGICAL_READERS["bytes-decimal"]
+
+
+def _read_decimal(data: bytes, writer_schema: Any = None, reader_schema: Any = None) -> Decimal:
+    """As fastavro reads it; a decimal that is too long is a ValueError before it is converted."""
+    if len(data) > _DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal has {len(data)} bytes; at most {_DECIMAL_BYTES_MAX} are taken")
+    return _convert_decimal(data, writer_schema, reader_schema)
+
+
+# This is how fastavro takes readers of logical types, and it has no other limit: they hold for the whole process.
+LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _read_decimal
 
 
 class Registry(Protocol):
@@ -167,13 +188,15 @@ def _read(data: bytes, start: int, writer: Any, reader: Any) -> Any:
     """The value of an Avro body that is exactly one value, as a writer makes it.
 
     The reader also takes trailing bytes, padded numbers and numbers beyond 64 bits (they wrap around). Writing what was read
-    and comparing finds all of these.
+    and comparing finds all of these. What is a union's names its branch for that: the writer would look for one that fits,
+    in nested unions twice as long for each level.
     """
     body = io.BytesIO(data)
     body.seek(start)
     again = io.BytesIO()
     try:
-        fastavro.schemaless_writer(again, writer, fastavro.schemaless_reader(body, writer))
+        named = fastavro.schemaless_reader(body, writer, return_record_name=True, return_named_type=True)
+        fastavro.schemaless_writer(again, writer, named)
         body.seek(start)
         value = fastavro.schemaless_reader(body, writer, reader)
     except _AVRO_ERRORS as error:

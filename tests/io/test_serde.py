@@ -1,12 +1,19 @@
 """What the codec refuses before it can touch a state."""
 
+import struct
+import time
+from decimal import Decimal
+from io import BytesIO
+from itertools import product
+
+import fastavro
 import pytest
 
-from processor.apps import campaigns
+from processor.apps import campaigns, trades
 from processor.core.errors import Rejected
 from processor.core.values import Record
-from processor.io import contracts
-from processor.io.serde import AvroCodec
+from processor.io import contracts, serde
+from processor.io.serde import _STRINGS, AvroCodec, _refuse_depth
 
 CODEC = AvroCodec(campaigns.TOPOLOGY, contracts.load())
 SEND = r'{"id": 1, "email": "%s", "subject": "%s", "sent": 1, "date": "2021-12-01 12:00:00"}'
@@ -50,3 +57,88 @@ def test_a_text_too_short_to_be_deep_is_refused_whatever_its_brackets(text: str)
     assert len(text) <= (128 if "[" in text else 320)
     with pytest.raises(Rejected, match=r"not JSON of campaigns\.Send"):
         decoded(text)
+
+
+def depth_of(data: bytes) -> int:
+    """How deep brackets outside of strings go, one byte after the other."""
+    deepest = depth = 0
+    inside = escaped = False
+    for byte in data:
+        if inside:
+            inside = escaped or byte != ord('"')
+            escaped = byte == ord("\\") and not escaped
+        elif byte == ord('"'):
+            inside = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def too_deep(data: bytes) -> bool:
+    try:
+        _refuse_depth(data)
+    except Rejected:
+        return True
+    return False
+
+
+def test_depth_is_exact_whatever_stands_in_strings_and_where_they_end() -> None:
+    """All texts of up to six of these characters, so deep already that one bracket more or less counts."""
+    for length in range(7):
+        for characters in product(b'"\\[}a', repeat=length):
+            data = b"[" * 64 + bytes(characters)
+            assert too_deep(data) == (depth_of(data) > 64), data
+
+
+def test_a_quote_is_never_looked_at_twice() -> None:
+    """Whatever follows, the search ends behind it: one that fails begins again at the next quote."""
+    for length in range(7):
+        for characters in product(b'"\\[a\n', repeat=length):
+            assert _STRINGS.match(b'"' + bytes(characters))
+
+
+def test_to_count_levels_takes_time_in_proportion_to_the_length() -> None:
+    """What a regular expression does within a match can only be seen as time: 8 times the text, less than 24 times that.
+
+    CPU time of this thread alone, the best of five; a square would be 64 times.
+    """
+
+    def took_s(escapes: int) -> float:
+        data = b"[" * 64 + b'\\"' * escapes + b"["
+        times = []
+        for _ in range(5):
+            begun = time.thread_time()
+            too_deep(data)
+            times.append(time.thread_time() - begun)
+        return min(times)
+
+    assert took_s(16_000) < 24 * took_s(2_000)
+
+
+def trade(value: bytes) -> Record:
+    contract = contracts.load()["trades.trades"]
+    length = BytesIO()
+    fastavro.schemaless_writer(length, "long", len(value))
+    body = b"\x02x" + length.getvalue() + value + b"\x02" + struct.pack("<d", 1.0) + b"\x02a\x02b\x02c"
+    return Record("trades.trades", 0, 0, None, contract.prefix + body)
+
+
+def test_a_decimal_in_avro_has_a_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of digits would be converted for minutes: what is too long is refused before that."""
+    codec = AvroCodec(trades.TOPOLOGY, contracts.load())
+    assert codec.decode(trade(b"\x01\xe2\x40")).Value == Decimal("0.123456")
+    converted: list[int] = []
+    convert = serde._convert_decimal
+    monkeypatch.setattr(
+        serde, "_convert_decimal", lambda data, *more: converted.append(len(data)) or convert(data, *more)
+    )
+    for length in (257, 10_000):
+        with pytest.raises(Rejected, match=f"a decimal has {length} bytes; at most 256"):
+            codec.decode(trade(b"\x7f" * length))
+    assert converted == []
+    with pytest.raises(Rejected, match="exactly one value"):
+        codec.decode(trade(b"\x7f" * 256))
+    assert set(converted) == {256}
