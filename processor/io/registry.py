@@ -1,30 +1,52 @@
 """A schema registry, for inputs in the Confluent wire format."""
 
-import json
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import fastavro
-import fastavro.schema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from processor.core.errors import Refused, Rejected, Retriable
+from processor.io import schemas
 
 _NOT_FOUND = 404
 # A schema is asked for once; a registry that needs longer is not there.
 TIMEOUT_S = 5
+# An id that the registry did not know is asked for again after this time: it may have been registered since. A writer
+# registers its schema before it writes, so the first answer is right but for a registry that lags behind another.
+UNKNOWN_S = 10.0
+# So many unknown ids are remembered, the latest ones: 2 MB.
+UNKNOWN_MAX = 10_000
+# Ids are 32-bit integers with a sign, and never negative.
+ID_MAX = 2**31 - 1
+
+
+class _Refusal(NamedTuple):
+    reason: str
 
 
 class ConfluentRegistry:
-    """Writer schemas by id. A schema never changes under its id, so each is asked for once."""
+    """Writer schemas by id. A schema never changes under its id, so each is asked for once, also one that is refused.
 
-    def __init__(self, url: str) -> None:
+    Garbage that begins with a zero byte looks like the Confluent wire format with any id. An id that the registry does not
+    know is asked for at most once in `UNKNOWN_S`. Every new id is asked for: registries count their ids up, but imported
+    and deleted ones leave gaps, and to refuse an id by guess would lose a record that is good. So garbage with random ids
+    is one request each, one after the other, half of them spared because no id has the highest bit set.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """A registry at an address; `clock` tells seconds. Raises `Refused` when the address can not be used."""
         self._url = url
         try:
             self._client = SchemaRegistryClient({"url": url, "timeout": TIMEOUT_S})
         except ValueError as error:
             raise Refused(f"the schema registry's address {url!r} can not be used: {error}") from None
+        self._clock = clock
+        # A schema, or why it is refused.
         self._schemas: dict[int, Any] = {}
+        # Until when an id counts as unknown; the oldest first.
+        self._unknown: dict[int, float] = {}
 
     def schema(self, schema_id: int) -> Any:
         """The parsed writer schema.
@@ -34,67 +56,39 @@ class ConfluentRegistry:
             Retriable: the registry does not answer.
         """
         if schema_id not in self._schemas:
-            self._schemas[schema_id] = _safe(schema_id, self._fetch(schema_id))
-        return self._schemas[schema_id]
+            self._refuse_unknown(schema_id)
+            text = self._fetch(schema_id)
+            try:
+                self._schemas[schema_id] = schemas.parse(schema_id, text)
+            except Rejected as reason:
+                self._schemas[schema_id] = _Refusal(str(reason))
+        found = self._schemas[schema_id]
+        if isinstance(found, _Refusal):
+            raise Rejected(found.reason)
+        return found
+
+    def _refuse_unknown(self, schema_id: int) -> None:
+        if schema_id > ID_MAX or self._unknown.get(schema_id, 0.0) > self._clock():
+            raise _no_schema(schema_id)
+
+    def _remember_unknown(self, schema_id: int) -> None:
+        self._unknown.pop(schema_id, None)
+        if len(self._unknown) >= UNKNOWN_MAX:
+            del self._unknown[next(iter(self._unknown))]
+        self._unknown[schema_id] = self._clock() + UNKNOWN_S
 
     def _fetch(self, schema_id: int) -> str:
         try:
             return self._client.get_schema(schema_id).schema_str
         except SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND:
-                raise Rejected(f"the schema registry knows no schema {schema_id}") from None
+                self._remember_unknown(schema_id)
+                raise _no_schema(schema_id) from None
             raise Retriable(f"the schema registry at {self._url} answers {error}") from error
         except Exception as error:
             # Whatever the registry's HTTP library raises, the registry can not be reached; the record is not at fault.
             raise Retriable(f"the schema registry at {self._url} can not be reached: {error}") from error
 
 
-def _safe(schema_id: int, text: str) -> Any:
-    try:
-        parsed = fastavro.parse_schema(json.loads(text))
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        fastavro.schema.SchemaParseException,
-        fastavro.schema.UnknownType,
-    ) as error:
-        raise Rejected(f"schema {schema_id} of the registry can not be parsed: {error}") from None
-    _refuse_bombs(f"schema {schema_id} of the registry", parsed, {}, ())
-    return parsed
-
-
-def _refuse_bombs(what: str, schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> None:
-    """Refuse what lets a few bytes become millions of values, or a stack overflow in compiled code.
-
-    fastavro crashes the process on deep data of a recursive schema, and an array of values that take no bytes can claim
-    any length: five bytes decode to fifty million nulls. The schema is a parsed one: its names are full names.
-    """
-    if isinstance(schema, list):
-        for branch in schema:
-            _refuse_bombs(what, branch, named, within)
-    elif isinstance(schema, str):
-        if schema in within:
-            raise Rejected(f"{what} is recursive")
-    elif schema["type"] in ("array", "map"):
-        items = schema["items" if schema["type"] == "array" else "values"]
-        _refuse_bombs(what, items, named, within)
-        if schema["type"] == "array" and _takes_no_bytes(items, named):
-            raise Rejected(f"{what} has an array of values that take no bytes")
-    elif schema["type"] in ("record", "error"):
-        named[schema["name"]] = schema
-        for field in schema["fields"]:
-            _refuse_bombs(what, field["type"], named, (*within, schema["name"]))
-    elif "name" in schema:
-        named[schema["name"]] = schema
-
-
-def _takes_no_bytes(schema: Any, named: dict[str, Any]) -> bool:
-    schema = named.get(schema, schema) if isinstance(schema, str) else schema
-    if isinstance(schema, str):
-        return schema == "null"
-    if isinstance(schema, list):
-        return False
-    if schema["type"] in ("record", "error"):
-        return all(_takes_no_bytes(field["type"], named) for field in schema["fields"])
-    return schema["type"] == "null" or (schema["type"] == "fixed" and schema["size"] == 0)
+def _no_schema(schema_id: int) -> Rejected:
+    return Rejected(f"the schema registry knows no schema {schema_id}")

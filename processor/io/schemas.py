@@ -1,0 +1,141 @@
+"""Which writer schemas of a registry are safe to read with.
+
+Whoever may register a schema could otherwise end the process or keep it for hours with a record of a few bytes: values
+that take no bytes can be there in any number, fastavro overflows the stack on deep data, and an enum is searched symbol
+by symbol. What is refused here is refused for every record that names the schema.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+import fastavro
+import fastavro.schema
+
+from processor.core.errors import Rejected
+from processor.io.serde import DEPTH_MAX, INPUT_BYTES_MAX
+
+# Of a schema's text, as of a record: no schema is larger.
+TEXT_BYTES_MAX = INPUT_BYTES_MAX
+# Values outside of arrays and maps that one record may have, whether they take bytes or not: 5 us each, so 50 ms in all.
+VALUES_MAX = 10_000
+# In arrays and maps so many values may come from one byte, each record around them counted. One mebibyte is then read in
+# 8 seconds, the watchdog's patience is 90; no honest item has more than two.
+VALUES_PER_BYTE_MAX = 4
+# Symbols and branches are searched one by one at every value, for 10 ns and 100 ns each: 18 s and 8 s for a mebibyte.
+SYMBOLS_MAX = 4096
+BRANCHES_MAX = 256
+# The parser's reason may quote the whole schema.
+_REASON_MAX = 200
+
+_BYTES = {"null": 0, "float": 4, "double": 8}
+
+
+class _Weight(NamedTuple):
+    """What one value of a schema may cost outside of its arrays and maps.
+
+    Attributes:
+        values: how many it is made of at most.
+        slack: how many more it could be made of for its bytes; of the union's branch that has the least.
+        depth: how many levels of records, arrays, maps and unions, arrays and maps included.
+    """
+
+    values: int
+    slack: int
+    depth: int
+
+
+def parse(schema_id: int, text: str) -> Any:
+    """The parsed schema; raises `Rejected` with the reason when it is none, or none that is safe to read with."""
+    what = f"schema {schema_id} of the registry"
+    if len(text) > TEXT_BYTES_MAX:
+        raise Rejected(f"{what} has {len(text)} characters; at most {TEXT_BYTES_MAX} are taken")
+    try:
+        parsed = fastavro.parse_schema(json.loads(text))
+    except RecursionError:
+        raise Rejected(f"{what} is nested too deep to be parsed") from None
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+    ) as error:
+        raise Rejected(f"{what} can not be parsed: {str(error)[:_REASON_MAX]}") from None
+    weight = _weigh(what, parsed, {}, 0)
+    if weight.values > VALUES_MAX:
+        raise Rejected(f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken")
+    return parsed
+
+
+def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
+    """The weight of a schema, a parsed one: its names are full names, and it is a text, a list or has a plain type.
+
+    Each definition is weighed once, so that this is done in time however often it is used. A name without a weight is one
+    that is being defined.
+    """
+    if level > DEPTH_MAX:
+        raise _too_deep(what)
+    if isinstance(schema, str) and schema in named:
+        known = named[schema]
+        if known is None:
+            raise Rejected(f"{what} is recursive")
+        return known
+    kind = "union" if isinstance(schema, list) else schema if isinstance(schema, str) else schema["type"]
+    if kind == "union":
+        weight = _weigh_union(what, schema, named, level)
+    elif kind in ("array", "map"):
+        weight = _weigh_items(what, schema, named, level)
+    elif kind in ("record", "error"):
+        named[schema["name"]] = None
+        weight = named[schema["name"]] = _weigh_record(what, schema, named, level)
+    elif kind == "enum":
+        if len(schema["symbols"]) > SYMBOLS_MAX:
+            raise Rejected(f"{what} has an enum of {len(schema['symbols'])} symbols; at most {SYMBOLS_MAX} are taken")
+        weight = named[schema["name"]] = _leaf(1)
+    elif kind == "fixed":
+        if not isinstance(schema["size"], int):
+            raise Rejected(f"{what} has a fixed whose size is no number")
+        weight = named[schema["name"]] = _leaf(schema["size"])
+    else:
+        weight = _leaf(_BYTES.get(kind, 1))
+    if weight.depth > DEPTH_MAX:
+        raise _too_deep(what)
+    return weight
+
+
+def _leaf(size: int) -> _Weight:
+    return _Weight(1, VALUES_PER_BYTE_MAX * size - 1, 0)
+
+
+def _weigh_record(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
+    fields = [_weigh(what, field["type"], named, level + 1) for field in schema["fields"]]
+    return _Weight(
+        1 + sum(field.values for field in fields),
+        sum(field.slack for field in fields) - 1,
+        1 + max((field.depth for field in fields), default=0),
+    )
+
+
+def _weigh_union(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
+    if len(schema) > BRANCHES_MAX:
+        raise Rejected(f"{what} has a union of {len(schema)} branches; at most {BRANCHES_MAX} are taken")
+    branches = [_weigh(what, branch, named, level + 1) for branch in schema]
+    return _Weight(
+        max((branch.values for branch in branches), default=0),
+        # The number of the branch is a byte of its own.
+        VALUES_PER_BYTE_MAX + min((branch.slack for branch in branches), default=0),
+        1 + max((branch.depth for branch in branches), default=0),
+    )
+
+
+def _weigh_items(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
+    is_array = schema["type"] == "array"
+    item = _weigh(what, schema["items" if is_array else "values"], named, level + 1)
+    if item.slack + (0 if is_array else _leaf(1).slack) < 0:
+        raise Rejected(f"{what} has an array or a map of values that take no bytes, or nearly none")
+    return _leaf(1)._replace(depth=1 + item.depth)
+
+
+def _too_deep(what: str) -> Rejected:
+    return Rejected(f"{what} is nested deeper than {DEPTH_MAX}")
