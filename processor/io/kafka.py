@@ -35,6 +35,10 @@ SUSPICIOUS_CALL_S = 1.0
 QUEUE_MESSAGES = 2_000_000
 # Restoring must advance at least once in this time; less than the group's poll interval, so that the sentence is seen.
 RESTORE_STALL_S = 30.0
+# How long to wait for a first sight of the cluster; without it librdkafka asks again half a second later, each time.
+ACQUAINT_S = 1.0
+# How long the broker gathers records for a fetch; and at the end of a changelog, where none come.
+FETCH_WAIT_MS, RESTORE_WAIT_MS = 100, 10
 # Memory for fetched records, per task. A quarter of a second at full speed.
 FETCH_QUEUE_KBYTES = 16_384
 
@@ -160,6 +164,7 @@ class KafkaSession:
             "log_level": 6,
         }
         producer = Producer(settings, logger=self._suspicion.logger)
+        self._acquaint(producer)
         try:
             producer.init_transactions(CALL_TIMEOUT_S * 4)
         except KafkaException as error:
@@ -167,6 +172,18 @@ class KafkaSession:
         producer.poll(0)
         self._suspicion.signs.clear()
         return producer
+
+    def _acquaint(self, client: Producer | Consumer) -> None:
+        """Let it look at the cluster before it is asked for anything.
+
+        A new client that is asked for a coordinator, or for the start of a partition, before it knows a broker asks again
+        after a fixed 500 ms: with a restore twice, of a takeover of 1.3 s. When nobody answers, the next call says so.
+        """
+        with contextlib.suppress(KafkaException):
+            # By the first answer it knows the cluster, and drops the address that it was given; the second one comes over
+            # the connection that stays.
+            for _ in range(2):
+                client.list_topics(self._topology.changelog, timeout=ACQUAINT_S)
 
     def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Committed records of the changelog partition, up to the high watermark.
@@ -188,7 +205,8 @@ class KafkaSession:
 
     def _changelog(self, start: int, end: int) -> Iterator[tuple[bytes, bytes | None]]:
         topic = self._topology.changelog
-        consumer = self._new_consumer()
+        consumer = self._new_consumer(RESTORE_WAIT_MS)
+        self._acquaint(consumer)
         consumer.assign([TopicPartition(topic, self.partition, start)])
         position = 0
         deadline = time.monotonic() + RESTORE_STALL_S
@@ -218,7 +236,7 @@ class KafkaSession:
 
     # --- reading
 
-    def _new_consumer(self) -> Consumer:
+    def _new_consumer(self, wait_ms: int = FETCH_WAIT_MS) -> Consumer:
         return Consumer(
             {
                 **self._client,
@@ -235,7 +253,7 @@ class KafkaSession:
                 # are. At less than 5 MB/s a task has ten transactions a second, and a record waits 50 ms for its own
                 # (docs/decisions/0016). Half of what a partition gives at once, so that a backlog is never waited for.
                 "fetch.min.bytes": 524_288,
-                "fetch.wait.max.ms": 100,
+                "fetch.wait.max.ms": wait_ms,
                 # How soon fetching goes on after the queue was full; a second by default, in which a backlog stands.
                 "fetch.queue.backoff.ms": 50,
                 "queued.max.messages.kbytes": FETCH_QUEUE_KBYTES,
