@@ -11,6 +11,9 @@ from processor.io.admin import group_of
 
 # A killed instance is missed after this long; the smallest value that brokers allow by default.
 SESSION_TIMEOUT_MS = 6_000
+# A member hears of a rebalance in the answer to its next heartbeat, and all wait until the last one has heard: twice when
+# a task moves. A heartbeat costs next to nothing.
+HEARTBEAT_MS = 500
 # A broker that is there answers in milliseconds; the loop that asks has other things to do.
 _ANSWER_S = 0.5
 
@@ -18,9 +21,13 @@ _ANSWER_S = 0.5
 class Membership:
     """One instance's place in the group. Its consumer never reads a record: tasks have their own.
 
+    A task is one partition of the first input: the group is subscribed to that one alone. The other inputs have the same
+    partitions, and a sticky assignor would put the same number of two topics into different hands.
+
     Args:
         instance: a name that survives a restart, so that a restarted instance gets its tasks back at once.
-        assigned, revoked: called from `poll` with partition numbers. After `revoked` returns they are somebody else's.
+        assigned, revoked: called from `poll` with the partition numbers that come and go; the others stay as they are.
+            After `revoked` returns they are somebody else's.
     """
 
     def __init__(
@@ -43,9 +50,9 @@ class Membership:
                 "group.id": group_of(topology),
                 "group.instance.id": f"{group_of(topology)}-{instance}",
                 "session.timeout.ms": session_timeout_ms,
-                "heartbeat.interval.ms": session_timeout_ms // 3,
-                # Range puts the same partition number of all inputs into one hand, and is eager: revoked means all.
-                "partition.assignment.strategy": "range",
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+                # A task that stays is left alone while others move (docs/decisions/0018).
+                "partition.assignment.strategy": "cooperative-sticky",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
@@ -53,7 +60,7 @@ class Membership:
                 "error_cb": self._on_error,
             }
         )
-        self._consumer.subscribe(list(topology.inputs), on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._consumer.subscribe([topology.inputs[0]], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def poll(self, timeout_s: float) -> None:
         """Stay a member, and let the group give and take.
@@ -71,6 +78,11 @@ class Membership:
             raise Refused(f"another process is the same instance of {self._topology.name}: {error.str()}")
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise Refused(f"not allowed in the group {group_of(self._topology)}: {error.str()}")
+        if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+            raise Retriable(
+                f"a processor of another version has tasks of {self._topology.name} and shares them in another way; "
+                f"this one begins when the last of those has ended"
+            )
         raise Retriable(f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
 
     def _on_error(self, error: KafkaError) -> None:
@@ -105,12 +117,14 @@ class Membership:
         self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        consumer.assign(partitions)
+        consumer.incremental_assign(partitions)
         if partitions:
             consumer.pause(partitions)
+        # Others may have said more of them meanwhile.
         self._committed.clear()
         self.assigned_once = True
         self._assigned(sorted({at.partition for at in partitions}))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Also called when the group has given up on us, with all that we had."""
         self._revoked(sorted({at.partition for at in partitions}))
