@@ -104,6 +104,26 @@ def test_taking_over_ends_what_was_left_open(world: World, session: Session) -> 
     successor.close()
 
 
+@pytest.mark.parametrize("world", ["kafka"], indirect=True)
+def test_taking_over_asks_only_what_can_be_answered(
+    world: KafkaWorld, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What librdkafka asks before it knows a broker it asks again half a second later: of its producer, and its reader."""
+    world.client |= {"debug": "eos,topic"}
+    session = world.session()
+    session._suspicion.logger.addHandler(caplog.handler)
+    session.open()
+    commit(session, world.changelog, b"state")
+    assert list(session.restore()) == [(b"s", b"state")]
+    session.close()
+
+    assert "Querying for transaction coordinator" in caplog.text
+    assert "Unable to query for transaction coordinator" not in caplog.text
+    readers = capfd.readouterr().err
+    assert "Start fetch for" in readers
+    assert "no current leader for partition" not in readers
+
+
 def test_restore_gives_what_was_committed_in_order(world: World, session: Session) -> None:
     """Aborted records are not among it, and markers at the end do not stop it."""
     for number in range(3):
