@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -63,6 +65,12 @@ def instance(
 
 def _start(asked: dict[str, Any], environment: dict[str, str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", _CHILD, json.dumps(asked)], env=environment, stdout=out, stderr=out)
+
+
+def opened(log: Path) -> Counter[int]:
+    """By partition, how often an instance has opened its task."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", log.read_text())
+    return Counter(int(found) for found in re.findall(r"task runs .*partition=(\d+)", plain))
 
 
 def produce(

@@ -26,7 +26,7 @@ from processor.testing.driver import STEPS
 from proof.workloads import campaigns, runner, trades
 from proof.workloads.hostile import BROKEN, ODD, Good
 from tests.fix_infrastructure import delete_topics
-from tests.processes import drained, instance, judge, produce, records
+from tests.processes import drained, instance, judge, opened, produce, records
 from tests.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -58,23 +58,43 @@ def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], 
     assert expected.counts.accepted > 100
 
 
+def test_who_joins_leaves_the_tasks_that_stay_alone(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """The second instance takes half of the tasks; the first goes on with the others, and has opened them once."""
+    topology = fresh_domain("runner", 4)
+    with instance(topology, client, tmp_path / "a", name="a"):
+        produce(client, "runner.updates", wave("runner", 1, 3000))
+        eventually(lambda: opened(tmp_path / "a").keys() == {0, 1, 2, 3}, 30, "the first one has all tasks")
+        with instance(topology, client, tmp_path / "b", name="b"):
+            produce(client, "runner.updates", wave("runner", 2, 3000))
+            eventually(lambda: len(opened(tmp_path / "b")) == 2, 30, "the second one has its share")
+            produce(client, "runner.updates", wave("runner", 3, 3000))
+            drained(topology, client)
+            assert opened(tmp_path / "a") == {0: 1, 1: 1, 2: 1, 3: 1}
+            assert set(opened(tmp_path / "b").values()) == {1}
+
+    judge(topology, client)
+
+
 def test_instances_share_the_tasks_and_one_goes_on_for_the_other(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
-    """Both work; one is killed with a transaction open; the other takes its partitions and misses nothing."""
+    """Both work; one is killed with a transaction open; the other takes its partitions and misses nothing.
+
+    What the other had before it goes on with as if nothing had happened.
+    """
     topology = fresh_domain("runner", 4)
-    with (
-        instance(topology, client, tmp_path / "a", name="a") as killed,
-        instance(topology, client, tmp_path / "b", name="b"),
-    ):
-        produce(client, "runner.updates", wave("runner", 1, 3000))
-        eventually(
-            lambda: all(b"task runs" in (tmp_path / n).read_bytes() for n in "ab"), 30, "both instances have tasks"
-        )
-        drained(topology, client)
-        killed.kill()
-        produce(client, "runner.updates", wave("runner", 2, 3000))
-        drained(topology, client)
+    with instance(topology, client, tmp_path / "b", name="b"):
+        eventually(lambda: len(opened(tmp_path / "b")) == 4, 30, "one instance has all tasks")
+        with instance(topology, client, tmp_path / "a", name="a") as killed:
+            produce(client, "runner.updates", wave("runner", 1, 3000))
+            eventually(lambda: len(opened(tmp_path / "a")) == 2, 30, "both have tasks")
+            drained(topology, client)
+            killed.kill()
+            produce(client, "runner.updates", wave("runner", 2, 3000))
+            drained(topology, client)
+            assert opened(tmp_path / "b") == {task: 2 if task in opened(tmp_path / "a") else 1 for task in range(4)}
 
     judge(topology, client)
 

@@ -1,0 +1,126 @@
+"""The group on a real broker: who is given which tasks, and what it says of them."""
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from processor.core.errors import Retriable
+from processor.core.topology import Topology
+from processor.io.admin import create_topics, group_of
+from processor.io.membership import Membership
+from tests.waiting import eventually
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def topology(client: dict[str, str]) -> Topology:
+    """Two inputs, whose order in the group would not be that of the topology."""
+    name = f"group-{uuid.uuid4().hex[:8]}"
+    made = Topology(name, (f"{name}.second", f"{name}.first"), str, object, lambda state, event: (state, ()), {})
+    create_topics(made, PARTITIONS, client)
+    return made
+
+
+class Member:
+    """A member that notes what it was given, and what was taken away."""
+
+    def __init__(self, topology: Topology, client: dict[str, str], name: str) -> None:
+        self.has: set[int] = set()
+        self.given: list[int] = []
+        self.taken: list[int] = []
+        self.said = ""
+        self.membership = Membership(topology, client, name, self._assigned, self._revoked, 2000)
+
+    def _assigned(self, partitions: list[int]) -> None:
+        assert not self.has & set(partitions)
+        self.has |= set(partitions)
+        self.given += partitions
+
+    def _revoked(self, partitions: list[int]) -> None:
+        self.has -= set(partitions)
+        self.taken += partitions
+
+    def stay(self, stop: Event) -> None:
+        """Until told."""
+        with closing(self.membership):
+            while not stop.is_set():
+                try:
+                    self.membership.poll(0.1)
+                except Retriable as error:
+                    self.said = str(error)
+
+
+@contextmanager
+def joined(member: Member) -> Iterator[Member]:
+    """In the group, in a thread of its own."""
+    stop = Event()
+    with ThreadPoolExecutor(1) as thread:
+        staying = thread.submit(member.stay, stop)
+        try:
+            yield member
+        finally:
+            stop.set()
+            staying.result(20)
+
+
+def test_who_joins_takes_a_share_and_nothing_else_moves(topology: Topology, client: dict[str, str]) -> None:
+    """A task is one partition number of all inputs, in one hand; what stays is not mentioned again."""
+    with ExitStack() as group:
+        members = [group.enter_context(joined(Member(topology, client, "b")))]
+        first = members[0]
+        eventually(lambda: first.has == set(range(PARTITIONS)), 20, "the first has all")
+        for name, share in (("c", 3), ("a", 2)):
+            members.append(group.enter_context(joined(Member(topology, client, name))))
+            eventually(lambda: [len(member.has) for member in members] == [share] * len(members), 20, "shared")  # noqa: B023
+
+        assert sorted(partition for member in members for partition in member.has) == list(range(PARTITIONS))
+        assert [len(member.given) for member in members] == [6, 3, 2], "nobody was given the same twice"
+        assert [len(member.taken) for member in members] == [4, 1, 0], "and only what moved was taken"
+
+
+def test_positions_of_all_inputs_are_published(topology: Topology, client: dict[str, str]) -> None:
+    """For Kafka's own tools: of topics to which the group is not subscribed as well."""
+    positions = {(topic, partition): 10 + partition for topic in topology.inputs for partition in range(PARTITIONS)}
+    member = Member(topology, client, "a")
+    admin, group = AdminClient(client), ConsumerGroupTopicPartitions(group_of(topology))
+
+    def published() -> dict[tuple[str, int], int]:
+        found: Any = admin.list_consumer_group_offsets([group])[group.group_id].result(20)
+        return {(at.topic, at.partition): at.offset for at in found.topic_partitions}
+
+    def committed() -> bool:
+        member.membership.poll(0.1)
+        if member.has:  # before that it is nobody's group, and anybody may commit
+            member.membership.publish(positions)
+        return published() == positions
+
+    with closing(member.membership):
+        eventually(committed, 20, "all of them are there")
+
+
+def test_a_processor_of_an_older_version_is_waited_for(topology: Topology, client: dict[str, str]) -> None:
+    """It shares the tasks in another way; it goes on, the new one says why it waits, and begins when the old one ends."""
+    eager = {"group.id": group_of(topology), "partition.assignment.strategy": "range", "session.timeout.ms": 6000}
+    old = Consumer({**client, **eager, "log_level": 0})
+    old.subscribe(list(topology.inputs))
+
+    def has_all() -> bool:
+        old.poll(0.1)
+        return len(old.assignment()) == 2 * PARTITIONS
+
+    with closing(old):
+        eventually(has_all, 20, "the old one has all")
+        new = Member(topology, client, "a")
+        with joined(new):
+            eventually(lambda: has_all() and "a processor of another version" in new.said, 20, "the new one says so")
+            assert new.given == []
+            old.close()
+            eventually(lambda: new.has == set(range(PARTITIONS)), 20, "the new one begins")
