@@ -3,13 +3,10 @@
 Spark's thread stages it; the lander's lands it, while Spark plans and reads the next one (docs/decisions/0015).
 """
 
-from __future__ import annotations
-
 import logging
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 from pyspark.sql import DataFrame
@@ -21,23 +18,12 @@ from spark_sink.isolate import set_aside
 from spark_sink.land import land
 from spark_sink.lander import Lander
 from spark_sink.ledger import Batch, Partition, Span
+from spark_sink.plan import Plan
 from spark_sink.postgres import Connection
 from spark_sink.stage import ShortWay, Stage, Staged, collect, distribute
 from spark_sink.topics import Topics
 
-if TYPE_CHECKING:
-    from spark_sink.lane import Plan
-
 log = logging.getLogger("onefold.sink")
-
-# Batches of at most this many offsets are staged through the driver. Measured on 2 busy cores, 12 partitions, warm,
-# whole sink, rows/s through the driver and through the executors, by offsets per batch:
-#      3,000   20,100    7,400        60,000   54,500   36,000
-#     12,000   40,200   18,600       120,000   86,100   83,300
-#     30,000   27,500   32,800       400,000  103,000  199,500
-# A batch through the executors costs about 0.15 s more (connections, Python workers, TRUNCATE); from about a hundred
-# thousand on, copying on all cores is worth that.
-SHORT_WAY_OFFSETS = 100_000
 
 # Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has
 # to be exchanged. Measured with the reductions of trades, two tasks and one, without Kafka: 353 and 285 ms of CPU at
@@ -51,9 +37,6 @@ ONE_TASK_OFFSETS = 25_000
 # 37 batches and 13.1 and 13.9 CPU us a message in the sink without this bound, 26 and 20 batches and 10.9 and 11.3 us when
 # none is read ahead.
 AHEAD_OFFSETS = 25_000
-
-# How many offsets a batch covers at most, about: the largest that was measured; its rows take some 25 MB.
-MAX_OFFSETS_PER_BATCH = 400_000
 
 
 class Batches:

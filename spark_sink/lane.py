@@ -6,10 +6,7 @@ happened or has not; the compare-and-swap finds out. Only a transaction that fai
 once more before that (`batches`), by the same compare-and-swap.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 from psycopg import sql
@@ -19,37 +16,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_sink import checkpoint, identity, ledger, read, reduce
-from spark_sink.batches import MAX_OFFSETS_PER_BATCH, SHORT_WAY_OFFSETS, Batches
-from spark_sink.contracts import Domain
+from spark_sink.batches import Batches
 from spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
 from spark_sink.land import merge
+from spark_sink.plan import Plan
 from spark_sink.postgres import Connection, connect
 from spark_sink.schema import migrate
 from spark_sink.stage import Stage, open_stage
 from spark_sink.topics import Topics
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a lane works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
-
-    `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
-    batch whether its tasks should fail on purpose.
-    """
-
-    domain: Domain
-    bootstrap_servers: str
-    kafka_options: dict[str, str]
-    java_options: dict[str, str]
-    postgres_dsn: str
-    writer: str
-    sql_root: Path
-    checkpoint_root: Path
-    notes: Path
-    step: Callable[[str], None]
-    map_fails: Callable[[], bool] = lambda: False
-    short_way_offsets: int = SHORT_WAY_OFFSETS
-    max_offsets: int = MAX_OFFSETS_PER_BATCH
 
 
 class Lane:

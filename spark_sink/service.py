@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from spark_sink import checkpoint
 from spark_sink.contracts import load_domain
 from spark_sink.errors import Misconfigured, SinkError, sentence
-from spark_sink.lane import Lane, Plan
+from spark_sink.lane import Lane
+from spark_sink.plan import Plan
 from spark_sink.session import java_client_options, spark_session
 from spark_sink.status import Status
 from spark_sink.watch import Watch

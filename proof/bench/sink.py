@@ -14,7 +14,7 @@ from proof.bench.processor import fold
 from proof.bench.stand import Stand
 from proof.log import Log
 from proof.workloads import runner
-from spark_sink.batches import MAX_OFFSETS_PER_BATCH
+from spark_sink.plan import MAX_OFFSETS_PER_BATCH
 
 _DRAIN_S = 600.0
 # A batch takes a second or so; the moment of its commit is known this well.

@@ -13,8 +13,8 @@ import pytest
 from spark_sink import land as landing
 from spark_sink import ledger
 from spark_sink.errors import Misconfigured, Rewind
-from spark_sink.lane import Plan
 from spark_sink.ledger import Batch, Last, Position, Span
+from spark_sink.plan import Plan
 from spark_sink.postgres import Connection, connect, transaction
 from spark_sink.schema import migrate
 from spark_sink.stage import LongWay, ShortWay, Stage, copy_as_attempt, open_stage

@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_a_room_imports_only_what_it_may(name: str) -> None:
              if within(found, ROOMS) and not within(found, allowed)]  # fmt: skip
 
     assert wrong == []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Neither while it runs nor for its types alone: what two modules need of each other belongs into a third one."""
+    knows = {name: {found for found, _ in imports(path)} & MODULES.keys() for name, path in MODULES.items()}
+    circles = []
+    try:
+        TopologicalSorter(knows).prepare()
+    except CycleError as error:
+        circles = error.args[1]
+
+    assert circles == []
 
 
 @pytest.mark.parametrize("name", MODULES)
