@@ -1,0 +1,368 @@
+"""What happens to a batch, with the ends of the sink made up: no Spark, no Kafka, no Postgres."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from spark_sink import batches, ledger, reduce
+from spark_sink.batches import Batches
+from spark_sink.errors import Overlap, Refused, Rewind
+from spark_sink.ledger import Batch, Last, Partition, Position, Span
+from tests.sink.frames import Frame, columns
+
+TOPIC = "made_up.notes"
+LEFT, RIGHT = (TOPIC, 0), (TOPIC, 1)
+IDS = {TOPIC: "id-1"}
+ANSWER_S = 10.0
+
+
+class Staged:
+    """Remembers the records that were staged."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.records = frame.records
+        self.lasts = {(topic, partition): Last(offset, offset) for topic, partition, offset in sorted(frame.records)}
+
+
+class World:
+    """All that a query's batches touch. `outcomes`: what landing runs into, one at each try; then it works."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.outcomes = folder, list[Exception]()
+        self.tried: list[tuple[tuple[Span, ...], Any]] = []
+        self.stored: dict[Partition, Position] = {}
+        self.ids = dict(IDS)
+        self.connection = SimpleNamespace(closed=False)
+        self.go, self.landing = threading.Event(), threading.Event()
+        self.go.set()
+        self.ways: list[str] = []
+        self.set_aside: list[Any] = []
+        (folder / "offsets").mkdir()
+        monkeypatch.setattr(batches, "land", self._land)
+        monkeypatch.setattr(batches, "collect", lambda stage, rows: self._staged("short", rows))
+        monkeypatch.setattr(batches, "distribute", lambda stage, rows, *others: self._staged("long", rows))
+        monkeypatch.setattr(
+            batches, "set_aside", lambda *arguments: self.set_aside.append(arguments) or "the good ones"
+        )
+        monkeypatch.setattr(batches, "ShortWay", lambda stage, rows: rows)
+        monkeypatch.setattr(reduce, "reducer", lambda domain, targets: lambda frame: frame)
+        monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
+
+    def batches(
+        self, *, start: dict[Partition, int] | None = None, reduced: bool = False, short: int = 1000
+    ) -> Batches:
+        plan = SimpleNamespace(
+            domain=SimpleNamespace(name="made_up", reductions=("one",) if reduced else ()),
+            writer="me",
+            step=lambda name: None,
+            map_fails=lambda: False,
+            short_way_offsets=short,
+            postgres_dsn="",
+        )
+        stage = SimpleNamespace(targets={})
+        topics = SimpleNamespace(ids=lambda names: self.ids)
+        start = {LEFT: 0, RIGHT: 0} if start is None else start
+        made: Any = Batches
+        return made(plan, self.connection, None, topics, stage, start, dict(IDS), self.folder, 4)
+
+    def offsets(self, number: int, ends: dict[Partition, int]) -> None:
+        """What Spark writes down about a batch before it hands it over."""
+        noted: dict[str, dict[int, int]] = {}
+        for (topic, partition), end in ends.items():
+            noted.setdefault(topic, {})[partition] = end
+        (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}")
+
+    def _staged(self, way: str, rows: Any) -> Staged:
+        self.ways.append(way)
+        return Staged(rows)
+
+    def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any) -> bool:
+        self.landing.set()
+        assert self.go.wait(ANSWER_S)
+        self.tried.append((batch.spans, staged))
+        if self.outcomes:
+            raise self.outcomes.pop(0)
+        return True
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def make(world: World) -> Iterator[Callable[..., Batches]]:
+    """Makes batches, and ends their threads."""
+    made: list[Batches] = []
+
+    def one(**changes: Any) -> Batches:
+        made.append(world.batches(**changes))
+        return made[-1]
+
+    yield one
+    world.go.set()
+    for each in made:
+        each.close()
+
+
+Make = Callable[..., Batches]
+
+
+def run(world: World, one: Batches, number: int, ends: dict[Partition, int], frame: Frame) -> None:
+    world.offsets(number, ends)
+    one.on_batch(frame, number)  # type: ignore[arg-type]
+
+
+def ended(one: Batches) -> BaseException | None:
+    """What the batches ran into; None when all of them landed."""
+    one.close()
+    failure = one.failure
+    return None if str(failure) == "nothing is landed any more" else failure
+
+
+def span(key: Partition, start: int, end: int, last: int | None = None) -> Span:
+    return Span(*key, start, end, "id-1", None if last is None else Last(last, last))
+
+
+def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) -> None:
+    one = make(start={LEFT: 3, RIGHT: 5})
+    run(world, one, 0, {LEFT: 7, RIGHT: 5}, Frame((*LEFT, 3), (*LEFT, 6)))
+    run(world, one, 1, {LEFT: 9, RIGHT: 6}, Frame((*RIGHT, 5)))
+    one.close()
+    assert [spans for spans, _ in world.tried] == [
+        (span(LEFT, 3, 7, 6),),
+        (span(LEFT, 7, 9), span(RIGHT, 5, 6, 5)),
+    ]
+    assert one.reached == {LEFT: 9, RIGHT: 6}
+    assert one.landed == 7
+
+
+def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) -> None:
+    one = make(start={LEFT: 3, RIGHT: 5})
+    with pytest.raises(RuntimeError, match="was not landed"):
+        run(world, one, 0, {LEFT: 2, RIGHT: 9}, Frame())
+    assert isinstance(one.failure, Rewind)
+    assert "goes back" in str(one.failure)
+    assert world.tried == []
+    assert one.reached == {LEFT: 3, RIGHT: 5}
+
+
+def test_what_a_twin_has_landed_is_neither_read_nor_landed(world: World, make: Make) -> None:
+    one = make()
+    world.stored = {LEFT: Position(5, "id-1", None), RIGHT: Position(5, "id-1", None)}
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame())
+    one.close()
+    assert (world.ways, world.tried) == ([], [])
+    assert (one.reached, one.landed) == ({LEFT: 5, RIGHT: 4}, 9)
+
+
+@pytest.mark.parametrize(
+    "stored", [{}, {LEFT: 5}, {LEFT: 5, RIGHT: 3}, {LEFT: 4, RIGHT: 4}], ids=["nothing", "half", "less", "the other"]
+)
+def test_what_a_twin_has_landed_in_part_is_landed(world: World, make: Make, stored: dict[Partition, int]) -> None:
+    one = make()
+    world.stored = {key: Position(offset, "id-1", None) for key, offset in stored.items()}
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame((*LEFT, 4)))
+    one.close()
+    assert [spans for spans, _ in world.tried] == [(span(LEFT, 0, 5, 4), span(RIGHT, 0, 4))]
+
+
+def test_topics_are_asked_who_they_are_before_anything_is_landed(world: World, make: Make) -> None:
+    one = make()
+    world.ids = {TOPIC: "id-2"}
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    one.close()
+    assert isinstance(one.failure, Refused)
+    assert world.tried == []
+    assert (one.reached, one.landed) == ({LEFT: 0, RIGHT: 0}, 0)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[(*LEFT, 2)], [(*LEFT, 5)], [(*RIGHT, 0)], [(*LEFT, 4), ("made_up.other", 0, 4)]],
+    ids=["below", "at the end", "of no partition of it", "of another topic"],
+)
+def test_rows_outside_of_the_batch_are_never_landed(
+    world: World, make: Make, records: list[tuple[str, int, int]]
+) -> None:
+    one = make(start={LEFT: 3, RIGHT: 0})
+    run(world, one, 0, {LEFT: 5}, Frame(*records))
+    one.close()
+    assert isinstance(one.failure, Rewind)
+    assert "outside of the offsets" in str(one.failure)
+    assert world.tried == []
+
+
+ALL = [(*LEFT, 1), (*LEFT, 4), (*RIGHT, 2), (*RIGHT, 3)]
+
+
+def test_of_a_reduced_batch_only_what_is_left_is_reduced_again(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A twin is a part ahead, twice."""
+    monkeypatch.setattr(reduce, "sf", columns)
+    world.outcomes = [Overlap({LEFT: 2, RIGHT: 0}), Overlap({LEFT: 2, RIGHT: 3})]
+    one, frame = make(reduced=True), Frame(*ALL)
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, frame)
+    assert ended(one) is None
+    assert [(spans, staged.records) for spans, staged in world.tried] == [
+        ((span(LEFT, 0, 5, 4), span(RIGHT, 0, 4, 3)), ALL),
+        ((span(LEFT, 2, 5, 4), span(RIGHT, 0, 4, 3)), [(*LEFT, 4), (*RIGHT, 2), (*RIGHT, 3)]),
+        ((span(LEFT, 2, 5, 4), span(RIGHT, 3, 4, 3)), [(*LEFT, 4), (*RIGHT, 3)]),
+    ]
+    assert one.landed == 9
+
+
+def test_a_partition_that_a_twin_has_landed_is_left_out(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce, "sf", columns)
+    world.outcomes = [Overlap({LEFT: 5, RIGHT: 0}), Overlap({RIGHT: 4})]
+    one = make(reduced=True)
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame(*ALL))
+    assert ended(one) is None
+    assert [spans for spans, _ in world.tried][1:] == [(span(RIGHT, 0, 4, 3),)]
+    assert one.reached == {LEFT: 5, RIGHT: 4}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [psycopg.errors.DeadlockDetected("deadlock"), psycopg.errors.LockNotAvailable("lock"), RuntimeError("ROLLBACK")],
+)
+def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, make: Make, error: Exception) -> None:
+    one = make()
+    world.outcomes = [error]
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    assert ended(one) is None
+    first, second = world.tried
+    assert first == second
+    assert world.ways == ["short"], "what is staged is still there"
+
+
+def test_a_transaction_that_fails_twice_ends_the_query(world: World, make: Make) -> None:
+    one = make()
+    world.outcomes = [psycopg.errors.DeadlockDetected("one"), psycopg.errors.DeadlockDetected("two")]
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    one.close()
+    assert str(one.failure) == "two"
+    assert len(world.tried) == 2
+    assert world.set_aside == []
+
+
+def test_nothing_is_tried_again_on_a_connection_that_is_gone(world: World, make: Make) -> None:
+    """Nobody knows whether the first try has landed: the next start asks."""
+    one = make()
+    world.connection.closed = True
+    world.outcomes = [psycopg.OperationalError("lost")]
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    one.close()
+    assert str(one.failure) == "lost"
+    assert len(world.tried) == 1
+
+
+@pytest.mark.parametrize("error", [Rewind("no"), Refused("no")])
+def test_what_the_sink_says_itself_is_not_tried_again(world: World, make: Make, error: Exception) -> None:
+    one = make()
+    world.outcomes = [error]
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    one.close()
+    assert one.failure is error
+    assert len(world.tried) == 1
+
+
+def test_a_row_that_postgres_refuses_is_set_aside_and_the_others_land(world: World, make: Make) -> None:
+    """Not tried again as it is: the same row fails for ever."""
+    one, frame = make(), Frame((*LEFT, 4))
+    world.outcomes = [psycopg.errors.CheckViolation("row")]
+    run(world, one, 0, {LEFT: 5}, frame)
+    assert ended(one) is None
+    (first, _), second = world.tried
+    assert second == (first, "the good ones")
+    assert [arguments[1] for arguments in world.set_aside] == ["made_up"]
+    assert world.set_aside[0][3] == frame.records
+
+
+def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -> None:
+    one = make()
+    world.go.clear()
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    assert world.landing.wait(ANSWER_S)
+    assert (world.tried, one.reached[LEFT], one.landed) == ([], 0, 0), "not yet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "ahead"), [({"short": 4}, 1000), ({}, 4)], ids=["the long way", "larger than is read ahead"]
+)
+def test_spark_waits_for_a_large_batch(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], ahead: int
+) -> None:
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead)
+    one = make(**changes)
+    world.go.clear()
+    spark = threading.Thread(target=run, args=(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4))), daemon=True)
+    spark.start()
+    assert world.landing.wait(ANSWER_S)
+    spark.join(0.1)
+    assert spark.is_alive()
+    world.go.set()
+    spark.join(ANSWER_S)
+    assert one.reached[LEFT] == 5
+
+
+@pytest.mark.parametrize(("offsets", "way"), [(5, "short"), (6, "long")])
+def test_the_way_of_a_batch_is_a_matter_of_its_offsets(world: World, make: Make, offsets: int, way: str) -> None:
+    one = make(short=5)
+    run(world, one, 0, {LEFT: offsets}, Frame((*LEFT, 4)))
+    one.close()
+    assert world.ways == [way]
+
+
+@pytest.mark.parametrize(("reduced", "offsets", "tasks"), [(True, 5, {1}), (True, 6, {4}), (False, 5, {4})], ids=str)
+def test_one_task_reads_a_small_batch_that_is_reduced(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch, reduced: bool, offsets: int, tasks: set[int]
+) -> None:
+    monkeypatch.setattr(batches, "ONE_TASK_OFFSETS", 5)
+    one, frame = make(reduced=reduced), Frame((*LEFT, 4))
+    run(world, one, 0, {LEFT: offsets}, frame)
+    one.close()
+    assert set(frame.coalesced) == tasks
+
+
+@pytest.mark.parametrize("outcome", [None, RuntimeError("one"), Rewind("no")], ids=str)
+def test_what_was_kept_of_a_batch_is_let_go(world: World, make: Make, outcome: Exception | None) -> None:
+    """Whether it lands or not; and not before."""
+    one, frame = make(reduced=True), Frame((*LEFT, 4))
+    world.outcomes = [outcome] * 2 if outcome else []
+    world.go.clear()
+    run(world, one, 0, {LEFT: 5}, frame)
+    assert world.landing.wait(ANSWER_S)
+    assert frame.kept == 1
+    world.go.set()
+    assert ended(one) is outcome
+    assert frame.kept == 0
+
+
+def test_a_batch_that_can_not_be_staged_lets_the_one_before_land_and_none_after(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        world.go.set()
+        raise ValueError("no Kafka")
+
+    one = make(reduced=True)
+    world.go.clear()
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    assert world.landing.wait(ANSWER_S)
+    monkeypatch.setattr(batches, "collect", fail)
+    second = Frame((*LEFT, 7))
+    world.offsets(1, {LEFT: 9})
+    with pytest.raises(RuntimeError, match="was not landed"):
+        one.on_batch(second, 1)  # type: ignore[arg-type]
+    assert str(one.failure) == "no Kafka"
+    assert (one.reached[LEFT], len(world.tried), second.kept) == (5, 1, 0)

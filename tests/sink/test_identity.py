@@ -1,0 +1,154 @@
+"""Every single reason why the sink refuses a topic, and what looks like one and is none. Without Kafka and Postgres."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from spark_sink import identity, ledger
+from spark_sink.errors import Refused
+from spark_sink.ledger import Last, Partition, Position
+from spark_sink.topics import Reach
+
+NAME, TOPIC = "made_up", "made_up.notes"
+KEY = (TOPIC, 0)
+RECORD = Last(5, 777)
+
+
+@dataclass
+class Kafka:
+    """Topics as Kafka would tell of them: offsets 2 to 10, and the record that was landed last."""
+
+    topic_ids: dict[str, str] = field(default_factory=lambda: {TOPIC: "id-1"})
+    reaches: dict[Partition, Reach] = field(default_factory=lambda: {KEY: Reach(2, 10)})
+    found: int | None = RECORD.fingerprint
+    compacted: bool = False
+    looked_at: list[int] = field(default_factory=list)
+
+    def ids(self, topics: list[str]) -> dict[str, str]:
+        return {topic: self.topic_ids[topic] for topic in topics}
+
+    def reach(self, topics: list[str]) -> dict[Partition, Reach]:
+        return self.reaches
+
+    def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
+        self.looked_at.append(last.offset)
+        return self.found
+
+    def is_compacted(self, topic: str) -> bool:
+        return self.compacted
+
+
+Recognise = Callable[[Kafka], tuple[dict[Partition, int], dict[str, str]]]
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> dict[Partition, Position]:
+    """What Postgres holds."""
+    held = {KEY: Position(6, "id-1", RECORD)}
+
+    def open_partition(connection: Any, sink: str, key: Partition, start: int, topic_id: str, writer: str) -> None:
+        assert (connection, sink, writer) == ("connection", NAME, "me")
+        held.setdefault(key, Position(start, topic_id, None))
+
+    monkeypatch.setattr(ledger, "positions", lambda connection, sink: dict(held))
+    monkeypatch.setattr(ledger, "open_partition", open_partition)
+    return held
+
+
+@pytest.fixture
+def recognise(stored: dict[Partition, Position]) -> Recognise:
+    return lambda kafka: identity.recognise("connection", NAME, "me", kafka, [TOPIC])  # type: ignore[arg-type]
+
+
+def test_topics_that_are_what_they_were_are_read_from_postgres_positions(recognise: Recognise) -> None:
+    kafka = Kafka()
+    assert recognise(kafka) == ({KEY: 6}, {TOPIC: "id-1"})
+    assert kafka.looked_at == [5]
+
+
+def test_a_partition_that_is_new_begins_where_kafka_has_it(
+    recognise: Recognise, stored: dict[Partition, Position]
+) -> None:
+    start, _ = recognise(Kafka(reaches={KEY: Reach(2, 10), (TOPIC, 1): Reach(4, 9)}))
+    assert start == {KEY: 6, (TOPIC, 1): 4}
+    assert stored[TOPIC, 1] == Position(4, "id-1", None)
+
+
+@pytest.mark.parametrize(
+    ("position", "kafka", "sentence"),
+    [
+        (
+            Position(6, "id-0", RECORD),
+            Kafka(),
+            r"made_up\.notes was deleted and made anew \(id id-1, .* records of id-0",
+        ),
+        (Position(6, "id-1", RECORD), Kafka(reaches={}), r"holds records of made_up\.notes/0, and Kafka has no such"),
+        (Position(11, "id-1", RECORD), Kafka(), "ends at offset 10, but Postgres holds everything below 11"),
+        (Position(1, "id-1", None), Kafka(), "begins at offset 2, but Postgres needs 1 next"),
+        (Position(6, "id-1", RECORD), Kafka(found=778), "offset 5, is not the one that was landed"),
+        (Position(6, "id-1", RECORD), Kafka(found=None), "offset 5, is not the one that was landed"),
+        (Position(6, "id-1", RECORD), Kafka(found=778, compacted=True), "offset 5, is not the one that was landed"),
+        (Position(6, "id-1", Last(2, 777)), Kafka(found=778), "offset 2, is not the one that was landed"),
+    ],
+    ids=[
+        "another id",
+        "no such partition",
+        "the end is below",
+        "the start is above",
+        "another record",
+        "no record",
+        "another record, and compaction does not change one",
+        "the first record that Kafka still has",
+    ],
+)
+def test_what_is_not_what_was_landed_is_refused(
+    recognise: Recognise, stored: dict[Partition, Position], position: Position, kafka: Kafka, sentence: str
+) -> None:
+    stored[KEY] = position
+    with pytest.raises(Refused, match=sentence):
+        recognise(kafka)
+
+
+@pytest.mark.parametrize(
+    ("position", "kafka", "looked_at"),
+    [
+        (Position(10, "id-1", RECORD), Kafka(), [5]),
+        (Position(2, "id-1", Last(1, 777)), Kafka(found=None), []),
+        (Position(6, "id-1", None), Kafka(found=None), []),
+        (Position(6, "id-1", RECORD), Kafka(found=None, compacted=True), [5]),
+    ],
+    ids=["all is landed", "retention removed the last record", "there was no record", "compaction removed it"],
+)
+def test_what_only_looks_like_a_reason_is_none(
+    recognise: Recognise,
+    stored: dict[Partition, Position],
+    position: Position,
+    kafka: Kafka,
+    looked_at: list[int],
+) -> None:
+    stored[KEY] = position
+    assert recognise(kafka) == ({KEY: position.next_offset}, {TOPIC: "id-1"})
+    assert kafka.looked_at == looked_at
+
+
+def test_every_partition_is_looked_at(recognise: Recognise, stored: dict[Partition, Position]) -> None:
+    """The first one is well."""
+    stored[TOPIC, 1] = Position(11, "id-1", None)
+    with pytest.raises(Refused, match=r"made_up\.notes/1 ends at offset 10"):
+        recognise(Kafka(reaches={KEY: Reach(2, 10), (TOPIC, 1): Reach(2, 10)}))
+
+
+def test_a_topic_that_is_landed_no_more_is_not_asked_about(
+    recognise: Recognise, stored: dict[Partition, Position]
+) -> None:
+    stored["made_up.gone", 0] = Position(11, "id-9", RECORD)
+    assert recognise(Kafka())[0] == {KEY: 6}
+
+
+def test_a_topic_that_was_made_anew_while_a_batch_was_read_is_refused() -> None:
+    kafka = Kafka(topic_ids={"a": "id-1", "b": "id-2"})
+    identity.same_topics(kafka, {"a": "id-1", "b": "id-2"})  # type: ignore[arg-type]
+    with pytest.raises(Refused, match=r"b was deleted and made anew \(id id-2, Postgres holds records of id-0\)"):
+        identity.same_topics(kafka, {"a": "id-1", "b": "id-0"})  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""Lines on their way to COPY, and what tasks report of them. Without Spark and Postgres."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_sink import reduce, stage
+from spark_sink.errors import Rewind
+from spark_sink.ledger import Batch, Last, Span, overlaps
+from spark_sink.reduce import rest, trimmed
+from spark_sink.stage import LongWay, ShortWay, Stage
+from tests.sink.frames import Frame, columns
+
+NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
+SCHEMA = pa.schema(
+    list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string()], strict=True))
+)
+REPORT = ("attempt", "target", "topic", "partition", "rows", "last_offset", "fingerprint")
+STAGE = Stage({"a": None, "b": None}, 1)  # type: ignore[dict-item]
+
+
+def table(*rows: tuple[Any, ...]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None:
+    """Lines, marks without a target, and rows that stand for a batch as a whole, in any order."""
+    staged = ShortWay(
+        STAGE,
+        table(
+            ("b", "t", 0, 7, 70, "x\n"),
+            ("a", "t", 0, 3, 30, "x\n"),
+            ("a", "t", 0, 5, 50, "x\n"),
+            (None, "t", 1, 9, 90, None),
+            ("a", "t", 1, 2, 20, "x\n"),
+            ("b", None, None, None, None, "x\n"),
+        ),
+    )
+    assert staged.lasts == {("t", 0): Last(7, 70), ("t", 1): Last(9, 90)}
+    assert staged.targets == ["a", "b"]
+
+
+@pytest.mark.parametrize("chunk", [slice(0, 3), slice(1, 2), slice(1, 3), slice(2, 2)])
+def test_the_bytes_of_a_part_of_an_array_are_those_of_its_strings(chunk: slice) -> None:
+    strings = ["one\n", "zwölf\n", "three\n"]
+    array = pa.array(strings)[chunk]
+    assert bytes(stage._bytes_of(array)).decode() == "".join(strings[chunk])
+
+
+class Connection:
+    """Answers every count, and notes the statements."""
+
+    def __init__(self, *counts: int | None) -> None:
+        self._counts = list(counts)
+        self.asked: list[str] = []
+
+    def execute(self, statement: Any) -> Any:
+        self.asked.append(statement.as_string(None))
+        return self
+
+    def fetchone(self) -> tuple[int] | None:
+        count = self._counts.pop(0)
+        return None if count is None else (count,)
+
+
+def reports(*rows: tuple[Any, ...]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(REPORT, row, strict=True)) for row in rows], schema=stage._report_schema())
+
+
+def long_way() -> LongWay:
+    target = type("Target", (), {"columns": ()})
+    return LongWay(
+        Stage({"a": target(), "b": target()}, 1),
+        reports(
+            ("12", "a", "t", 0, 3, 5, 50),
+            ("9", "a", "t", 1, 4, 8, 80),
+            ("9", "b", "t", 1, 1, 9, 90),
+            ("9", None, "t", 2, 6, 4, 40),
+        ),
+    )
+
+
+def test_of_the_long_way_the_reported_rows_are_added_up_by_target() -> None:
+    staged, connection = long_way(), Connection(7, 1)
+    staged.fill(connection)  # type: ignore[arg-type]
+    assert staged.targets == ["a", "b"]
+    assert staged.lasts == {("t", 0): Last(5, 50), ("t", 1): Last(9, 90), ("t", 2): Last(4, 40)}
+    assert len(connection.asked) == 2
+    assert all("WHERE attempt = ANY ('{9,12}'::xid8[])" in asked for asked in connection.asked)
+
+
+@pytest.mark.parametrize("counts", [(6, 1), (8, 1), (0, 1), (7, 0), (7, None)], ids=str)
+def test_staged_rows_that_are_not_all_there_are_never_merged(counts: tuple[int | None, ...]) -> None:
+    """Postgres empties UNLOGGED tables when it crashes, and says nothing about it."""
+    with pytest.raises(Rewind, match="staged rows for"):
+        long_way().fill(Connection(*counts))  # type: ignore[arg-type]
+
+
+def test_before_the_long_way_every_staging_table_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any task of it copies."""
+    connection, nothing = Connection(), pa.Table.from_pylist([], schema=stage._report_schema())
+
+    def map_in_arrow(frame: object, function: object) -> Any:
+        connection.asked.append("tasks")
+        return type("Answer", (), {"toArrow": lambda self: nothing})()
+
+    monkeypatch.setattr(stage, "_map_in_arrow", map_in_arrow)
+    stage.distribute(STAGE, Frame(), connection, "", "me")  # type: ignore[arg-type]
+    assert connection.asked == [
+        'TRUNCATE "onefold_stage"."s1_0"',
+        'TRUNCATE "onefold_stage"."s1_1"',
+        "tasks",
+    ]
+
+
+def batch(*spans: tuple[int, int, int]) -> Batch:
+    return Batch("s", "w", tuple(Span("t", partition, start, end, "id", Last(9, 9)) for partition, start, end in spans))
+
+
+@pytest.mark.parametrize(
+    ("floors", "overlapping", "left"),
+    [
+        ({("t", 0): 2, ("t", 1): 4}, False, [(0, 2, 5), (1, 4, 8)]),
+        ({("t", 0): 1, ("t", 1): 0}, False, [(0, 2, 5), (1, 4, 8)]),
+        ({("t", 0): 2, ("t", 1): 5}, True, [(0, 2, 5), (1, 5, 8)]),
+        ({("t", 0): 5, ("t", 1): 4}, True, [(1, 4, 8)]),
+        ({("t", 0): 6, ("t", 1): 9}, True, []),
+    ],
+    ids=["nothing landed", "less than nothing", "a part", "a partition", "all and more"],
+)
+def test_what_is_left_of_a_batch(
+    floors: dict[tuple[str, int], int], overlapping: bool, left: list[tuple[int, int, int]]
+) -> None:
+    """What it said about its last records does not hold for the rest."""
+    whole = batch((0, 2, 5), (1, 4, 8))
+    assert overlaps(whole, floors) is overlapping
+    found = rest(whole, floors)
+    assert [(span.partition, span.start, span.end) for span in found.spans] == left
+    assert all(span.last is None and span.topic_id == "id" for span in found.spans)
+
+
+def test_records_below_their_floor_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of a partition without one."""
+    monkeypatch.setattr(reduce, "sf", columns)
+    frame = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
+    kept = trimmed(frame, {("t", 0): 2, ("t", 1): 3, ("u", 0): 1})  # type: ignore[arg-type]
+    assert kept.records == [("t", 0, 2), ("u", 0, 1)]  # type: ignore[attr-defined]

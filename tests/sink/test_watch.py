@@ -1,0 +1,223 @@
+"""Somebody who watches over a lane: what is started again, when, and for how long. With a clock of the test's own."""
+
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+
+from spark_sink import watch as watching
+from spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
+from spark_sink.watch import Watch
+
+PATIENCE_S = 60.0
+
+
+class Lane:
+    """Does as it is told. `starts` holds what each start raises; then it works."""
+
+    name = "made_up"
+
+    def __init__(self) -> None:
+        self.landed, self.started = 0, 0
+        self.starts: list[Exception] = []
+        self.trouble: BaseException | None = Waiting("not started yet")
+        self.misses: list[Exception] = []
+        self.audits = 0
+
+    def start(self) -> None:
+        self.started += 1
+        self.landed = 0
+        if self.starts:
+            raise self.starts.pop(0)
+        self.trouble = None
+
+    def failure(self) -> BaseException | None:
+        return self.trouble
+
+    def displaced(self) -> Exception | None:
+        self.audits += 1
+        if self.misses and isinstance(self.misses[0], psycopg.Error):
+            raise self.misses.pop(0)
+        return self.misses.pop(0) if self.misses else None
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(watching, "time", made)
+    return made
+
+
+@pytest.fixture
+def lane() -> Lane:
+    return Lane()
+
+
+@pytest.fixture
+def watch(lane: Lane, clock: Clock) -> Watch:
+    one: Any = Watch
+    made: Watch = one(lane, PATIENCE_S)
+    return made
+
+
+def tend_for(seconds: float, watch: Watch, clock: Clock) -> None:
+    """Twice a second."""
+    end = clock.now + seconds
+    while clock.now < end:
+        watch.tend()
+        clock.now += 0.5
+
+
+def test_a_lane_is_started_once_and_left_alone(watch: Watch, lane: Lane, clock: Clock) -> None:
+    for _ in range(3):
+        watch.tend()
+        clock.now += 1
+    assert (lane.started, watch.running, watch.trouble) == (1, True, None)
+
+
+@pytest.mark.parametrize("error", [Refused("another topic"), Misconfigured("no such column")])
+def test_what_only_a_person_can_mend_is_raised_at_once(watch: Watch, lane: Lane, error: Exception) -> None:
+    watch.tend()
+    lane.trouble = error
+    with pytest.raises(type(error), match=str(error)):
+        watch.tend()
+    assert lane.started == 1
+
+
+@pytest.mark.parametrize("error", [Refused("another topic"), Misconfigured("no such column")])
+def test_what_a_start_refuses_is_raised_at_once(watch: Watch, lane: Lane, error: Exception) -> None:
+    lane.starts = [error]
+    with pytest.raises(type(error), match=str(error)):
+        watch.tend()
+    assert not watch.running
+
+
+def test_a_query_that_ended_is_started_again_after_a_pause(watch: Watch, lane: Lane, clock: Clock) -> None:
+    watch.tend()
+    lane.trouble = Rewind("the ledger is elsewhere")
+    watch.tend()
+    assert (watch.running, watch.trouble, lane.started) == (False, "the ledger is elsewhere", 1)
+    clock.now += 0.19
+    watch.tend()
+    assert lane.started == 1
+    clock.now += 0.02
+    watch.tend()
+    assert (watch.running, lane.started) == (True, 2)
+    assert watch.trouble == "the ledger is elsewhere", "until it has landed something"
+
+
+def test_pauses_double_up_to_two_seconds(watch: Watch, lane: Lane, clock: Clock) -> None:
+    lane.starts = [Waiting("no Kafka")] * 20
+    at = []
+    while len(at) < 7:
+        before = lane.started
+        watch.tend()
+        if lane.started > before:
+            at.append(clock.now)
+        clock.now += 0.01
+    pauses = [second - first for first, second in pairwise(at)]
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0], abs=0.02)
+
+
+def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(watch: Watch, lane: Lane, clock: Clock) -> None:
+    lane.starts = [Waiting("no Kafka")] * 4
+    while not watch.running:
+        watch.tend()
+        clock.now += 0.1
+    assert watch.trouble == "no Kafka"
+    lane.landed = 1
+    watch.tend()
+    assert watch.trouble is None
+    lane.trouble = Rewind("elsewhere")
+    watch.tend()
+    clock.now += 0.21
+    watch.tend()
+    assert watch.running
+
+
+def test_an_idle_query_is_well_when_it_has_gone_on_for_long(watch: Watch, lane: Lane, clock: Clock) -> None:
+    lane.starts = [Waiting("no Kafka")]
+    watch.tend()
+    clock.now += 1
+    watch.tend()
+    assert watch.running
+    clock.now += 29
+    watch.tend()
+    assert watch.trouble == "no Kafka"
+    clock.now += 2
+    watch.tend()
+    assert watch.trouble is None
+
+
+def test_it_gives_up_when_patience_is_over_with_the_reason(watch: Watch, lane: Lane, clock: Clock) -> None:
+    lane.starts = [Waiting("no Kafka")] * 1000
+    began = clock.now
+    with pytest.raises(Waiting, match=r"made_up: gave up after 60 s: no Kafka"):
+        tend_for(10 * PATIENCE_S, watch, clock)
+    assert PATIENCE_S < clock.now - began < PATIENCE_S + 5
+
+
+def test_trouble_that_was_got_over_does_not_count(watch: Watch, lane: Lane, clock: Clock) -> None:
+    """Now and then something fails, for much longer than its patience in all."""
+    for _ in range(10):
+        lane.trouble = Rewind("elsewhere")
+        watch.tend()
+        clock.now += 10
+        watch.tend()
+        lane.landed = 1
+        watch.tend()
+    assert (watch.running, watch.trouble) == (True, None)
+
+
+def test_now_and_then_it_asks_whether_postgres_still_holds_what_was_landed(
+    watch: Watch, lane: Lane, clock: Clock
+) -> None:
+    watch.tend()
+    assert lane.audits == 0
+    for _ in range(10):
+        watch.tend()
+        clock.now += 0.5
+    assert lane.audits == 1
+    lane.misses = [Rewind("a backup was restored")]
+    clock.now += 5
+    watch.tend()
+    assert (watch.running, watch.trouble) == (False, "a backup was restored")
+    watch.tend()
+    assert lane.audits == 2, "one that does not run is not asked"
+
+
+def test_a_postgres_that_does_not_answer_is_no_reason_to_go_back(watch: Watch, lane: Lane) -> None:
+    lane.misses = [psycopg.OperationalError("away")]
+    watch.tend()
+    watch.tend()
+    assert lane.audits == 1
+    assert (watch.running, watch.trouble) == (True, None)
+
+
+def test_a_reason_is_logged_once_and_what_nobody_expected_with_its_story(
+    watch: Watch, lane: Lane, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "onefold.sink")
+    lane.starts = [Waiting("no Kafka")] * 3 + [Waiting("no Postgres")]
+    while not watch.running:
+        watch.tend()
+        clock.now += 1
+    assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+        "made_up: no Kafka; starting again from Postgres",
+        "made_up: no Postgres; starting again from Postgres",
+    ]
+    assert not any(line.exc_info for line in caplog.records)
+    lane.trouble = ZeroDivisionError("a bug")
+    watch.tend()
+    assert caplog.records[-1].exc_info
