@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.fix_browser",
     "tests.fix_docker",
     "tests.fix_infrastructure",
+    "tests.fix_ledger",
     "tests.fix_proxy",
     "tests.fix_sink",
 ]

@@ -1,13 +1,27 @@
-"""Stand-ins for what tests of the sink need of Spark: a frame of records, and conditions on their columns."""
+"""Stand-ins for the ends of the sink: a frame of records and conditions on its columns for Spark, and what lands them."""
 
 from __future__ import annotations
 
+import json
 import operator
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from spark_sink import batches, ledger, reduce
+from spark_sink.batches import Batches
+from spark_sink.ledger import Batch, Last, Partition, Position, Span
+
 Record = tuple[str, int, int]
+
+TOPIC = "made_up.notes"
+LEFT, RIGHT = (TOPIC, 0), (TOPIC, 1)
+IDS = {TOPIC: "id-1"}
+ANSWER_S = 10.0
 
 
 class Condition:
@@ -69,3 +83,72 @@ class Frame:
 
     def toArrow(self) -> list[Record]:  # noqa: N802 - PySpark's own name
         return self.records
+
+
+class Staged:
+    """Remembers the records that were staged."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.records = frame.records
+        self.lasts = {(topic, partition): Last(offset, offset) for topic, partition, offset in sorted(frame.records)}
+
+
+class World:
+    """All that a query's batches touch. `outcomes`: what landing runs into, one at each try; then it works."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.outcomes = folder, list[Exception]()
+        self.tried: list[tuple[tuple[Span, ...], Any]] = []
+        self.stored: dict[Partition, Position] = {}
+        self.ids = dict(IDS)
+        self.connection = SimpleNamespace(closed=False)
+        self.go, self.landing = threading.Event(), threading.Event()
+        self.go.set()
+        self.ways: list[str] = []
+        self.set_aside: list[Any] = []
+        (folder / "offsets").mkdir()
+        monkeypatch.setattr(batches, "land", self._land)
+        monkeypatch.setattr(batches, "collect", lambda stage, rows: self._staged("short", rows))
+        monkeypatch.setattr(batches, "distribute", lambda stage, rows, *others: self._staged("long", rows))
+        monkeypatch.setattr(
+            batches, "set_aside", lambda *arguments: self.set_aside.append(arguments) or "the good ones"
+        )
+        monkeypatch.setattr(batches, "ShortWay", lambda stage, rows: rows)
+        monkeypatch.setattr(reduce, "reducer", lambda domain, targets: lambda frame: frame)
+        monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
+
+    def batches(
+        self, *, start: dict[Partition, int] | None = None, reduced: bool = False, short: int = 1000
+    ) -> Batches:
+        plan = SimpleNamespace(
+            domain=SimpleNamespace(name="made_up", reductions=("one",) if reduced else ()),
+            writer="me",
+            step=lambda name: None,
+            map_fails=lambda: False,
+            short_way_offsets=short,
+            postgres_dsn="",
+        )
+        stage = SimpleNamespace(targets={})
+        topics = SimpleNamespace(ids=lambda names: self.ids)
+        start = {LEFT: 0, RIGHT: 0} if start is None else start
+        made: Any = Batches
+        return made(plan, self.connection, None, topics, stage, start, dict(IDS), self.folder, 4)
+
+    def offsets(self, number: int, ends: dict[Partition, int]) -> None:
+        """What Spark writes down about a batch before it hands it over."""
+        noted: dict[str, dict[int, int]] = {}
+        for (topic, partition), end in ends.items():
+            noted.setdefault(topic, {})[partition] = end
+        (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}")
+
+    def _staged(self, way: str, rows: Any) -> Staged:
+        self.ways.append(way)
+        return Staged(rows)
+
+    def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any) -> bool:
+        self.landing.set()
+        assert self.go.wait(ANSWER_S)
+        self.tried.append((batch.spans, staged))
+        if self.outcomes:
+            raise self.outcomes.pop(0)
+        return True

@@ -1,94 +1,18 @@
 """What happens to a batch, with the ends of the sink made up: no Spark, no Kafka, no Postgres."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
-from spark_sink import batches, ledger, reduce
+from spark_sink import batches, reduce
 from spark_sink.batches import Batches
 from spark_sink.errors import Overlap, Refused, Rewind
-from spark_sink.ledger import Batch, Last, Partition, Position, Span
-from tests.sink.frames import Frame, columns
-
-TOPIC = "made_up.notes"
-LEFT, RIGHT = (TOPIC, 0), (TOPIC, 1)
-IDS = {TOPIC: "id-1"}
-ANSWER_S = 10.0
-
-
-class Staged:
-    """Remembers the records that were staged."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.records = frame.records
-        self.lasts = {(topic, partition): Last(offset, offset) for topic, partition, offset in sorted(frame.records)}
-
-
-class World:
-    """All that a query's batches touch. `outcomes`: what landing runs into, one at each try; then it works."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.outcomes = folder, list[Exception]()
-        self.tried: list[tuple[tuple[Span, ...], Any]] = []
-        self.stored: dict[Partition, Position] = {}
-        self.ids = dict(IDS)
-        self.connection = SimpleNamespace(closed=False)
-        self.go, self.landing = threading.Event(), threading.Event()
-        self.go.set()
-        self.ways: list[str] = []
-        self.set_aside: list[Any] = []
-        (folder / "offsets").mkdir()
-        monkeypatch.setattr(batches, "land", self._land)
-        monkeypatch.setattr(batches, "collect", lambda stage, rows: self._staged("short", rows))
-        monkeypatch.setattr(batches, "distribute", lambda stage, rows, *others: self._staged("long", rows))
-        monkeypatch.setattr(
-            batches, "set_aside", lambda *arguments: self.set_aside.append(arguments) or "the good ones"
-        )
-        monkeypatch.setattr(batches, "ShortWay", lambda stage, rows: rows)
-        monkeypatch.setattr(reduce, "reducer", lambda domain, targets: lambda frame: frame)
-        monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
-
-    def batches(
-        self, *, start: dict[Partition, int] | None = None, reduced: bool = False, short: int = 1000
-    ) -> Batches:
-        plan = SimpleNamespace(
-            domain=SimpleNamespace(name="made_up", reductions=("one",) if reduced else ()),
-            writer="me",
-            step=lambda name: None,
-            map_fails=lambda: False,
-            short_way_offsets=short,
-            postgres_dsn="",
-        )
-        stage = SimpleNamespace(targets={})
-        topics = SimpleNamespace(ids=lambda names: self.ids)
-        start = {LEFT: 0, RIGHT: 0} if start is None else start
-        made: Any = Batches
-        return made(plan, self.connection, None, topics, stage, start, dict(IDS), self.folder, 4)
-
-    def offsets(self, number: int, ends: dict[Partition, int]) -> None:
-        """What Spark writes down about a batch before it hands it over."""
-        noted: dict[str, dict[int, int]] = {}
-        for (topic, partition), end in ends.items():
-            noted.setdefault(topic, {})[partition] = end
-        (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}")
-
-    def _staged(self, way: str, rows: Any) -> Staged:
-        self.ways.append(way)
-        return Staged(rows)
-
-    def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any) -> bool:
-        self.landing.set()
-        assert self.go.wait(ANSWER_S)
-        self.tried.append((batch.spans, staged))
-        if self.outcomes:
-            raise self.outcomes.pop(0)
-        return True
+from spark_sink.ledger import Last, Partition, Position, Span
+from tests.sink.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Frame, World, columns
 
 
 @pytest.fixture
@@ -366,3 +290,41 @@ def test_a_batch_that_can_not_be_staged_lets_the_one_before_land_and_none_after(
         one.on_batch(second, 1)  # type: ignore[arg-type]
     assert str(one.failure) == "no Kafka"
     assert (one.reached[LEFT], len(world.tried), second.kept) == (5, 1, 0)
+
+
+def test_the_long_way_begins_when_the_batch_before_has_landed(world: World, make: Make) -> None:
+    """Both need the sink's connection, and one of them is in the middle of a transaction."""
+    one = make(short=5)
+    world.go.clear()
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    assert world.landing.wait(ANSWER_S)
+    spark = threading.Thread(target=run, args=(world, one, 1, {LEFT: 50}, Frame((*LEFT, 9))), daemon=True)
+    spark.start()
+    spark.join(0.1)
+    assert world.ways == ["short"]
+    world.go.set()
+    spark.join(ANSWER_S)
+    assert world.ways == ["short", "long"]
+    assert ended(one) is None
+
+
+def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, make: Make) -> None:
+    """It will not land: what was kept for it goes, too."""
+    one, second = make(reduced=True), Frame((*LEFT, 7))
+    world.outcomes = [Rewind("no")]
+    world.go.clear()
+    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    assert world.landing.wait(ANSWER_S)
+    spark = threading.Thread(target=_expecting_failure, args=(world, one, second), daemon=True)
+    spark.start()
+    spark.join(0.1)
+    assert second.kept == 1
+    world.go.set()
+    spark.join(ANSWER_S)
+    assert (second.kept, len(world.tried)) == (0, 1)
+    assert str(ended(one)) == "no"
+
+
+def _expecting_failure(world: World, one: Batches, frame: Frame) -> None:
+    with pytest.raises(RuntimeError, match="was not landed"):
+        run(world, one, 1, {LEFT: 9}, frame)

@@ -1,0 +1,100 @@
+"""Sinks without Kafka and Spark, on a real Postgres: what lands a batch is told what to land."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from spark_sink import land as landing
+from spark_sink import ledger
+from spark_sink.ledger import Batch, Last, Span
+from spark_sink.plan import Plan
+from spark_sink.postgres import Connection, connect
+from spark_sink.schema import migrate
+from spark_sink.stage import ShortWay, Stage, open_stage
+from tests.made_up_domain import MadeUp
+
+ID = "topic-id-1"
+
+Landed = Callable[[], tuple[int, list[tuple[int, int]]]]
+
+
+class Sink:
+    """A sink without Kafka and Spark: it is told its batches. The notes topic has one row per offset, `id` = offset."""
+
+    def __init__(self, dsn: str, plan: Plan, writer: str = "one") -> None:
+        self.connection: Connection = connect(dsn, writer)
+        self.stage: Stage = open_stage(self.connection, plan.domain.targets)
+        self._plan = plan
+        self._writer = writer
+        self.topic = next(topic for topic in plan.domain.contracts if topic.endswith("notes"))
+
+    def batch(self, start: int, end: int, partition: int = 0, topic_id: str = ID) -> Batch:
+        return Batch(
+            self._plan.domain.name,
+            self._writer,
+            (Span(self.topic, partition, start, end, topic_id, Last(end - 1, end)),),
+        )
+
+    def rows(self, *offsets: int) -> ShortWay:
+        return ShortWay(self.stage, self.table(*offsets))
+
+    def table(self, *offsets: int, partition: int = 0) -> pa.Table:
+        lines = [f'{offset},"note","{self.topic}",{partition},{offset}\n' for offset in offsets]
+        many = len(offsets)
+        columns = {
+            "target": pa.array([self.topic] * many, pa.string()),
+            "topic": pa.array([self.topic] * many, pa.string()),
+            "partition": pa.array([partition] * many, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "fingerprint": pa.array(offsets, pa.int64()),
+            "line": pa.array(lines, pa.string()),
+        }
+        return pa.table(columns)
+
+    def seconds(self, setting: str) -> float:
+        """A timeout of its session; endless when it is switched off."""
+        row = self.connection.execute(f"SELECT setting::int FROM pg_settings WHERE name = '{setting}'").fetchone()
+        return row[0] / 1000 if row and row[0] else float("inf")
+
+    def land(self, start: int, end: int, step: Callable[[str], None] = lambda name: None) -> bool:
+        """One row per offset of [start, end)."""
+        staged = self.rows(*range(start, end))
+        return landing.land(self.connection, self.batch(start, end), staged, self._plan.domain.targets, step)
+
+
+@pytest.fixture
+def sink(plan: Plan, database: str) -> Iterator[Sink]:
+    """A ledger that stands at 100."""
+    migrate(database, plan.sql_root)
+    one = Sink(database, plan)
+    ledger.open_partition(one.connection, plan.domain.name, (one.topic, 0), 100, ID, "one")
+    yield one
+    one.connection.close()
+
+
+@pytest.fixture
+def twin(sink: Sink, plan: Plan, database: str) -> Iterator[Sink]:
+    """Another sink for the same domain."""
+    two = Sink(database, plan, "two")
+    yield two
+    two.connection.close()
+
+
+@pytest.fixture
+def landed(made_up: MadeUp, reader: "psycopg.Connection[Any]") -> Callable[[], tuple[int, list[tuple[int, int]]]]:
+    """The ledger's next offset, and (id, how often landed) of every row."""
+
+    def look() -> tuple[int, list[tuple[int, int]]]:
+        stored = reader.execute("SELECT next_offset FROM onefold.ledger").fetchone()
+        rows = reader.execute(f"SELECT id, landings FROM {made_up.name}.notes ORDER BY id").fetchall()
+        return (stored or (0,))[0], rows
+
+    return look
+
+
+def once(start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
+    """What `landed` gives when every offset from `start` to `end` was landed once."""
+    return end, [(offset, 1) for offset in range(start, end)]

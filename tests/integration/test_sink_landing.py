@@ -1,0 +1,271 @@
+"""What becomes of rows and positions at the edges of the landing transaction, on a real Postgres and without Spark."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from spark_sink import identity, ledger, stage
+from spark_sink import land as landing
+from spark_sink.contracts import Target
+from spark_sink.errors import Overlap, Refused, Rewind
+from spark_sink.isolate import set_aside
+from spark_sink.ledger import Batch, Last, Position
+from spark_sink.plan import Plan
+from spark_sink.stage import LongWay, ShortWay, copy_as_attempt, distribute
+from spark_sink.topics import Reach, Record
+from tests.fix_ledger import ID, Landed, Sink, once
+from tests.made_up_domain import MadeUp
+
+Reader = "psycopg.Connection[Any]"
+
+
+def nothing(name: str) -> None:
+    """No fault point does anything."""
+
+
+class Kafka:
+    """One topic of two partitions that begin at 100."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def ids(self, topics: list[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, ID)
+
+    def reach(self, topics: list[str]) -> dict[tuple[str, int], Reach]:
+        return {(self._topic, partition): Reach(100, 200) for partition in (0, 1)}
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        return Record(offset, None, f"value {offset}".encode(), 0) if offset < 103 else Record(offset + 1, None, b"", 0)
+
+    def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
+        return last.fingerprint
+
+
+def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
+    sink: Sink, twin: Sink, plan: Plan, landed: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin looked when there was no position; until it opens the partition, there is one, and it has moved on."""
+    original, key = ledger.positions, (sink.topic, 1)
+    seen: list[dict[Any, Position]] = []
+
+    def positions(connection: Any, name: str) -> dict[Any, Position]:
+        seen.append(original(connection, name))
+        if len(seen) == 1:
+            ledger.open_partition(sink.connection, name, key, 100, ID, "one")
+            batch = sink.batch(100, 104, partition=1)
+            rows = ShortWay(sink.stage, sink.table(*range(100, 104), partition=1))
+            assert landing.land(sink.connection, batch, rows, plan.domain.targets, nothing)
+        return seen[-1]
+
+    monkeypatch.setattr(ledger, "positions", positions)
+    start, ids = identity.recognise(
+        twin.connection, plan.domain.name, "two", Kafka(sink.topic), [sink.topic]  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert key not in seen[0]
+    assert start == {(sink.topic, 0): 100, key: 104}
+    assert ids == {sink.topic: ID}
+    assert original(twin.connection, plan.domain.name)[key] == Position(104, ID, Last(103, 104))
+    assert landed()[1] == once(100, 104)[1]
+
+
+def test_positions_of_another_sink_are_its_own(sink: Sink, plan: Plan) -> None:
+    ledger.open_partition(sink.connection, "another", (sink.topic, 0), 7, ID, "one")
+    sink.land(100, 104)
+    assert ledger.positions(sink.connection, "another") == {(sink.topic, 0): Position(7, ID, None)}
+    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0].next_offset == 104
+
+
+def test_a_batch_of_two_partitions_of_which_one_is_landed_moves_the_other(
+    sink: Sink, plan: Plan, reader: Reader
+) -> None:
+    """And the position that is ahead stays, with its last record."""
+    ledger.open_partition(sink.connection, plan.domain.name, (sink.topic, 1), 50, ID, "one")
+    sink.land(100, 110)
+    left, right = sink.batch(100, 104).spans + sink.batch(50, 53, partition=1).spans
+    rows = pa.concat_tables([sink.table(100, 103), sink.table(50, 52, partition=1)])
+    both = Batch(plan.domain.name, "one", (left, right))
+    assert landing.land(sink.connection, both, ShortWay(sink.stage, rows), plan.domain.targets, nothing)
+    stored = ledger.positions(sink.connection, plan.domain.name)
+    assert stored == {
+        (sink.topic, 0): Position(110, ID, Last(109, 110)),
+        (sink.topic, 1): Position(53, ID, Last(52, 53)),
+    }
+    counted = reader.execute(f"SELECT count(*), max(landings) FROM {plan.domain.name}.notes").fetchone()
+    assert counted == (12, 1)
+
+
+def test_a_hole_in_one_partition_moves_no_other(sink: Sink, plan: Plan, landed: Landed) -> None:
+    ledger.open_partition(sink.connection, plan.domain.name, (sink.topic, 1), 50, ID, "one")
+    spans = sink.batch(100, 104).spans + sink.batch(51, 53, partition=1).spans
+    with pytest.raises(Rewind, match="starts at 51, Postgres needs 50 next"):
+        landing.land(
+            sink.connection, Batch(plan.domain.name, "one", spans), sink.rows(100), plan.domain.targets, nothing
+        )
+    stored = ledger.positions(sink.connection, plan.domain.name)
+    assert [position.next_offset for position in stored.values()] == [100, 50]
+    assert landed()[1] == []
+
+
+def test_a_last_record_that_was_landed_before_is_not_said_to_be_new(sink: Sink, plan: Plan) -> None:
+    """The batch reaches further than what is stored, but its last record does not: markers follow it."""
+    sink.land(100, 104)
+    batch = sink.batch(102, 109)
+    overlapping = replace(batch, spans=(replace(batch.spans[0], last=Last(102, 9)),))
+    assert landing.land(sink.connection, overlapping, sink.rows(102), plan.domain.targets, nothing)
+    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0] == Position(109, ID, Last(103, 104))
+
+
+@pytest.fixture
+def reduced(sink: Sink, plan: Plan) -> dict[str, Target]:
+    """The targets, as if a reduction gave the notes."""
+    return {**plan.domain.targets, sink.topic: replace(plan.domain.targets[sink.topic], reduced=True)}
+
+
+def test_of_a_reduced_batch_that_overlaps_nothing_is_landed(
+    sink: Sink, reduced: dict[str, Target], landed: Landed
+) -> None:
+    sink.land(100, 104)
+    with pytest.raises(Overlap) as caught:
+        landing.land(sink.connection, sink.batch(102, 108), sink.rows(*range(102, 108)), reduced, nothing)
+    assert caught.value.floors == {(sink.topic, 0): 104}
+    assert landed() == once(100, 104)
+    assert landing.land(sink.connection, sink.batch(104, 108), sink.rows(*range(104, 108)), reduced, nothing)
+    assert landed() == once(100, 108)
+    assert not landing.land(sink.connection, sink.batch(102, 108), sink.rows(102), reduced, nothing)
+
+
+def test_rows_that_stand_for_a_batch_are_landed_whatever_their_offsets(
+    sink: Sink, reduced: dict[str, Target], landed: Landed
+) -> None:
+    """They belong to no record: none of them may be held against a floor."""
+    assert landing.land(sink.connection, sink.batch(100, 104), sink.rows(7, 8), reduced, nothing)
+    assert landed() == (104, [(7, 1), (8, 1)])
+
+
+# --- the long way
+
+
+def attempt(sink: Sink, dsn: str, *offsets: int) -> pa.Table:
+    return pa.Table.from_batches(copy_as_attempt(sink.table(*offsets).to_batches(), sink.stage, dsn, "x"))
+
+
+def staged_rows(sink: Sink) -> int:
+    table = sink.stage.unlogged(sink.topic).as_string(None)
+    row = sink.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return row[0] if row else 0
+
+
+def test_rows_of_every_reported_attempt_count(sink: Sink, plan: Plan, database: str, landed: Landed) -> None:
+    reports = pa.concat_tables([attempt(sink, database, 100, 102), attempt(sink, database, 101, 103)])
+    staged = LongWay(sink.stage, reports)
+    assert staged.lasts == {(sink.topic, 0): Last(103, 103)}
+    assert landing.land(sink.connection, sink.batch(100, 104), staged, plan.domain.targets, nothing)
+    assert landed() == once(100, 104)
+
+
+@pytest.mark.parametrize("loss", ["TRUNCATE {}", "DELETE FROM {} WHERE id = 101"])
+def test_a_batch_of_which_staged_rows_are_lost_is_not_landed(
+    sink: Sink, plan: Plan, database: str, landed: Landed, loss: str
+) -> None:
+    staged = LongWay(sink.stage, attempt(sink, database, 100, 101, 102))
+    sink.connection.execute(loss.replace("{}", sink.stage.unlogged(sink.topic).as_string(None)))
+    with pytest.raises(Rewind, match="of 3 staged rows for"):
+        landing.land(sink.connection, sink.batch(100, 103), staged, plan.domain.targets, nothing)
+    assert landed() == (100, [])
+
+
+def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, twin: Sink, database: str) -> None:
+    batches = sink.table(100, 101).to_batches()
+    running = copy_as_attempt(batches, sink.stage, database, "x")
+    assert next(running)["rows"].to_pylist() == [2]
+    assert staged_rows(sink) == 2
+    assert list(running) == []
+
+    def fails() -> Any:
+        yield batches[0]
+        raise OSError("the task is lost")
+
+    with pytest.raises(OSError, match="the task is lost"):
+        list(copy_as_attempt(fails(), sink.stage, database, "x"))
+    assert staged_rows(sink) == 2
+    assert list(copy_as_attempt([], sink.stage, database, "x")) == []
+
+
+def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
+    sink: Sink, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the tables would grow for as long as the sink runs."""
+    attempt(sink, database, 100, 101)
+    left: list[int] = []
+
+    class Answer:
+        def __init__(self, copy_all: Callable[..., Any]) -> None:
+            self._copy_all = copy_all
+
+        def toArrow(self) -> pa.Table:  # noqa: N802 - PySpark's own name
+            left.append(staged_rows(sink))
+            return pa.Table.from_batches(self._copy_all(sink.table(102).to_batches()))
+
+    monkeypatch.setattr(stage, "_map_in_arrow", lambda frame, copy_all: Answer(copy_all))
+    made = distribute(sink.stage, None, sink.connection, database, "me")  # type: ignore[arg-type]
+    assert left == [0]
+    assert made.lasts == {(sink.topic, 0): Last(102, 102)}
+
+
+# --- rows that Postgres refuses
+
+
+def test_only_the_rows_that_postgres_refuses_are_set_aside(
+    sink: Sink, plan: Plan, made_up: MadeUp, reader: Reader, landed: Landed
+) -> None:
+    """With the bytes of their record, where Kafka still has it; nothing else is changed by the search."""
+    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id NOT IN (101, 104))")
+    targets, mark = plan.domain.targets, sink.table(105).set_column(0, "target", pa.nulls(1, pa.string()))
+    rows = pa.concat_tables([sink.table(*range(100, 105)), mark])
+    good = set_aside(
+        sink.connection, plan.domain.name, sink.stage, rows, targets, Kafka(sink.topic)  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert landed() == (100, [])
+    staged = ShortWay(sink.stage, good)
+    assert staged.lasts == {(sink.topic, 0): Last(105, 105)}
+    assert landing.land(sink.connection, sink.batch(100, 106), staged, targets, nothing)
+    assert landed() == (106, [(100, 1), (102, 1), (103, 1)])
+    kept = reader.execute('SELECT sink, topic, partition, "offset", reason, value FROM onefold.rejected ORDER BY 4')
+    found = kept.fetchall()
+    assert [row[:4] for row in found] == [(plan.domain.name, sink.topic, 0, offset) for offset in (101, 104)]
+    assert all(row[4].startswith("Postgres refused the row: new row for relation") for row in found)
+    assert [bytes(row[5]) for row in found] == [b"value 101", b""], "the second one is gone from Kafka"
+
+
+def test_rows_that_are_refused_only_together_are_nobodys_fault(
+    sink: Sink, plan: Plan, made_up: MadeUp, landed: Landed
+) -> None:
+    """No row could be set aside for it: the error itself ends the query."""
+    insert = (f"INSERT INTO {made_up.name}.notes SELECT id, text, topic, partition, 0 FROM ", " AS stage")
+    targets = {**plan.domain.targets, sink.topic: replace(plan.domain.targets[sink.topic], merge=insert)}
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        set_aside(
+            sink.connection, "s", sink.stage, sink.table(100, 100), targets, Kafka(sink.topic)  # type: ignore[arg-type]
+        )  # fmt: skip
+    assert landed() == (100, [])
+
+
+def test_a_row_that_stands_for_a_batch_is_never_set_aside(
+    sink: Sink, plan: Plan, made_up: MadeUp, reader: Reader, reduced: dict[str, Target]
+) -> None:
+    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 101)")
+    with pytest.raises(Refused, match=rf"refuses what sql/reduce/{sink.topic}\.sql makes of a batch"):
+        set_aside(sink.connection, "s", sink.stage, sink.table(100, 101), reduced, Kafka(sink.topic))  # type: ignore[arg-type]
+
+
+def test_an_error_that_is_no_rows_fault_ends_the_search(
+    sink: Sink, plan: Plan, made_up: MadeUp, reader: Reader
+) -> None:
+    reader.execute(f"DROP TABLE {made_up.name}.notes")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        set_aside(sink.connection, "s", sink.stage, sink.table(100), plan.domain.targets, Kafka(sink.topic))  # type: ignore[arg-type]
