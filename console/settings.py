@@ -35,7 +35,8 @@ class Settings(BaseSettings):
     bootstrap_servers: str | None = Field(None, description="host:port[,host:port...] of a Kafka of your own")
     postgres_dsn: str | None = Field(None, description="postgresql://... of a PostgreSQL of your own")
     kafka_options: dict[str, str] = Field(
-        default_factory=dict, description="more librdkafka settings, as a JSON object"
+        default_factory=dict,
+        description="more librdkafka settings that the processor and the sink both know, as a JSON object",
     )
     schema_registry_url: str | None = Field(None, description="http(s)://... of a Confluent schema registry")
     home: Path = Field(Path(".onefold"), description="the folder of the embedded stack's data, logs and state")
@@ -72,6 +73,18 @@ class Settings(BaseSettings):
     def _can_be_read(cls, value: str | None) -> str | None:
         if value is not None:
             hiding.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
+        return value
+
+    @field_validator("kafka_options")
+    @classmethod
+    def _known_to_both_clients(cls, value: dict[str, str]) -> dict[str, str]:
+        if value:  # most have none, and need nothing of the sink
+            from spark_sink import client, errors
+
+            try:
+                client.check(value)
+            except errors.Misconfigured as error:
+                raise ValueError(str(error)) from None
         return value
 
     @field_validator("home", "cache")

@@ -12,11 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_sink import checkpoint
+from spark_sink.client import java_client_options
 from spark_sink.contracts import load_domain
 from spark_sink.errors import Misconfigured, SinkError, sentence
 from spark_sink.lane import Lane
 from spark_sink.plan import Plan
-from spark_sink.session import java_client_options, spark_session
+from spark_sink.session import spark_session
 from spark_sink.status import Status
 from spark_sink.watch import Watch
 
@@ -58,12 +59,13 @@ def run(
     status.say("starting", "starting Spark")
     root = data_root()
     try:
+        java_options = java_client_options(bootstrap_servers, kafka_options)
         plans = [
             Plan(
                 domain=load_domain(name, root / "avro", root / "sql"),
                 bootstrap_servers=bootstrap_servers,
                 kafka_options=kafka_options,
-                java_options=java_client_options(bootstrap_servers, kafka_options),
+                java_options=java_options,
                 postgres_dsn=postgres_dsn,
                 writer=writer,
                 sql_root=root / "sql",

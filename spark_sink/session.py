@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_sink.errors import Misconfigured
-
 # For a developer's eyes only: what matters to a user is said by the sink itself, in one sentence each.
 _LOG4J = """\
 rootLogger.level = error
@@ -72,12 +70,6 @@ _JVM = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 
-_JAAS = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
-
 
 def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
     """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder."""
@@ -115,26 +107,3 @@ def _stderr_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(ours, 2)
         os.close(ours)
-
-
-def java_client_options(bootstrap_servers: str, librdkafka: dict[str, str]) -> dict[str, str]:
-    """Settings for Kafka's Java client that say the same as these for librdkafka.
-
-    Raises Misconfigured for one that has no known counterpart: it must not be dropped silently.
-    """
-    options = {"bootstrap.servers": bootstrap_servers}
-    rest = dict(librdkafka)
-    mechanism = rest.pop("sasl.mechanism", None) or rest.pop("sasl.mechanisms", None)
-    user, password = rest.pop("sasl.username", None), rest.pop("sasl.password", None)
-    if mechanism is not None:
-        if mechanism not in _JAAS or user is None or password is None:
-            raise Misconfigured(f"kafka_options: Spark needs a user name and password of {', '.join(_JAAS)}")
-        options["sasl.mechanism"] = mechanism
-        options["sasl.jaas.config"] = f'{_JAAS[mechanism]} required username="{user}" password="{password}";'
-    if (authority := rest.pop("ssl.ca.location", None)) is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
-    if (protocol := rest.pop("security.protocol", None)) is not None:
-        options["security.protocol"] = protocol.upper()
-    if rest:
-        raise Misconfigured(f"kafka_options: {min(rest)!r} is not known to Spark's Kafka client")
-    return options

@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from console.embedded.stack import Infrastructure
+from spark_sink.client import java_client_options
 from spark_sink.contracts import load_domain
 from spark_sink.lane import Lane
 from spark_sink.plan import Plan
-from spark_sink.session import java_client_options, spark_session
+from spark_sink.session import spark_session
 from spark_sink.watch import Watch
 from tests.made_up_domain import MadeUp, write_domain
 from tests.postgres_proxy import PostgresProxy

@@ -45,6 +45,33 @@ def test_a_broken_setting_is_one_sentence_that_names_it(name: str, value: str, m
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"group.id": "mine"}, "'group.id' is Onefold's own"),
+        ({"bootstrap.servers": "other:1"}, "'bootstrap.servers' has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS"),
+        (
+            {"socket.blocking.max.ms": "1"},
+            "'socket.blocking.max.ms' is not among those that the processor and the sink",
+        ),
+        ({"ssl.key.password": "hush"}, "'ssl.key.password' is not among"),
+        ({"sasl.mechanism": "PLAIN", "sasl.password": "hush"}, "'sasl.username' is missing"),
+        ({"sasl.mechanism": "PLAIN", "sasl.username": 1, "sasl.password": "hush"}, "should be a valid string"),
+    ],
+)
+def test_a_kafka_setting_that_one_client_can_not_have_is_refused_for_all(
+    options: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command, in one sentence, and without a password in it."""
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", json.dumps(options))
+    with pytest.raises(UserError) as caught:
+        settings.load()
+    assert caught.value.message.startswith("ONEFOLD_KAFKA_OPTIONS: ")
+    assert sentence in caught.value.message
+    assert caught.value.exit_code == 2
+    assert "hush" not in caught.value.message + str(caught.value.hint)
+
+
 def test_all_broken_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_PARTITIONS", "many")
     monkeypatch.setenv("ONEFOLD_SINKS", "0")
@@ -89,8 +116,8 @@ def test_a_stack_whose_supervisor_is_gone_is_not_running(clean: Path) -> None:
 
 def test_servers_of_the_user_win_and_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "kafka:9092")
-    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"security.protocol": "SASL_SSL"}')
-    assert settings.load().client() == {"bootstrap.servers": "kafka:9092", "security.protocol": "SASL_SSL"}
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"security.protocol": "SSL"}')
+    assert settings.load().client() == {"bootstrap.servers": "kafka:9092", "security.protocol": "SSL"}
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +134,9 @@ def test_children_in_other_folders_get_the_settings_that_were_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clean: Path
 ) -> None:
     (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n")
-    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"a": "b"}')
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"client.id": "b"}')
     made = settings.load().as_environment()
     assert made["ONEFOLD_PARTITIONS"] == "7"
-    assert json.loads(made["ONEFOLD_KAFKA_OPTIONS"]) == {"a": "b"}
+    assert json.loads(made["ONEFOLD_KAFKA_OPTIONS"]) == {"client.id": "b"}
     assert made["ONEFOLD_HOME"] == str(clean)
     assert "ONEFOLD_SINKS" not in made

@@ -1,4 +1,4 @@
-"""What the sink tells Kafka's Java client, and what it reads from Spark's checkpoint."""
+"""What the sink reads from Spark's checkpoint."""
 
 import os
 import subprocess
@@ -8,35 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_sink import checkpoint
-from spark_sink.errors import Misconfigured, Rewind
-from spark_sink.session import java_client_options
-
-
-def test_librdkafka_settings_reach_the_java_client() -> None:
-    options = java_client_options(
-        "k:1",
-        {
-            "security.protocol": "sasl_ssl",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "ann",
-            "sasl.password": "secret",
-            "ssl.ca.location": "/ca.pem",
-        },
-    )
-    assert options == {
-        "bootstrap.servers": "k:1",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="ann" password="secret";',
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": "/ca.pem",
-    }
-
-
-def test_an_unknown_kafka_option_is_never_dropped_silently() -> None:
-    with pytest.raises(Misconfigured, match=r"'socket\.timeout\.ms' is not known"):
-        java_client_options("k:1", {"socket.timeout.ms": "1"})
+from spark_sink.errors import Rewind
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,301 @@
+"""One set of Kafka settings for two clients: librdkafka, which has the names, and Kafka's Java client, which Spark reads with.
+
+The processor takes them as they are, the sink translates them. What one of the two could not do is refused for both: else a
+pipeline would work as far as its output topics, and nobody would know why not further. Refused is also what would take
+over a setting that exactly-once hangs on.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from spark_sink.errors import Misconfigured
+
+# Onefold gives these to librdkafka itself, each client its own; most of them carry a promise.
+_OURS = {
+    *("acks", "request.required.acks", "enable.idempotence", "transactional.id", "transaction.timeout.ms"),
+    *("retries", "message.send.max.retries", "retry.backoff.ms", "delivery.timeout.ms", "message.timeout.ms"),
+    *("max.in.flight", "max.in.flight.requests.per.connection", "partitioner", "message.max.bytes", "linger.ms"),
+    *("queue.buffering.max.ms", "queue.buffering.max.messages", "batch.size", "compression.type", "compression.codec"),
+    *("isolation.level", "group.id", "group.instance.id", "group.protocol", "partition.assignment.strategy"),
+    *("auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store", "auto.commit.interval.ms"),
+    *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "enable.partition.eof", "check.crcs"),
+    *("fetch.min.bytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms", "queued.max.messages.kbytes", "log_level"),
+    *("default.topic.config", "plugin.library.paths"),
+}
+# They mean the same, and have the same name.
+_SAME = (
+    *("client.id", "client.rack", "client.dns.lookup", "metadata.max.age.ms", "socket.connection.setup.timeout.ms"),
+    *("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+)
+_PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+
+_LOGIN = "org.apache.kafka.common.security"
+_PASSWORD_MODULES = {
+    "PLAIN": f"{_LOGIN}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_LOGIN}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_LOGIN}.scram.ScramLoginModule",
+}
+_TOKEN = "OAUTHBEARER"  # noqa: S105 - the name of a mechanism
+_TOKEN_MODULE = f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule"
+_OIDC_HANDLER = f"{_LOGIN}.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+# `sasl.oauthbearer.config` of librdkafka: a token that nobody signed, for tests. Its parts, and what they are called in JAAS.
+_UNSECURED = {
+    "principalClaimName": "unsecuredLoginPrincipalClaimName",
+    "scopeClaimName": "unsecuredLoginScopeClaimName",
+    "lifeSeconds": "unsecuredLoginLifetimeSeconds",
+}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # of an option in JAAS, without quotes
+
+# Who we are, in certificates: (a file, the same as text).
+_CERTIFICATE = ("ssl.certificate.location", "ssl.certificate.pem")
+_KEY = ("ssl.key.location", "ssl.key.pem")
+_AUTHORITY = ("ssl.ca.location", "ssl.ca.pem")
+_KEY_PASSWORD = "ssl.key.password"  # noqa: S105 - the name of a setting
+_PEM_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_PEM_KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
+
+
+def check(librdkafka: Mapping[str, str]) -> None:
+    """Raises Misconfigured, with one sentence that names the setting, unless both clients can do what these say.
+
+    Reads no file.
+    """
+    _translate(librdkafka)
+
+
+def java_client_options(bootstrap_servers: str, librdkafka: Mapping[str, str]) -> dict[str, str]:
+    """Settings for Kafka's Java client that say the same as these for librdkafka.
+
+    Raises Misconfigured as `check` does, and when a certificate or a key can not be read.
+    """
+    options, identity = _translate(librdkafka)
+    return {"bootstrap.servers": bootstrap_servers, **options, **_key_store(identity)}
+
+
+def _translate(librdkafka: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What the Java client is told, and what is left to be read: our certificate and its key, by librdkafka's names."""
+    rest = dict(librdkafka)
+    for name in sorted(rest):
+        if name in ("bootstrap.servers", "metadata.broker.list"):
+            raise Misconfigured(f"the Kafka setting {name!r} has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS")
+        if name in _OURS:
+            raise Misconfigured(f"the Kafka setting {name!r} is Onefold's own, and can not be changed")
+    options = {name: rest.pop(name) for name in _SAME if name in rest}
+    if (idle := rest.pop("connections.max.idle.ms", None)) is not None:
+        options["connections.max.idle.ms"] = "-1" if idle == "0" else idle  # never, in the one and in the other
+    options |= _security(rest) | _checks_of_the_broker(rest)
+    identity = _identity(rest)
+    if "ssl.keystore.location" in rest:
+        options |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": rest.pop("ssl.keystore.location")}
+        if (password := rest.pop("ssl.keystore.password", None)) is not None:
+            options["ssl.keystore.password"] = password
+    if rest:
+        raise Misconfigured(
+            f"the Kafka setting {min(rest)!r} is not among those that the processor and the sink both know, "
+            "or does not go with the others"
+        )
+    return options, identity
+
+
+# --- who asks
+
+
+def _security(rest: dict[str, str]) -> dict[str, str]:
+    options = {}
+    protocol = rest.pop("security.protocol", "plaintext").lower()
+    if protocol not in _PROTOCOLS:
+        raise Misconfigured(f"the Kafka setting 'security.protocol' has to be one of {', '.join(_PROTOCOLS)}")
+    if protocol != "plaintext":
+        options["security.protocol"] = protocol.upper()
+    mechanism, other = rest.pop("sasl.mechanism", None), rest.pop("sasl.mechanisms", None)
+    if mechanism and other and mechanism != other:
+        raise Misconfigured("the Kafka settings 'sasl.mechanism' and 'sasl.mechanisms' are the same one: give one")
+    mechanism = mechanism or other
+    if mechanism is None:
+        if protocol.startswith("sasl"):
+            raise Misconfigured(f"the Kafka setting 'security.protocol' {protocol} needs a 'sasl.mechanism'")
+        return options
+    if mechanism in _PASSWORD_MODULES:
+        user, password = (_needed(rest, name, mechanism) for name in ("sasl.username", "sasl.password"))
+        login = _jaas(_PASSWORD_MODULES[mechanism], {"username": user, "password": password})
+    elif mechanism == _TOKEN:
+        more, login = _token(rest)
+        options |= more
+    else:
+        known = ", ".join((*_PASSWORD_MODULES, _TOKEN))
+        raise Misconfigured(f"the Kafka setting 'sasl.mechanism' has to be one of {known}")
+    return {**options, "sasl.mechanism": mechanism, "sasl.jaas.config": login}
+
+
+def _token(rest: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Options and login for OAUTHBEARER: a token from a server, or one that nobody signed."""
+    method, unsecured = rest.pop("sasl.oauthbearer.method", "default"), "enable.sasl.oauthbearer.unsecure.jwt"
+    if method == "oidc":
+        needed = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.token.endpoint.url")
+        client, secret, url = (_needed(rest, name, "sasl.oauthbearer.method oidc") for name in needed)
+        login = {"clientId": client, "clientSecret": secret}
+        if scope := rest.pop("sasl.oauthbearer.scope", None):
+            login["scope"] = scope
+        extensions = rest.pop("sasl.oauthbearer.extensions", "")
+        for part in filter(None, (part.strip() for part in extensions.split(","))):
+            name, value = _pair(part, "sasl.oauthbearer.extensions")
+            login[f"extension_{name}"] = value
+        options = {"sasl.oauthbearer.token.endpoint.url": url, "sasl.login.callback.handler.class": _OIDC_HANDLER}
+        return options, _jaas(_TOKEN_MODULE, login)
+    if method == "default" and rest.pop(unsecured, "false").lower() == "true":
+        return {}, _jaas(_TOKEN_MODULE, _unsecured_login(_needed(rest, "sasl.oauthbearer.config", unsecured)))
+    raise Misconfigured(
+        f"the Kafka setting 'sasl.mechanism' {_TOKEN} needs 'sasl.oauthbearer.method' oidc, or {unsecured!r} true"
+    )
+
+
+def _unsecured_login(config: str) -> dict[str, str]:
+    setting = "sasl.oauthbearer.config"
+    parts = dict(_pair(part, setting) for part in filter(None, config.split(" ")))
+    principal, scope = parts.pop("principal", None), parts.pop("scope", None)
+    if not principal:
+        raise Misconfigured(f"the Kafka setting {setting!r} needs a principal=")
+    login = {f"unsecuredLoginStringClaim_{parts.get('principalClaimName', 'sub')}": principal}
+    if scope:  # the first character separates the values
+        login[f"unsecuredLoginListClaim_{parts.get('scopeClaimName', 'scope')}"] = f",{scope}"
+    for name, value in parts.items():
+        if name in _UNSECURED:
+            login[_UNSECURED[name]] = value
+        elif name.startswith("extension_"):
+            login[f"unsecuredLoginExtension_{name.removeprefix('extension_')}"] = value
+        else:
+            raise Misconfigured(f"the Kafka setting {setting!r} has an unknown part: {name}=")
+    return login
+
+
+def _pair(part: str, setting: str) -> tuple[str, str]:
+    name, equals, value = part.partition("=")
+    if not (equals and _NAME.fullmatch(name)):
+        raise Misconfigured(f"the Kafka setting {setting!r} is not a list of name=value")
+    return name, value
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    """A login as Java reads it, with Java's StreamTokenizer."""
+    for name in options:
+        if not _NAME.fullmatch(name):
+            raise Misconfigured(
+                f"the Kafka setting 'sasl.oauthbearer.config' has a claim that Java can not have: {name}"
+            )
+    return " ".join([module, "required", *(f"{name}={_quoted(value)}" for name, value in options.items())]) + ";"
+
+
+def _quoted(text: str) -> str:
+    """In quotes, a backslash opens an escape, three octal digits are a character, and a line's end ends it all."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", escaped) + '"'
+
+
+def _needed(rest: dict[str, str], name: str, because: str) -> str:
+    if not (value := rest.pop(name, "")):
+        raise Misconfigured(f"the Kafka setting {name!r} is missing: {because} needs it")
+    return value
+
+
+# --- who answers
+
+
+def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
+    options = {}
+    if rest.pop("enable.ssl.certificate.verification", "true").lower() != "true":
+        raise Misconfigured(
+            "the Kafka setting 'enable.ssl.certificate.verification' can not be false: the sink's client always looks "
+            "at the broker's certificate; name who signed it in 'ssl.ca.location'"
+        )
+    location, text = _one_of(rest, _AUTHORITY)
+    if location == "probe" or (location is not None and Path(location).is_dir()):
+        raise Misconfigured("the Kafka setting 'ssl.ca.location' has to be one file of certificates in PEM")
+    if location is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+    if text is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
+    if (names := rest.pop("ssl.endpoint.identification.algorithm", None)) is not None:
+        if names not in ("none", "https"):
+            raise Misconfigured(
+                "the Kafka setting 'ssl.endpoint.identification.algorithm' has to be one of none, https"
+            )
+        options["ssl.endpoint.identification.algorithm"] = "" if names == "none" else names
+    return options
+
+
+# --- who we are
+
+
+def _identity(rest: dict[str, str]) -> dict[str, str]:
+    """The settings of our certificate and its key, when there are any; both then."""
+    found = {}
+    for pair in (_CERTIFICATE, _KEY):
+        _one_of(dict(rest), pair)
+        found |= {name: rest.pop(name) for name in pair if name in rest}
+    if len(found) == 1:
+        raise Misconfigured(f"the Kafka setting {min(found)!r} needs the other half: a certificate and its key")
+    if found and "ssl.keystore.location" in rest:
+        raise Misconfigured(f"the Kafka settings {min(found)!r} and 'ssl.keystore.location' say the same: give one")
+    if found and _KEY_PASSWORD in rest:
+        found[_KEY_PASSWORD] = rest.pop(_KEY_PASSWORD)
+    return found
+
+
+def _one_of(rest: dict[str, str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
+    location, text = rest.pop(pair[0], None), rest.pop(pair[1], None)
+    if location is not None and text is not None:
+        raise Misconfigured(f"the Kafka settings {pair[0]!r} and {pair[1]!r} say the same: give one")
+    return location, text
+
+
+def _key_store(identity: dict[str, str]) -> dict[str, str]:
+    """Java wants a chain and a key in PKCS#8; librdkafka takes a key in any shape that OpenSSL knows."""
+    if not identity:
+        return {}
+    chain = _PEM_CERTIFICATE.findall(_text(identity, _CERTIFICATE))
+    if not chain:
+        raise Misconfigured(f"the Kafka setting {_named(identity, _CERTIFICATE)!r} holds no certificate in PEM")
+    try:
+        key = _pkcs8(_text(identity, _KEY), identity.get(_KEY_PASSWORD))
+    except (ValueError, TypeError) as error:
+        reason = "or its password is wrong" if _KEY_PASSWORD in identity else "or needs an 'ssl.key.password'"
+        raise Misconfigured(
+            f"the Kafka setting {_named(identity, _KEY)!r} holds no private key in PEM, {reason}"
+        ) from error
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "\n".join(chain),
+        "ssl.keystore.key": key,
+    }
+
+
+def _pkcs8(pem: str, password: str | None) -> str:
+    """The key without its password: Java reads only some of the ciphers that OpenSSL has had over the years."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # few need it, and it is large
+    from cryptography.hazmat.primitives import serialization as keys
+
+    found = _PEM_KEY.search(pem)  # other things may stand before it: certificates, parameters of a curve
+    if not found:
+        raise ValueError("no key")
+    unlocks = password.encode() if password and "ENCRYPTED" in found[0] else None
+    try:
+        key = keys.load_pem_private_key(found[0].encode(), unlocks)
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from error
+    return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, keys.NoEncryption()).decode()
+
+
+def _named(identity: dict[str, str], pair: tuple[str, str]) -> str:
+    return pair[0] if pair[0] in identity else pair[1]
+
+
+def _text(identity: dict[str, str], pair: tuple[str, str]) -> str:
+    if pair[1] in identity:
+        return identity[pair[1]]
+    try:
+        return Path(identity[pair[0]]).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise Misconfigured(f"the Kafka setting {pair[0]!r} names a file that can not be read: {reason}") from error

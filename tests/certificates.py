@@ -1,0 +1,73 @@
+"""Certificates of a test's own: an authority that nobody else trusts, and what it has signed."""
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as keys
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import NameOID
+
+_VALID = datetime.timedelta(days=2)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`chain`: the certificate and its authority's. `key` and `both`, the two in one file: PEM. `pkcs12`: the two, binary."""
+
+    chain: Path
+    key: Path
+    both: Path
+    pkcs12: Path
+    public: ec.EllipticCurvePublicKey
+
+
+class Authority:
+    """Signs certificates for 127.0.0.1; all files are in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("the test's authority")
+        self._certificate = self._signed(self._name, self._key.public_key(), authority=True)
+        self.file = folder / "authority.pem"
+        self.file.write_bytes(self._certificate.public_bytes(keys.Encoding.PEM))
+
+    def issue(self, name: str, *, shape: str = "PKCS8", password: str | None = None) -> Identity:
+        """A certificate for `name`, its key in the given shape, behind the given password."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._signed(_name(name), key.public_key(), authority=False)
+        lock = keys.BestAvailableEncryption(password.encode()) if password else keys.NoEncryption()
+        chain = b"".join(one.public_bytes(keys.Encoding.PEM) for one in (certificate, self._certificate))
+        pem = key.private_bytes(keys.Encoding.PEM, getattr(keys.PrivateFormat, shape), lock)
+        packed = pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, [self._certificate], lock)
+        made = Identity(
+            *(self._folder / f"{name}.{kind}" for kind in ("chain", "key", "both", "p12")), key.public_key()
+        )
+        for file, content in ((made.chain, chain), (made.key, pem), (made.both, pem + chain), (made.pkcs12, packed)):
+            file.write_bytes(content)
+        return made
+
+    def _signed(self, name: x509.Name, public: ec.EllipticCurvePublicKey, *, authority: bool) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _VALID)
+            .not_valid_after(now + _VALID)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(here, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
