@@ -8,8 +8,12 @@ over a setting that exactly-once hangs on.
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spark_sink.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 # Onefold gives these to librdkafka itself, each client its own; most of them carry a promise.
 _OURS = {
@@ -53,6 +57,7 @@ _CERTIFICATE = ("ssl.certificate.location", "ssl.certificate.pem")
 _KEY = ("ssl.key.location", "ssl.key.pem")
 _AUTHORITY = ("ssl.ca.location", "ssl.ca.pem")
 _KEY_PASSWORD = "ssl.key.password"  # noqa: S105 - the name of a setting
+_STORE, _STORE_PASSWORD = "ssl.keystore.location", "ssl.keystore.password"  # both in one file, PKCS#12
 _PEM_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _PEM_KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
 
@@ -87,10 +92,6 @@ def _translate(librdkafka: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
         options["connections.max.idle.ms"] = "-1" if idle == "0" else idle  # never, in the one and in the other
     options |= _security(rest) | _checks_of_the_broker(rest)
     identity = _identity(rest)
-    if "ssl.keystore.location" in rest:
-        options |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": rest.pop("ssl.keystore.location")}
-        if (password := rest.pop("ssl.keystore.password", None)) is not None:
-            options["ssl.keystore.password"] = password
     if rest:
         raise Misconfigured(
             f"the Kafka setting {min(rest)!r} is not among those that the processor and the sink both know, "
@@ -236,9 +237,11 @@ def _identity(rest: dict[str, str]) -> dict[str, str]:
         found |= {name: rest.pop(name) for name in pair if name in rest}
     if len(found) == 1:
         raise Misconfigured(f"the Kafka setting {min(found)!r} needs the other half: a certificate and its key")
-    if found and "ssl.keystore.location" in rest:
-        raise Misconfigured(f"the Kafka settings {min(found)!r} and 'ssl.keystore.location' say the same: give one")
-    if found and _KEY_PASSWORD in rest:
+    if found and _STORE in rest:
+        raise Misconfigured(f"the Kafka settings {min(found)!r} and {_STORE!r} say the same: give one")
+    if _STORE in rest:
+        found = {name: rest.pop(name) for name in (_STORE, _STORE_PASSWORD) if name in rest}
+    elif found and _KEY_PASSWORD in rest:
         found[_KEY_PASSWORD] = rest.pop(_KEY_PASSWORD)
     return found
 
@@ -251,51 +254,74 @@ def _one_of(rest: dict[str, str], pair: tuple[str, str]) -> tuple[str | None, st
 
 
 def _key_store(identity: dict[str, str]) -> dict[str, str]:
-    """Java wants a chain and a key in PKCS#8; librdkafka takes a key in any shape that OpenSSL knows."""
+    """Java wants a chain and a key in PKCS#8; librdkafka takes them in any shape that OpenSSL knows.
+
+    The key goes without its password: Java reads only some of the ciphers that OpenSSL has had over the years, and only
+    some passwords.
+    """
     if not identity:
         return {}
-    chain = _PEM_CERTIFICATE.findall(_text(identity, _CERTIFICATE))
-    if not chain:
-        raise Misconfigured(f"the Kafka setting {_named(identity, _CERTIFICATE)!r} holds no certificate in PEM")
+    chain, key = _unpacked(identity) if _STORE in identity else (_chain(identity), _key(identity))
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+
+
+def _unpacked(identity: dict[str, str]) -> tuple[str, str]:
+    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12  # few need it, and it is large
+
+    password = identity.get(_STORE_PASSWORD)
     try:
-        key = _pkcs8(_text(identity, _KEY), identity.get(_KEY_PASSWORD))
-    except (ValueError, TypeError) as error:
-        reason = "or its password is wrong" if _KEY_PASSWORD in identity else "or needs an 'ssl.key.password'"
-        raise Misconfigured(
-            f"the Kafka setting {_named(identity, _KEY)!r} holds no private key in PEM, {reason}"
-        ) from error
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": "\n".join(chain),
-        "ssl.keystore.key": key,
-    }
+        store = pkcs12.load_pkcs12(_bytes(identity, _STORE), None if password is None else password.encode())
+    except ValueError as error:
+        raise Misconfigured(f"the Kafka setting {_STORE!r} is no PKCS#12, or its password is wrong") from error
+    if store.key is None or store.cert is None:
+        raise Misconfigured(f"the Kafka setting {_STORE!r} holds no certificate with its key")
+    chain = [held.certificate.public_bytes(Encoding.PEM).decode() for held in (store.cert, *store.additional_certs)]
+    return "".join(chain), _pkcs8(store.key)
 
 
-def _pkcs8(pem: str, password: str | None) -> str:
-    """The key without its password: Java reads only some of the ciphers that OpenSSL has had over the years."""
-    from cryptography.exceptions import UnsupportedAlgorithm  # few need it, and it is large
-    from cryptography.hazmat.primitives import serialization as keys
+def _chain(identity: dict[str, str]) -> str:
+    name = _named(identity, _CERTIFICATE)
+    chain = _PEM_CERTIFICATE.findall(_text(identity, name))
+    if not chain:
+        raise Misconfigured(f"the Kafka setting {name!r} holds no certificate in PEM")
+    return "\n".join(chain)
 
-    found = _PEM_KEY.search(pem)  # other things may stand before it: certificates, parameters of a curve
+
+def _key(identity: dict[str, str]) -> str:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    name, password = _named(identity, _KEY), identity.get(_KEY_PASSWORD)
+    reason = "or needs an 'ssl.key.password'" if password is None else "or its password is wrong"
+    sentence = f"the Kafka setting {name!r} holds no private key in PEM, {reason}"
+    found = _PEM_KEY.search(_text(identity, name))  # other things may stand before it, as parameters of a curve
     if not found:
-        raise ValueError("no key")
+        raise Misconfigured(sentence)
     unlocks = password.encode() if password and "ENCRYPTED" in found[0] else None
     try:
-        key = keys.load_pem_private_key(found[0].encode(), unlocks)
-    except UnsupportedAlgorithm as error:
-        raise ValueError(str(error)) from error
-    return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, keys.NoEncryption()).decode()
+        return _pkcs8(load_pem_private_key(found[0].encode(), unlocks))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise Misconfigured(sentence) from error
+
+
+def _pkcs8(key: "PrivateKeyTypes") -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def _named(identity: dict[str, str], pair: tuple[str, str]) -> str:
     return pair[0] if pair[0] in identity else pair[1]
 
 
-def _text(identity: dict[str, str], pair: tuple[str, str]) -> str:
-    if pair[1] in identity:
-        return identity[pair[1]]
+def _text(identity: dict[str, str], name: str) -> str:
+    return identity[name] if name.endswith(".pem") else _bytes(identity, name).decode(errors="replace")
+
+
+def _bytes(identity: dict[str, str], name: str) -> bytes:
     try:
-        return Path(identity[pair[0]]).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "no text"
-        raise Misconfigured(f"the Kafka setting {pair[0]!r} names a file that can not be read: {reason}") from error
+        return Path(identity[name]).read_bytes()
+    except OSError as error:
+        raise Misconfigured(
+            f"the Kafka setting {name!r} names a file that can not be read: {error.strerror}"
+        ) from error

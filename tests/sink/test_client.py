@@ -62,10 +62,6 @@ def login(mechanism: str, module: str, **options: str) -> dict[str, str]:
         ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
         ({"enable.ssl.certificate.verification": "true"}, {}),
         (
-            {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "secret"},
-            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/me.p12", "ssl.keystore.password": "secret"},
-        ),
-        (
             {**OIDC, "sasl.oauthbearer.scope": "a b", "sasl.oauthbearer.extensions": "one=1,two=a=b"},
             {
                 **login(
@@ -166,6 +162,10 @@ def test_both_clients_are_told_the_same(librdkafka: dict[str, str], java: dict[s
         ({"ssl.key.password": "x"}, "'ssl.key.password' is not among"),
         ({"ssl.keystore.password": "x"}, "'ssl.keystore.password' is not among"),
         (
+            {"ssl.keystore.location": "/me.p12", "ssl.key.password": "secret"},
+            "'ssl.key.password' is not among",
+        ),
+        (
             {"ssl.keystore.location": "/me.p12", "ssl.certificate.pem": "x", "ssl.key.pem": "x"},
             "'ssl.certificate.pem' and 'ssl.keystore.location' say the same",
         ),
@@ -242,6 +242,22 @@ def test_a_key_in_any_shape_becomes_one_that_java_reads(
     assert found.public_key() == mine.public
     assert options["ssl.keystore.certificate.chain"].count("BEGIN CERTIFICATE") == 2
     assert "PRIVATE" not in options["ssl.keystore.certificate.chain"]
+
+
+@pytest.mark.parametrize("password", [None, NASTY], ids=["open", "locked"])
+def test_a_packed_store_is_unpacked_for_java(authority: Authority, password: str | None) -> None:
+    """It would not take every password."""
+    mine = authority.issue("me", password=password)
+    settings = {"ssl.keystore.location": str(mine.pkcs12)}
+    if password:
+        settings["ssl.keystore.password"] = password
+    check(settings)
+    options = java_client_options("k:1", settings)
+    found = serialization.load_pem_private_key(options["ssl.keystore.key"].encode(), None)
+    assert found.public_key() == mine.public
+    assert options["ssl.keystore.certificate.chain"].strip() == mine.chain.read_text().strip()
+    with pytest.raises(Misconfigured, match=r"'ssl\.keystore\.location' is no PKCS#12, or its password is wrong"):
+        java_client_options("k:1", {**settings, "ssl.keystore.password": "wrong"})
 
 
 def test_a_password_for_a_key_that_has_none_is_not_minded(authority: Authority) -> None:

@@ -1,0 +1,187 @@
+"""A Kafka that wants to know who asks: the processor's session and the sink's readers get in with the same settings."""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from console.embedded.broker import Broker
+from console.embedded.child import Child
+from console.embedded.stack import Infrastructure, free_ports
+from processor.io.admin import create_topics
+from processor.io.kafka import KafkaSession
+from processor.service import topology_of
+from spark_sink import client
+from spark_sink.errors import Waiting
+from spark_sink.topics import Topics
+from tests.certificates import Authority, Identity
+from tests.waiting import eventually
+
+NASTY = 'a "quoted" \\ back\\\\slash $HOME ${x} = ; \'it\' {} // /* ünï\t\n end\\"'
+SCRAM = "SCRAM-SHA-512"
+ANSWER_S = 30.0
+
+
+@dataclass(frozen=True)
+class SecureBroker(Broker):
+    """The embedded broker with three more listeners: a password, a certificate and a token open one each."""
+
+    password_port: int
+    certificate_port: int
+    token_port: int
+    authority: Path
+    identity: Path
+
+    def configuration(self, data: Path) -> str:
+        """What comes last counts."""
+        ports = {"PASSWORD": self.password_port, "CERTIFICATE": self.certificate_port, "TOKEN": self.token_port}
+        more = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+        plain = f"PLAINTEXT://{self.bootstrap_servers}"
+        modules = "org.apache.kafka.common.security"
+        # each character by its number: no rule of Java's about quoting can be wrong here as it may be in the product
+        password = "".join(f"\\\\{ord(letter):03o}" for letter in NASTY)
+        lines = {
+            "listeners": f"{plain},CONTROLLER://127.0.0.1:{self.controller_port},{more}",
+            "advertised.listeners": f"{plain},{more}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PASSWORD:SASL_SSL,"
+            "CERTIFICATE:SSL,TOKEN:SASL_SSL",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.identity,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority,
+            "listener.name.certificate.ssl.client.auth": "required",
+            "listener.name.password.sasl.enabled.mechanisms": f"PLAIN,{SCRAM}",
+            f"listener.name.password.{SCRAM.lower()}.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+            "listener.name.password.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required "
+            f'user_ann="{password}";',
+            "listener.name.token.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.token.oauthbearer.sasl.jaas.config": f"{modules}.oauthbearer.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="broker";',
+        }
+        return super().configuration(data) + "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+@dataclass(frozen=True)
+class Secured:
+    """The broker, and what is needed to get in."""
+
+    broker: SecureBroker
+    authority: Path
+    mine: Identity
+
+    def way(self, name: str) -> tuple[str, dict[str, str]]:
+        """Servers and settings for one way in."""
+        trust = {"ssl.ca.location": str(self.authority)}
+        password = {"security.protocol": "sasl_ssl", "sasl.username": "ann", "sasl.password": NASTY, **trust}
+        token = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER", **trust}
+        files = {"ssl.certificate.location": str(self.mine.chain), "ssl.key.location": str(self.mine.key)}
+        texts = {"ssl.certificate.pem": self.mine.chain.read_text(), "ssl.key.pem": self.mine.key.read_text()}
+        packed = {"ssl.keystore.location": str(self.mine.pkcs12), "ssl.keystore.password": NASTY}
+        tls = {"security.protocol": "ssl", "client.id": "me"}
+        port, settings = {
+            "scram": (self.broker.password_port, {**password, "sasl.mechanism": SCRAM}),
+            "plain": (self.broker.password_port, {**password, "sasl.mechanisms": "PLAIN"}),
+            "files": (self.broker.certificate_port, {**tls, **trust, **files, "ssl.key.password": NASTY}),
+            "texts": (
+                self.broker.certificate_port,
+                {**tls, **texts, "ssl.key.password": NASTY, "ssl.ca.pem": self.authority.read_text()},
+            ),
+            "packed": (self.broker.certificate_port, {**tls, **trust, **packed}),
+            "token": (
+                self.broker.token_port,
+                {
+                    **token,
+                    "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                    "sasl.oauthbearer.config": "principal=ann scope=a,b",
+                },
+            ),
+        }[name]
+        return f"127.0.0.1:{port}", settings
+
+
+@pytest.fixture(scope="module")
+def secured(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    home = tmp_path_factory.mktemp("secure")
+    authority = Authority(home)
+    ours = infrastructure.broker
+    broker = SecureBroker(
+        home / "kafka", *free_ports(2), ours.java, ours.jars, *free_ports(3), authority.file,
+        authority.issue("broker").both,
+    )  # fmt: skip
+    broker.prepare()
+    child = Child(broker.service(home / "kafka.log"))
+    child.start()
+    try:
+        child.wait_ready()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        ann = UserScramCredentialUpsertion(
+            "ann", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), NASTY.encode(), secrets.token_bytes(16)
+        )
+        admin.alter_user_scram_credentials([ann])["ann"].result(ANSWER_S)
+        mine = authority.issue("ann", shape="TraditionalOpenSSL", password=NASTY)
+        yield Secured(broker, authority.file, mine)
+    finally:
+        child.ask_to_stop()
+        child.stop()
+
+
+@pytest.mark.parametrize("way", ["scram", "plain", "files", "texts", "packed", "token"])
+def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any, way: str) -> None:
+    """What the processor's session has written in a transaction, it reads, and Spark's Kafka source does."""
+    servers, settings = secured.way(way)
+    client.check(settings)
+    topology = topology_of("runner")
+    theirs = {"bootstrap.servers": servers, **settings}
+    create_topics(topology, 1, theirs)
+    topic = topology.inputs[0]
+
+    session = KafkaSession(topology, 0, theirs)
+    session.open()
+    at = session.identities()[topic].end
+    session.begin()
+    session.produce([(topic, 0, b"key", way.encode(), None)])
+    session.commit()
+    session.seek({topic: at})
+    (read,) = eventually(lambda: session.poll(1, 1.0), ANSWER_S, "the session reads")
+    session.close()
+    assert (read.offset, read.value) == (at, way.encode())
+
+    topics = Topics(servers, settings)
+    found = topics.record_from(topic, 0, at)
+    topics.close()
+    assert found is not None
+    assert found.value == way.encode()
+
+    java = client.java_client_options(servers, settings)
+    frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
+    rows = frame.option("subscribe", topic).option("startingOffsets", f'{{"{topic}":{{"0":{at}}}}}').load().collect()
+    assert [(row["offset"], bytes(row["value"])) for row in rows] == [(at, way.encode())]
+
+
+@pytest.mark.parametrize(
+    ("way", "change"),
+    [
+        ("scram", {"sasl.password": NASTY[:-1]}),
+        ("plain", {"sasl.password": NASTY.replace("\\", "")}),
+        ("scram", {"ssl.ca.location": ""}),
+    ],
+    ids=["scram", "plain", "an authority that nobody knows"],
+)
+def test_others_do_not_get_in(secured: Secured, spark: Any, way: str, change: dict[str, str]) -> None:
+    """Otherwise the tests above would prove nothing."""
+    servers, settings = secured.way(way)
+    settings = {name: value for name, value in {**settings, **change}.items() if value}
+    with pytest.raises(Waiting):
+        Topics(servers, settings).ids(list(topology_of("runner").inputs))
+    with pytest.raises(KafkaException):
+        AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=5)
+    java = client.java_client_options(servers, settings)
+    frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
+    with pytest.raises(Exception, match=r"(?i)authentication failed|SSL handshake failed|Failed to create new Kafka"):
+        frame.option("subscribe", topology_of("runner").inputs[0]).load().collect()
