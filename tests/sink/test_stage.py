@@ -7,7 +7,7 @@ import pytest
 
 from spark_sink import reduce, stage
 from spark_sink.errors import Rewind
-from spark_sink.ledger import Batch, Last, Span, overlaps
+from spark_sink.ledger import Batch, Last, Span, advance, overlaps
 from spark_sink.reduce import rest, trimmed
 from spark_sink.stage import LongWay, ShortWay, Stage
 from tests.sink.frames import Frame, columns
@@ -146,3 +146,25 @@ def test_records_below_their_floor_are_trimmed(monkeypatch: pytest.MonkeyPatch) 
     frame = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
     kept = trimmed(frame, {("t", 0): 2, ("t", 1): 3, ("u", 0): 1})  # type: ignore[arg-type]
     assert kept.records == [("t", 0, 2), ("u", 0, 1)]  # type: ignore[attr-defined]
+
+
+class Ledger:
+    """Holds 5 for every partition of `batch`, under lock, and moves fewer of them than it is asked to."""
+
+    def __init__(self, moved: int) -> None:
+        self.rowcount = moved
+
+    def execute(self, statement: str, values: Any) -> Any:
+        return self
+
+    def fetchall(self) -> list[tuple[str, int, int, str]]:
+        return [("t", 0, 5, "id"), ("t", 1, 5, "id")]
+
+
+@pytest.mark.parametrize(("moved", "spans"), [(1, 2), (0, 1), (2, 1)])
+def test_positions_that_do_not_all_move_fail_the_transaction(moved: int, spans: int) -> None:
+    """Under the lock that can not be. The swap says so itself, and does not rest on it."""
+    whole = batch(*[(0, 5, 9), (1, 5, 9)][:spans])
+    with pytest.raises(Rewind, match=f"{moved} of {spans} positions could be moved"):
+        advance(Ledger(moved), whole)  # type: ignore[arg-type]
+    assert advance(Ledger(spans), whole) == {span.key: 5 for span in whole.spans}  # type: ignore[arg-type]
