@@ -120,6 +120,15 @@ def test_a_last_record_that_was_landed_before_is_not_said_to_be_new(sink: Sink, 
     assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0] == Position(109, ID, Last(103, 104))
 
 
+@pytest.mark.parametrize(("since", "topic_id"), [(99, ID), (101, ID), (100, "topic-id-2")])
+def test_the_swap_compares_for_itself(sink: Sink, landed: Landed, since: int, topic_id: str) -> None:
+    """What was looked at before it, under lock, is the same. The swap does not rest on that."""
+    batch = sink.batch(since, 110, topic_id=topic_id)
+    with pytest.raises(Rewind, match="0 of 1 positions could be moved"):
+        ledger._swap(sink.connection, batch, list(batch.spans), {(sink.topic, 0): since})
+    assert landed() == (100, [])
+
+
 @pytest.fixture
 def reduced(sink: Sink, plan: Plan) -> dict[str, Target]:
     """The targets, as if a reduction gave the notes."""
