@@ -40,7 +40,11 @@ class Kafka:
         return {(self._topic, partition): Reach(100, 200) for partition in (0, 1)}
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
-        return Record(offset, None, f"value {offset}".encode(), 0) if offset < 103 else Record(offset + 1, None, b"", 0)
+        return (
+            Record(offset, None, f"value {offset}".encode(), 0)
+            if offset < 103
+            else Record(offset + 1, None, b"the next one", 0)
+        )
 
     def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
         return last.fingerprint

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -258,6 +260,14 @@ def test_a_packed_store_is_unpacked_for_java(authority: Authority, password: str
     assert options["ssl.keystore.certificate.chain"].strip() == mine.chain.read_text().strip()
     with pytest.raises(Misconfigured, match=r"'ssl\.keystore\.location' is no PKCS#12, or its password is wrong"):
         java_client_options("k:1", {**settings, "ssl.keystore.password": "wrong"})
+
+
+def test_a_packed_store_without_a_key_is_named(authority: Authority, tmp_path: Path) -> None:
+    signer = x509.load_pem_x509_certificate(authority.file.read_bytes())
+    store = tmp_path / "signers.p12"
+    store.write_bytes(pkcs12.serialize_key_and_certificates(None, None, None, [signer], serialization.NoEncryption()))
+    with pytest.raises(Misconfigured, match=r"'ssl\.keystore\.location' holds no certificate with its key"):
+        java_client_options("k:1", {"ssl.keystore.location": str(store)})
 
 
 def test_a_password_for_a_key_that_has_none_is_not_minded(authority: Authority) -> None:
