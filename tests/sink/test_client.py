@@ -48,6 +48,10 @@ def login(mechanism: str, module: str, **options: str) -> dict[str, str]:
         ({"connections.max.idle.ms": "0"}, {"connections.max.idle.ms": "-1"}),
         (PLAIN, login("PLAIN", "plain.PlainLoginModule", username="ann", password="secret")),
         (
+            {**PLAIN, "sasl.mechanisms": "PLAIN"},
+            login("PLAIN", "plain.PlainLoginModule", username="ann", password="secret"),
+        ),
+        (
             {**PLAIN, "sasl.mechanism": "SCRAM-SHA-256", "security.protocol": "sasl_plaintext"},
             {
                 "security.protocol": "SASL_PLAINTEXT",
