@@ -1,4 +1,4 @@
-"""Kafka, and the only place that knows confluent-kafka: the session of a task, and what its errors mean.
+"""Kafka: the session of a task.
 
 librdkafka lacks KIP-890: a request that it sent again on a new connection can reach the broker after the *next* transaction
 has begun, and commit or abort that one. The defence is to never begin a transaction on a producer that may have such a
@@ -16,10 +16,11 @@ from itertools import repeat
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from processor.core.abc import Identity, Write
-from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
+from processor.core.errors import Abortable, Corrupted, Refused, Retriable, TooMuch
 from processor.core.topology import PROGRESS_KEY, Topology
 from processor.core.values import Record
 from processor.io.admin import RECORD_BYTES_MAX, ask_topic_ids, connect, identity, partitions_of
+from processor.io.kafka_errors import TOO_MUCH, raising, translate
 from processor.io.partitioner import home
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
@@ -51,42 +52,6 @@ UNASSIGNED = -1
 _record = partial(tuple.__new__, Record)
 
 _SUSPICIOUS = ("FAIL", "REQTMOUT")
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-# What a transaction with fewer or smaller records may get around. A record that timed out on its way is among them: the
-# cluster may be away, but the way may also be too slow for so many.
-_TOO_MUCH = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-    KafkaError._QUEUE_FULL,
-    # "Local: Erroneous state" of a produce: an earlier record of the transaction has failed, and only the commit could tell
-    # of what. And what the commit says when it does not know either: some records failed on their way.
-    KafkaError._STATE,
-    KafkaError._INCONSISTENT,
-)
-_FORBIDDEN = (
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-)
-
-
-def translate(error: KafkaError, doing: str) -> ProcessorError:
-    """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
-    sentence = f"{doing}: {error.name()}: {error.str()}"
-    if error.code() in _FORBIDDEN:
-        return Refused(sentence)
-    if error.code() in _FENCED:
-        return Fenced(sentence)
-    if error.txn_requires_abort():
-        return (TooMuch if error.code() in _TOO_MUCH else Abortable)(sentence)
-    if error.retriable():
-        return Retriable(sentence)
-    return Corrupted(sentence)
 
 
 class Suspicion(logging.Handler):
@@ -297,7 +262,7 @@ class KafkaSession:
         if self._begun:
             raise Corrupted("a transaction is open already")
         try:
-            with _raising("begin"):
+            with raising("begin"):
                 self._writer.poll(0)
                 renewed = bool(self._suspicion.signs) and self._renew_on_suspicion
                 if renewed:
@@ -323,7 +288,7 @@ class KafkaSession:
         except KafkaException as error:
             # A produce that raised did not poison the transaction: committing now would commit a hole.
             cause = error.args[0]
-            kind = TooMuch if cause.code() in _TOO_MUCH else Abortable
+            kind = TooMuch if cause.code() in TOO_MUCH else Abortable
             raise kind(f"a record could not be produced: {cause.name()}: {cause.str()}") from error
 
     def _wait_for_room(self, add: Callable[[], None]) -> None:
@@ -343,7 +308,7 @@ class KafkaSession:
         deadline = started + 2 * TRANSACTION_TIMEOUT_MS / 1000
         while True:
             try:
-                with _raising("commit"):
+                with raising("commit"):
                     self._writer.commit_transaction(CALL_TIMEOUT_S)
                 break
             except Retriable as error:
@@ -378,14 +343,6 @@ class KafkaSession:
     def _writer(self) -> Producer:
         assert self._producer is not None, "open() comes first"
         return self._producer
-
-
-@contextlib.contextmanager
-def _raising(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as error:
-        raise translate(error.args[0], doing) from error
 
 
 def _position_after(message: Message, doing: str) -> int:

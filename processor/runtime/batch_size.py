@@ -1,8 +1,9 @@
 """How many records the next transaction may have: few after a start, many in a backlog, fewer after one was too much.
 
 A transaction that was too much for the cluster (`TooMuch`) comes again in a tenth of its size, and so on. Sizes stay so small
-until the records that were in it are behind, and double after that. So a record that can never be written is alone in the end, after a few tries. When it was too
-much alone three times, and the cluster took another transaction before each of them, it is set aside.
+until the records that were in it are behind, and double after that. So a record that can never be written is alone in the
+end, after a few tries. When it was too much alone three times, and the cluster took another transaction before each of them,
+it is set aside.
 """
 
 from collections.abc import Mapping, Sequence

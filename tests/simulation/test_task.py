@@ -21,7 +21,9 @@ def update(number: int) -> dict[str, int]:
     return {"user_id": 1, "distance_meters": 10, "timestamp_utc": number, "sequence_id": number, "run_id": 1}
 
 
-def task_over(driver: TopologyDriver, step: Callable[[str], None] = lambda name: None, check_every_s: float = 0) -> Task:
+def task_over(
+    driver: TopologyDriver, step: Callable[[str], None] = lambda name: None, check_every_s: float = 0
+) -> Task:
     session = SimulatedSession(driver.log, RUNNER, 0)
     task = Task(RUNNER, session, driver.codec, step, check_every_s=check_every_s)
     task.open()

@@ -1,0 +1,54 @@
+"""What Kafka's errors mean for the loop: every error of a call becomes one of `core.errors`."""
+
+import contextlib
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaError, KafkaException
+
+from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
+
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+# What a transaction with fewer or smaller records may get around. A record that timed out on its way is among them: the
+# cluster may be away, but the way may also be too slow for so many.
+TOO_MUCH = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._QUEUE_FULL,
+    # "Local: Erroneous state" of a produce: an earlier record of the transaction has failed, and only the commit could tell
+    # of what. And what the commit says when it does not know either: some records failed on their way.
+    KafkaError._STATE,
+    KafkaError._INCONSISTENT,
+)
+_FORBIDDEN = (
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+)
+
+
+def translate(error: KafkaError, doing: str) -> ProcessorError:
+    """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
+    sentence = f"{doing}: {error.name()}: {error.str()}"
+    if error.code() in _FORBIDDEN:
+        return Refused(sentence)
+    if error.code() in _FENCED:
+        return Fenced(sentence)
+    if error.txn_requires_abort():
+        return (TooMuch if error.code() in TOO_MUCH else Abortable)(sentence)
+    if error.retriable():
+        return Retriable(sentence)
+    return Corrupted(sentence)
+
+
+@contextlib.contextmanager
+def raising(doing: str) -> Iterator[None]:
+    """Translates what a call to Kafka raises."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], doing) from error
