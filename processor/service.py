@@ -14,17 +14,17 @@ from pathlib import Path
 
 import structlog
 
-from processor import apps
-from processor.core.errors import Refused, Retriable
-from processor.core.topology import Topology
-from processor.io import contracts
-from processor.io.admin import connect, create_topics, partitions_of
-from processor.io.kafka import KafkaSession
-from processor.io.membership import SESSION_TIMEOUT_MS, Membership
-from processor.io.registry import ConfluentRegistry
-from processor.io.serde import AvroCodec
-from processor.runtime.pool import TaskPool
-from processor.runtime.task import Task
+from onefold.processor import apps
+from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.topology import Topology
+from onefold.processor.io import contracts
+from onefold.processor.io.admin import connect, create_topics, partitions_of
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
+from onefold.processor.io.registry import ConfluentRegistry
+from onefold.processor.io.serde import AvroCodec
+from onefold.processor.runtime.pool import TaskPool
+from onefold.processor.runtime.task import Task
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ EXIT_UNAVAILABLE = 69
 
 
 def domains() -> list[str]:
-    """The pipelines that there are: the modules of `processor.apps`."""
+    """The pipelines that there are: the modules of `onefold.processor.apps`."""
     return sorted(module.name for module in pkgutil.iter_modules(apps.__path__))
 
 
@@ -58,7 +58,7 @@ def topology_of(domain: str) -> Topology:
     """
     if domain not in domains():
         raise Refused(f"there is no domain {domain!r}; there are {', '.join(domains())}")
-    topology: Topology = importlib.import_module(f"processor.apps.{domain}").TOPOLOGY
+    topology: Topology = importlib.import_module(f"onefold.processor.apps.{domain}").TOPOLOGY
     return topology
 
 

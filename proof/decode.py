@@ -36,14 +36,14 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
 import fastavro
 import fastavro.schema
 
-_ROOT = Path(__file__).resolve().parents[1]
-_FOLDER = next((f for f in (_ROOT / "avro", _ROOT / "onefold_data" / "avro") if f.is_dir()), _ROOT / "avro")
+_FOLDER = Path(str(resources.files("onefold"))) / "avro"
 
 VALUE_BYTES_MAX = 1_048_576
 DEPTH_MAX = 64

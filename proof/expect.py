@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from proof.decode import Inadmissible, Registry, contracts, decode
-from proof.placement import home
+from onefold.proof.decode import Inadmissible, Registry, contracts, decode
+from onefold.proof.placement import home
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"

@@ -22,8 +22,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from proof.expect import Record
-from proof.verdict import CannotTell
+from onefold.proof.expect import Record
+from onefold.proof.verdict import CannotTell
 
 #: (topic, partition)
 Place = tuple[str, int]

@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from proof.decode import Inadmissible, contracts, decode_output
-from proof.expect import SOURCE_HEADER, Expected, Fate, Record, Source, Table, Workload, source_of
-from proof.tables import KINDS
-from proof.verdict import Finding
+from onefold.proof.decode import Inadmissible, contracts, decode_output
+from onefold.proof.expect import SOURCE_HEADER, Expected, Fate, Record, Source, Table, Workload, source_of
+from onefold.proof.tables import KINDS
+from onefold.proof.verdict import Finding
 
 
 class Written(NamedTuple):

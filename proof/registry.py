@@ -7,8 +7,8 @@ from typing import Any
 
 import fastavro
 
-from proof.decode import Inadmissible
-from proof.verdict import CannotTell
+from onefold.proof.decode import Inadmissible
+from onefold.proof.verdict import CannotTell
 
 _ANSWER_S = 10.0
 _NOT_FOUND = 404

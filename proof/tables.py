@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from proof.expect import Expected, Model, Table, View, Workload
-from proof.verdict import CannotTell, Check, Finding
+from onefold.proof.expect import Expected, Model, Table, View, Workload
+from onefold.proof.verdict import CannotTell, Check, Finding
 
 # Rows fetched at once: some megabytes.
 _FETCH = 10_000

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from proof.expect import Expected, Oracle, Record
-from proof.log import Log, Place
-from proof.outputs import Outputs, judge_copies
-from proof.registry import Registry
-from proof.tables import Comparison, Snapshot
-from proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
-from proof.workloads import UnknownDomain, workload
+from onefold.proof.expect import Expected, Oracle, Record
+from onefold.proof.log import Log, Place
+from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.registry import Registry
+from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
+from onefold.proof.workloads import UnknownDomain, workload
 
 #: Called with what is being done, and how many records were read so far.
 Progress = Callable[[str, int], None]

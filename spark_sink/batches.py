@@ -12,16 +12,16 @@ import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from spark_sink import checkpoint, identity, ledger, reduce
-from spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
-from spark_sink.isolate import set_aside
-from spark_sink.land import land
-from spark_sink.lander import Lander
-from spark_sink.ledger import Batch, Partition, Span
-from spark_sink.plan import Plan
-from spark_sink.postgres import Connection
-from spark_sink.stage import ShortWay, Stage, Staged, collect, distribute
-from spark_sink.topics import Topics
+from onefold.spark_sink import checkpoint, identity, ledger, reduce
+from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
+from onefold.spark_sink.isolate import set_aside
+from onefold.spark_sink.land import land
+from onefold.spark_sink.lander import Lander
+from onefold.spark_sink.ledger import Batch, Partition, Span
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres import Connection
+from onefold.spark_sink.stage import ShortWay, Stage, Staged, collect, distribute
+from onefold.spark_sink.topics import Topics
 
 log = logging.getLogger("onefold.sink")
 

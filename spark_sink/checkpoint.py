@@ -9,8 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-from spark_sink.errors import Rewind
-from spark_sink.ledger import Partition
+from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.ledger import Partition
 
 _MEMORY = Path("/dev") / "shm"  # where Linux keeps a file system in memory
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from spark_sink.errors import Misconfigured
+from onefold.spark_sink.errors import Misconfigured
 
 _SINGLE_OBJECT_MARKER = b"\xc3\x01"
 _POSTGRES_TYPES = {

@@ -4,11 +4,11 @@ Kafka itself says nothing when a topic was deleted and made anew, or when its lo
 are just numbers, and readers go on in the middle of other data.
 """
 
-from spark_sink import ledger
-from spark_sink.errors import Refused
-from spark_sink.ledger import Partition, Position
-from spark_sink.postgres import Connection
-from spark_sink.topics import Reach, Topics
+from onefold.spark_sink import ledger
+from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.ledger import Partition, Position
+from onefold.spark_sink.postgres import Connection
+from onefold.spark_sink.topics import Reach, Topics
 
 
 def recognise(

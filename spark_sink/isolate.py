@@ -12,12 +12,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from spark_sink.contracts import REJECTED, Target
-from spark_sink.errors import Refused, blames_a_row, sentence
-from spark_sink.land import merge
-from spark_sink.postgres import Connection
-from spark_sink.stage import ShortWay, Stage, by_target
-from spark_sink.topics import Topics
+from onefold.spark_sink.contracts import REJECTED, Target
+from onefold.spark_sink.errors import Refused, blames_a_row, sentence
+from onefold.spark_sink.land import merge
+from onefold.spark_sink.postgres import Connection
+from onefold.spark_sink.stage import ShortWay, Stage, by_target
+from onefold.spark_sink.topics import Topics
 
 
 def set_aside(

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 
 from psycopg import sql
 
-from spark_sink import ledger
-from spark_sink.contracts import Target
-from spark_sink.errors import Overlap
-from spark_sink.ledger import Batch, Partition
-from spark_sink.postgres import Connection, transaction
-from spark_sink.stage import Staged
+from onefold.spark_sink import ledger
+from onefold.spark_sink.contracts import Target
+from onefold.spark_sink.errors import Overlap
+from onefold.spark_sink.ledger import Batch, Partition
+from onefold.spark_sink.postgres import Connection, transaction
+from onefold.spark_sink.stage import Staged
 
 Step = Callable[[str], None]
 

@@ -15,15 +15,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_sink import checkpoint, identity, ledger, read, reduce
-from spark_sink.batches import Batches
-from spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
-from spark_sink.land import merge
-from spark_sink.plan import Plan
-from spark_sink.postgres import Connection, connect
-from spark_sink.schema import migrate
-from spark_sink.stage import Stage, open_stage
-from spark_sink.topics import Topics
+from onefold.spark_sink import checkpoint, identity, ledger, read, reduce
+from onefold.spark_sink.batches import Batches
+from onefold.spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
+from onefold.spark_sink.land import merge
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres import Connection, connect
+from onefold.spark_sink.schema import migrate
+from onefold.spark_sink.stage import Stage, open_stage
+from onefold.spark_sink.topics import Topics
 
 
 class Lane:

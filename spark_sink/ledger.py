@@ -6,8 +6,8 @@ last" would jump over holes. So in one transaction: lock the rows, in order; loo
 
 from dataclasses import dataclass
 
-from spark_sink.errors import Rewind
-from spark_sink.postgres import Connection
+from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.postgres import Connection
 
 Partition = tuple[str, int]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_sink.contracts import Domain
+from onefold.spark_sink.contracts import Domain
 
 # Batches of at most this many offsets are staged through the driver. Measured on 2 busy cores, 12 partitions, warm,
 # whole sink, rows/s through the driver and through the executors, by offsets per batch:

@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
-from spark_sink.contracts import ORIGIN, REJECTED, Contract, Domain
-from spark_sink.ledger import Partition
+from onefold.spark_sink.contracts import ORIGIN, REJECTED, Contract, Domain
+from onefold.spark_sink.ledger import Partition
 
 # The same as topics.Record.fingerprint.
 FINGERPRINT = (

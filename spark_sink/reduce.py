@@ -21,10 +21,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_sink import contracts, read
-from spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
-from spark_sink.errors import Misconfigured, sentence
-from spark_sink.ledger import Batch, Partition
+from onefold.spark_sink import contracts, read
+from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
+from onefold.spark_sink.errors import Misconfigured, sentence
+from onefold.spark_sink.ledger import Batch, Partition
 
 _POSTGRES_TYPES = {
     "bigint": "bigint",

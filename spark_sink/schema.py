@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from spark_sink.errors import Misconfigured
-from spark_sink.postgres import Connection, connect, transaction
+from onefold.spark_sink.errors import Misconfigured
+from onefold.spark_sink.postgres import Connection, connect, transaction
 
 # Any number will do, as long as every sink takes the same one.
 _MIGRATION_LOCK = 7_316_421_001

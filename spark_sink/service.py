@@ -5,21 +5,22 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_sink import checkpoint
-from spark_sink.client import java_client_options
-from spark_sink.contracts import load_domain
-from spark_sink.errors import Misconfigured, SinkError, sentence
-from spark_sink.lane import Lane
-from spark_sink.plan import Plan
-from spark_sink.session import spark_session
-from spark_sink.status import Status
-from spark_sink.watch import Watch
+from onefold.spark_sink import checkpoint
+from onefold.spark_sink.client import java_client_options
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.errors import Misconfigured, SinkError, sentence
+from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.session import spark_session
+from onefold.spark_sink.status import Status
+from onefold.spark_sink.watch import Watch
 
 log = logging.getLogger("onefold.sink")
 
@@ -28,9 +29,8 @@ _STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one tra
 
 
 def data_root() -> Path:
-    """The folder that holds avro/ and sql/: the checkout, or the data of the installed wheel."""
-    checkout = Path(__file__).resolve().parents[1]
-    return checkout if (checkout / "avro").is_dir() else checkout / "onefold_data"
+    """The folder that holds avro/ and sql/."""
+    return Path(str(resources.files("onefold")))
 
 
 def run(

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -88,7 +89,7 @@ def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSessi
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
     builder = builder.config("spark.local.dir", str(scratch / "local"))
     # the tasks of the long way import this very package
-    builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(__file__).resolve().parents[1]))
+    builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(str(resources.files("onefold"))).parent))
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
     with _stderr_to(scratch / "spark.log"):

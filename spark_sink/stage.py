@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from spark_sink.contracts import Target
-from spark_sink.errors import Rewind
-from spark_sink.ledger import Last, Partition
-from spark_sink.postgres import Connection, connect, transaction
+from onefold.spark_sink.contracts import Target
+from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.ledger import Last, Partition
+from onefold.spark_sink.postgres import Connection, connect, transaction
 
 _SCHEMA = "onefold_stage"
 _TABLE = re.compile(r"s(\d+)_\d+")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription
 
-from spark_sink.errors import Waiting
-from spark_sink.ledger import Last, Partition
+from onefold.spark_sink.errors import Waiting
+from onefold.spark_sink.ledger import Last, Partition
 
 # Long enough for a broker that is busy starting, short enough for a status that tells the truth.
 _PATIENCE_S = 5.0

@@ -5,8 +5,8 @@ import time
 
 import psycopg
 
-from spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
-from spark_sink.lane import Lane
+from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
+from onefold.spark_sink.lane import Lane
 
 log = logging.getLogger("onefold.sink")
 

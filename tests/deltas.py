@@ -12,10 +12,10 @@ import fastavro
 import psycopg
 from confluent_kafka import Producer
 
-from proof.decode import contracts
-from spark_sink import ledger
-from spark_sink.postgres import connect
-from spark_sink.topics import Topics
+from onefold.proof.decode import contracts
+from onefold.spark_sink import ledger
+from onefold.spark_sink.postgres import connect
+from onefold.spark_sink.topics import Topics
 
 TOPIC = "trades.deltas"
 LEAVES = [

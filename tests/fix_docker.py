@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from console.containers import Containers
-from console.embedded.stack import free_ports
+from onefold.chaos.containers import Containers
+from onefold.stack.embedded import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 HOW = "NO CONTAINER TEST RAN ({}). Start Docker, or as root on Debian run images/bootstrap --install; .ci/run requires them"

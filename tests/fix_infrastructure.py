@@ -11,12 +11,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
-from console.embedded.postgres import Postgres
-from console.embedded.stack import Infrastructure
-from console.embedded.stack import infrastructure as start
-from processor.core.topology import Topology
-from processor.io.admin import connect, create_topics
-from processor.service import topology_of
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect, create_topics
+from onefold.processor.service import topology_of
+from onefold.stack.embedded import Infrastructure
+from onefold.stack.embedded import infrastructure as start
+from onefold.stack.postgres import Postgres
 from tests.waiting import eventually
 
 

@@ -7,13 +7,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from spark_sink import land as landing
-from spark_sink import ledger
-from spark_sink.ledger import Batch, Last, Span
-from spark_sink.plan import Plan
-from spark_sink.postgres import Connection, connect
-from spark_sink.schema import migrate
-from spark_sink.stage import ShortWay, Stage, open_stage
+from onefold.spark_sink import land as landing
+from onefold.spark_sink import ledger
+from onefold.spark_sink.ledger import Batch, Last, Span
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres import Connection, connect
+from onefold.spark_sink.schema import migrate
+from onefold.spark_sink.stage import ShortWay, Stage, open_stage
 from tests.made_up_domain import MadeUp
 
 ID = "topic-id-1"

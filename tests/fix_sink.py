@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from console.embedded.stack import Infrastructure
-from spark_sink.client import java_client_options
-from spark_sink.contracts import load_domain
-from spark_sink.lane import Lane
-from spark_sink.plan import Plan
-from spark_sink.session import spark_session
-from spark_sink.watch import Watch
+from onefold.spark_sink.client import java_client_options
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.session import spark_session
+from onefold.spark_sink.watch import Watch
+from onefold.stack.embedded import Infrastructure
 from tests.made_up_domain import MadeUp, write_domain
 from tests.postgres_proxy import PostgresProxy
 from tests.waiting import eventually

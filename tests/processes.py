@@ -15,19 +15,19 @@ from typing import IO, Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from processor.core.topology import Topology
-from processor.io.admin import identity, lag
-from proof import workloads
-from proof.decode import contracts, decode_output
-from proof.expect import Expected, Record, expect
-from proof.outputs import Outputs
-from proof.tables import KINDS
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import identity, lag
+from onefold.proof import workloads
+from onefold.proof.decode import contracts, decode_output
+from onefold.proof.expect import Expected, Record, expect
+from onefold.proof.outputs import Outputs
+from onefold.proof.tables import KINDS
 from tests.waiting import eventually
 
 _CHILD = """
 import json, sys
-from console import failpoint
-from processor import service
+from onefold.chaos import failpoint
+from onefold.processor import service
 from threading import Event
 options = json.loads(sys.argv[1])
 hang_at = options.pop("hang_at", None)
@@ -51,7 +51,7 @@ def instance(
         "session_timeout_ms": 2000,
         **options,
     }
-    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     with log.open("ab") as out:
         process = _start(asked, environment, out)
         try:

@@ -8,11 +8,11 @@ from contextlib import closing
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from processor.core.abc import Session
-from processor.core.topology import Topology
-from processor.io.admin import create_topics
-from processor.io.kafka import KafkaSession
-from processor.testing import SimulatedLog, SimulatedSession
+from onefold.processor.core.abc import Session
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import create_topics
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.testing import SimulatedLog, SimulatedSession
 from tests.fix_infrastructure import delete_topics
 
 

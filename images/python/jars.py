@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from console.embedded import jars
+from onefold.stack import jars
 
 # Whole seconds: layers do not keep more, and the cache's stamp names sizes and times of what was checked.
 MODIFIED = 1_000_000_000

@@ -14,13 +14,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from console import pipelines
-from console.embedded import jars, java
-from console.settings import load
-from spark_sink import read, reduce
-from spark_sink.contracts import load_domain
-from spark_sink.service import data_root
-from spark_sink.session import spark_session
+from onefold.operate import pipelines
+from onefold.operate.settings import load
+from onefold.spark_sink import read, reduce
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.service import data_root
+from onefold.spark_sink.session import spark_session
+from onefold.stack import jars, java
 
 KAFKAS_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 NOBODY = "127.0.0.1:9"  # no broker is needed to load the classes of a client

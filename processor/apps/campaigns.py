@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from processor.core.errors import Rejected
-from processor.core.topology import Topology
-from processor.core.values import Event, Output
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Event, Output
 
 # More mails than people; the sum of SENDS_MAX of them stays far inside 64 bits.
 SENT_MAX = 10**12

@@ -24,9 +24,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from processor.core.errors import Rejected
-from processor.core.topology import Topology
-from processor.core.values import Event, Output
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Event, Output
 
 # Ten thousand kilometres in one update is no runner; the bound also keeps every sum far inside 64 bits.
 DISTANCE_METERS_MAX = 10_000_000

@@ -24,9 +24,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from processor.core.errors import Rejected
-from processor.core.topology import Topology
-from processor.core.values import Event, Output
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Event, Output
 
 # 2^53 microseconds, the year 2255: up to here a double counts microseconds exactly.
 TIMESTAMP_MAX = 9_007_199_254

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from processor.core.topology import Topology
-from processor.core.values import Fields, Record
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Fields, Record
 
 
 class Identity(NamedTuple):

@@ -21,9 +21,9 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
-from processor.core.errors import Rejected
-from processor.core.topology import Settle, Topology
-from processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.topology import Settle, Topology
+from onefold.processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
 
 # Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
 _new = tuple.__new__

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from processor.core.values import Event, Output
+from onefold.processor.core.values import Event, Output
 
 #: Key of the changelog record that says how far a task has come.
 PROGRESS_KEY = b"p"

@@ -7,10 +7,10 @@ from contextlib import closing
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from processor.core.abc import Identity
-from processor.core.errors import Refused, Retriable
-from processor.core.topology import PROGRESS_KEY, Topology
-from processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
+from onefold.processor.core.abc import Identity
+from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
 _TAIL = 20

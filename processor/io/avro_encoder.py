@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from processor.core.values import Fields
+from onefold.processor.core.values import Fields
 
 #: Fields, in a dict or as attributes, to the bytes of the record, after a prefix. Raises ValueError, TypeError,
 #: AttributeError, KeyError or struct.error for what is no value of the schema.

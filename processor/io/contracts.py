@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,11 +11,10 @@ import fastavro
 import fastavro.schema
 import msgspec
 
-from processor.core.errors import Refused
+from onefold.processor.core.errors import Refused
 
-_ROOT = Path(__file__).resolve().parents[2]
-#: The folder of the contracts: at the top of a checkout, or shipped as data in the wheel.
-FOLDER = next((f for f in (_ROOT / "avro", _ROOT / "onefold_data" / "avro") if f.is_dir()), _ROOT / "avro")
+#: The folder of the contracts.
+FOLDER = Path(str(resources.files("onefold"))) / "avro"
 
 # First two bytes of Avro single-object encoding, from the Avro specification.
 SINGLE_OBJECT = b"\xc3\x01"

@@ -15,13 +15,13 @@ from itertools import repeat
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from processor.core.abc import Identity, Write
-from processor.core.errors import Abortable, Corrupted, Refused, Retriable, TooMuch
-from processor.core.topology import PROGRESS_KEY, Topology
-from processor.core.values import Record
-from processor.io.admin import RECORD_BYTES_MAX, ask_topic_ids, connect, identity, partitions_of
-from processor.io.kafka_errors import TOO_MUCH, raising, translate
-from processor.io.partitioner import home
+from onefold.processor.core.abc import Identity, Write
+from onefold.processor.core.errors import Abortable, Corrupted, Refused, Retriable, TooMuch
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.core.values import Record
+from onefold.processor.io.admin import RECORD_BYTES_MAX, ask_topic_ids, connect, identity, partitions_of
+from onefold.processor.io.kafka_errors import TOO_MUCH, raising, translate
+from onefold.processor.io.partitioner import home
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.

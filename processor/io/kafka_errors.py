@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import KafkaError, KafkaException
 
-from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
+from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 # What a transaction with fewer or smaller records may get around. A record that timed out on its way is among them: the

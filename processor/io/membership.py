@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from processor.core.errors import Refused, Retriable
-from processor.core.topology import Topology
-from processor.io.admin import group_of
+from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import group_of
 
 # A killed instance is missed after this long; the smallest value that brokers allow by default.
 SESSION_TIMEOUT_MS = 6_000

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from processor.core.errors import Refused, Rejected, Retriable
-from processor.io import schemas
+from onefold.processor.core.errors import Refused, Rejected, Retriable
+from onefold.processor.io import schemas
 
 _NOT_FOUND = 404
 # A schema is asked for once; a registry that needs longer is not there.

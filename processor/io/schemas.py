@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import fastavro
 import fastavro.schema
 
-from processor.core.errors import Rejected
-from processor.io.serde import DEPTH_MAX, INPUT_BYTES_MAX
+from onefold.processor.core.errors import Rejected
+from onefold.processor.io.serde import DEPTH_MAX, INPUT_BYTES_MAX
 
 # Of a schema's text, as of a record: no schema is larger.
 TEXT_BYTES_MAX = INPUT_BYTES_MAX

@@ -19,11 +19,11 @@ import fastavro
 import msgspec
 from fastavro.read import LOGICAL_READERS, SchemaResolutionError
 
-from processor.core.errors import Corrupted, Rejected
-from processor.core.topology import Topology
-from processor.core.values import Fields, Record
-from processor.io.avro_encoder import encoder
-from processor.io.contracts import SINGLE_OBJECT, Contract
+from onefold.processor.core.errors import Corrupted, Rejected
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Fields, Record
+from onefold.processor.io.avro_encoder import encoder
+from onefold.processor.io.contracts import SINGLE_OBJECT, Contract
 
 # Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
 INPUT_BYTES_MAX = 1024 * 1024

@@ -9,8 +9,8 @@ it is set aside.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from processor.core.values import Record
-from processor.runtime.caution import BATCH
+from onefold.processor.core.values import Record
+from onefold.processor.runtime.caution import BATCH
 
 # A transaction has at most twice as many records as the one before, or so many: of a burst, or after a start, the first
 # results are there after a tenth of a second, and a backlog is in large transactions soon.

@@ -17,7 +17,7 @@ a few small batches at the next start, never an answer.
 import json
 from dataclasses import dataclass
 
-from processor.core.errors import Corrupted
+from onefold.processor.core.errors import Corrupted
 
 # Records in one transaction at levels 0, 1 and 2. So many are only there when there is a backlog. A row that changed often
 # is written once: of trades 80,000 give a quarter fewer outputs than 20,000, for everybody behind, and take 200 MB more

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from processor.core.abc import Codec, Identity
-from processor.core.errors import Corrupted, Refused
-from processor.core.topology import PROGRESS_KEY, Topology
-from processor.core.values import Counts
-from processor.runtime.caution import Caution
-from processor.runtime.store import Store
+from onefold.processor.core.abc import Codec, Identity
+from onefold.processor.core.errors import Corrupted, Refused
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.core.values import Counts
+from onefold.processor.runtime.caution import Caution
+from onefold.processor.runtime.store import Store
 
 STATE = b"s"
 CAUTION_KEY = b"c"

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from processor.core.values import SOURCE_HEADER, DeadLetter
+from onefold.processor.core.values import SOURCE_HEADER, DeadLetter
 
 REASON_HEADER = "onefold-reason"
 DIGEST_HEADER = "onefold-sha256"

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 import structlog
 
-from processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
-from processor.runtime.backoff import backoff_s
-from processor.runtime.task import Task
+from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
+from onefold.processor.runtime.backoff import backoff_s
+from onefold.processor.runtime.task import Task
 
 log = structlog.get_logger()
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from processor.runtime.loop import Phase, TaskLoop
-from processor.runtime.task import Task
+from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.task import Task
 
 log = structlog.get_logger()
 

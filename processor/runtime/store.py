@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from processor.core.values import Change
+from onefold.processor.core.values import Change
 
 
 class Store:

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from processor.core.abc import Codec, Session, Write
-from processor.core.errors import Abortable, Corrupted, Rejected, TooMuch
-from processor.core.fold import fold
-from processor.core.topology import PROGRESS_KEY, Topology
-from processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, source_template
-from processor.runtime.batch_size import BatchSize
-from processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
-from processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
-from processor.runtime.dead_letters import headers_of, key_of, value_of
-from processor.runtime.store import Store
+from onefold.processor.core.abc import Codec, Session, Write
+from onefold.processor.core.errors import Abortable, Corrupted, Rejected, TooMuch
+from onefold.processor.core.fold import fold
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, source_template
+from onefold.processor.runtime.batch_size import BatchSize
+from onefold.processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
+from onefold.processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
+from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
+from onefold.processor.runtime.store import Store
 
 # How long a task waits for a first record before it looks at everything else, and whether it should end.
 WAIT_S = 0.1

@@ -4,8 +4,8 @@
 leaves gaps as a broker was measured to. The same protocol tests run on the simulated session and on a real broker.
 """
 
-from processor.testing.driver import Crash, TopologyDriver
-from processor.testing.log import SimulatedLog
-from processor.testing.session import SimulatedSession
+from onefold.processor.testing.driver import Crash, TopologyDriver
+from onefold.processor.testing.log import SimulatedLog
+from onefold.processor.testing.session import SimulatedSession
 
 __all__ = ["Crash", "SimulatedLog", "SimulatedSession", "TopologyDriver"]

@@ -14,25 +14,14 @@ from typing import Any
 
 import fastavro
 
-from processor.core.topology import Topology
-from processor.core.values import Record
-from processor.io import contracts
-from processor.io.serde import AvroCodec
-from processor.runtime.task import Task
-from processor.testing.log import SimulatedLog
-from processor.testing.session import SimulatedSession
-
-#: The steps at which a task can be stopped, in the order in which it takes them.
-STEPS = (
-    "after_open",
-    "after_restore",
-    "before_begin",
-    "after_begin",
-    "after_produce",
-    "before_commit",
-    "after_commit",
-    "after_apply",
-)
+from onefold.processor.core.steps import STEPS
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Record
+from onefold.processor.io import contracts
+from onefold.processor.io.serde import AvroCodec
+from onefold.processor.runtime.task import Task
+from onefold.processor.testing.log import SimulatedLog
+from onefold.processor.testing.session import SimulatedSession
 
 
 class Crash(BaseException):
@@ -74,7 +63,8 @@ class TopologyDriver:
         self.log.append(topic, key.encode(), data, partition=partition)
 
     def crash_at(self, step: str, hit: int = 1) -> None:
-        """Crash at the n-th time that the step is reached from now on, once."""
+        """Crash at the n-th time that the step (one of `core.steps.STEPS`) is reached from now on, once."""
+        assert step in STEPS, f"there is no step {step}; there are {', '.join(STEPS)}"
         self._crash = (step, hit)
 
     def run(self) -> None:

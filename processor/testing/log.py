@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from processor.core.abc import Identity
-from processor.core.errors import Fenced
-from processor.testing.partition import home
+from onefold.processor.core.abc import Identity
+from onefold.processor.core.errors import Fenced
+from onefold.processor.testing.partition import home
 
 
 class Entry(NamedTuple):

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from processor.core.abc import Identity, Write
-from processor.core.errors import Corrupted, Retriable
-from processor.core.topology import PROGRESS_KEY, Topology
-from processor.core.values import Record
-from processor.testing.log import SimulatedLog
-from processor.testing.partition import home
+from onefold.processor.core.abc import Identity, Write
+from onefold.processor.core.errors import Corrupted, Retriable
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.core.values import Record
+from onefold.processor.testing.log import SimulatedLog
+from onefold.processor.testing.partition import home
 
 
 class SimulatedSession:

@@ -3,7 +3,7 @@
 import importlib
 import re
 
-from proof.expect import Workload
+from onefold.proof.expect import Workload
 
 
 class UnknownDomain(Exception):
@@ -11,7 +11,7 @@ class UnknownDomain(Exception):
 
 
 def workload(domain: str) -> Workload:
-    """The workload of a domain, which is the module `proof.workloads.<domain>`."""
+    """The workload of a domain, which is the module `onefold.proof.workloads.<domain>`."""
     name = f"{__name__}.{domain}"
     try:
         if not re.fullmatch("[a-z][a-z0-9_]*", domain):

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from proof.decode import Inadmissible
-from proof.expect import Column, Source, Table, View, Workload
-from proof.workloads.shaping import Input, Shape, shaped
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Column, Source, Table, View, Workload
+from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "campaigns.sends"
 SENDS_MAX = 1000

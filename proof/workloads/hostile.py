@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from proof.decode import VALUE_BYTES_MAX, Contract, contracts
+from onefold.proof.decode import VALUE_BYTES_MAX, Contract, contracts
 
 
 class Good:

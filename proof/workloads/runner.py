@@ -15,9 +15,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from proof.decode import Inadmissible
-from proof.expect import Column, Source, Table, Workload
-from proof.workloads.shaping import Input, Shape, shaped
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "runner.updates"
 RUNS_KNOWN = 8

@@ -6,7 +6,7 @@ names. Every combination of risk type, region and trade desk that a counting mes
 every coarser one, up to the total: the sum and the number of the trades that are there now. Where no trade is, a row may
 be missing as well.
 
-The input is made by `proof.workloads.trade_feed`.
+The input is made by `onefold.proof.workloads.trade_feed`.
 """
 
 from array import array
@@ -16,9 +16,9 @@ from decimal import Decimal
 from itertools import product
 from typing import Any
 
-from proof.decode import Inadmissible
-from proof.expect import Column, Source, Table, Workload
-from proof.workloads.trade_feed import TOPIC, generate, live
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.workloads.trade_feed import TOPIC, generate, live
 
 __all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "Model", "generate", "live"]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.apps.campaigns import SENDS_MAX, SENT_MAX, TEXT_MAX, Campaign, canonical, handle
-from processor.core.errors import Rejected
-from processor.core.values import Event
+from onefold.processor.apps.campaigns import SENDS_MAX, SENT_MAX, TEXT_MAX, Campaign, canonical, handle
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Event
 
 NOON, ONE, TWO = "2021-12-01 12:00:00", "2021-12-01 13:00:00", "2021-12-01 14:00:00"
 

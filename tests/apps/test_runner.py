@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from processor.apps.runner import DISTANCE_METERS_MAX, RUNS_REMEMBERED, Run, Runner, handle
-from processor.core.errors import Rejected
-from processor.core.values import Event
+from onefold.processor.apps.runner import DISTANCE_METERS_MAX, RUNS_REMEMBERED, Run, Runner, handle
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Event
 
 MINUTE = 60_000
 SEED_TIME = 1_509_559_388_000

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from processor.apps.trades import TIMESTAMP_MAX, TOPOLOGY, Trade, handle, settle
-from processor.core.errors import Rejected
-from processor.core.values import Event
+from onefold.processor.apps.trades import TIMESTAMP_MAX, TOPOLOGY, Trade, handle, settle
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Event
 
 SEED_ID = "0d957268-2913-4dbb-b359-5ec5ff732cac"
 SPOT, SWAPS = ("Delta", "AMER", "FXSpot"), ("Vega", "EMEA", "Swaps")

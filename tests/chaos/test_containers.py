@@ -14,13 +14,14 @@ import urllib.request
 import psycopg
 import pytest
 
-from console import chaos, pipelines
-from console import containers as stack
-from console.containers import Containers
-from console.errors import UserError
-from console.settings import Settings
-from proof.nemeses.table import nemeses
-from proof.verify import verify
+from onefold.chaos import containers as stack
+from onefold.chaos import run as chaos
+from onefold.chaos.containers import Containers
+from onefold.chaos.nemeses.table import nemeses
+from onefold.operate import pipelines
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings
+from onefold.proof.verify import verify
 from tests.fix_docker import ROOT
 from tests.waiting import eventually
 

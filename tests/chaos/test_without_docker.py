@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from console.commands.kafka import TOOLS
-from console.main import run
+from onefold.cli.commands.kafka import TOOLS
+from onefold.cli.main import run
 from tests.fix_docker import ROOT
 
 

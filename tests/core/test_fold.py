@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from processor.core.errors import Rejected
-from processor.core.fold import fold
-from processor.core.topology import Topology
-from processor.core.values import Event, Output, Record
-from processor.runtime.store import Store
-from processor.testing.partition import home
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.fold import fold
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Event, Output, Record
+from onefold.processor.runtime.store import Store
+from onefold.processor.testing.partition import home
 
 HERE = partial(home, partitions=1)
 

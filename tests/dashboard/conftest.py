@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from spark_sink.schema import migrate
+from onefold.spark_sink.schema import migrate
 from tests.dashboard.floor import Floor
 from tests.dashboard.site import ROOT, LivePage, Site
 

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import psycopg
 
-from console import producing
-from console.embedded import state
-from console.settings import Settings, load
-from proof.workloads.trade_feed import Feed
+from onefold.operate import producing, state
+from onefold.operate.settings import Settings, load
+from onefold.proof.workloads.trade_feed import Feed
 from tests.dashboard.floor import tell
 from tests.fix_browser import start
 

@@ -29,9 +29,10 @@ class Site:
         self._log.touch()
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "console.main", "dashboard", "--port", "0", *arguments],
+                [sys.executable, "-m", "onefold.cli.main", "dashboard", "--port", "0", *arguments],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
-                env={**os.environ, **environment, "ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **environment, "ONEFOLD_HOME": str(home), "PYTHONUNBUFFERED": "1",
+                     "PYTHONPATH": str(ROOT / "src")},
             )  # fmt: skip
         self.url = eventually(self._address, 30, "the dashboard says where it is")
         eventually(self._answers, 30, "the dashboard answers")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console.errors import USAGE
-from console.main import run
+from onefold.cli.main import run
+from onefold.operate.errors import USAGE
 from tests.dashboard.site import Site
 
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
-from console.dashboard import words
-from console.dashboard.cubes import Cube, Level, Row, Sum
-from console.dashboard.engine import DomainState, Engine, Verdict
-from console.dashboard.picture import LagNow, Picture, headline
+from onefold.dashboard import words
+from onefold.dashboard.cubes import Cube, Level, Row, Sum
+from onefold.dashboard.engine import DomainState, Engine, Verdict
+from onefold.dashboard.picture import LagNow, Picture, headline
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CUBE = Cube("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)

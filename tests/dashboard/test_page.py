@@ -8,8 +8,8 @@ from typing import Any
 
 from selenium.webdriver.common.keys import Keys
 
-from console.embedded.stack import Infrastructure
-from processor.core.topology import Topology
+from onefold.processor.core.topology import Topology
+from onefold.stack.embedded import Infrastructure
 from tests.dashboard.floor import Floor
 from tests.dashboard.site import SOON_S, LivePage
 from tests.waiting import eventually

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from console.dashboard import cubes
-from console.dashboard.reader import Connection, Reader, connect
-from spark_sink.schema import migrate
+from onefold.dashboard import cubes
+from onefold.dashboard.reader import Connection, Reader, connect
+from onefold.spark_sink.schema import migrate
 from tests.dashboard.floor import Floor
 from tests.dashboard.site import ROOT
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from console.embedded import state
+from onefold.operate import state
 from tests.waiting import eventually
 
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
@@ -40,7 +40,7 @@ def onefold(home: Path, tmp_path: Path, environment: dict[str, str], checkout: P
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "console.main", *arguments],
+            [sys.executable, "-m", "onefold.cli.main", *arguments],
             env=bare,
             cwd=checkout,
             capture_output=True,

@@ -7,7 +7,7 @@ that was sent twice.
 
 import pytest
 
-from processor.io.kafka import KafkaSession
+from onefold.processor.io.kafka import KafkaSession
 from tests.fix_proxy import END_TXN, KafkaProxy
 from tests.waiting import eventually
 from tests.worlds import KafkaWorld

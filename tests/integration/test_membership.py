@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from processor.core.errors import Retriable
-from processor.core.topology import Topology
-from processor.io.admin import create_topics, group_of
-from processor.io.membership import Membership
+from onefold.processor.core.errors import Retriable
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import create_topics, group_of
+from onefold.processor.io.membership import Membership
 from tests.waiting import eventually
 
 PARTITIONS = 6

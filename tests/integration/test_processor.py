@@ -16,15 +16,15 @@ import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from console.embedded.stack import Infrastructure
-from processor.core.errors import Refused
-from processor.core.topology import Topology
-from processor.io.admin import create_topics
-from processor.io.kafka import KafkaSession
-from processor.service import topology_of
-from processor.testing.driver import STEPS
-from proof.workloads import campaigns, runner, trades
-from proof.workloads.hostile import BROKEN, ODD, Good
+from onefold.processor.core.errors import Refused
+from onefold.processor.core.steps import STEPS
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import create_topics
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.service import topology_of
+from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads.hostile import BROKEN, ODD, Good
+from onefold.stack.embedded import Infrastructure
 from tests.fix_infrastructure import delete_topics
 from tests.processes import drained, instance, judge, opened, produce, records
 from tests.waiting import eventually

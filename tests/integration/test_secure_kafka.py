@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from console.embedded.broker import Broker
-from console.embedded.child import Child
-from console.embedded.stack import Infrastructure, free_ports
-from processor.io.admin import create_topics
-from processor.io.kafka import KafkaSession
-from processor.service import topology_of
-from spark_sink import client
-from spark_sink.errors import Waiting
-from spark_sink.topics import Topics
+from onefold.processor.io.admin import create_topics
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.service import topology_of
+from onefold.spark_sink import client
+from onefold.spark_sink.errors import Waiting
+from onefold.spark_sink.topics import Topics
+from onefold.stack.broker import Broker
+from onefold.stack.child import Child
+from onefold.stack.embedded import Infrastructure, free_ports
 from tests.certificates import Authority, Identity
 from tests.waiting import eventually
 

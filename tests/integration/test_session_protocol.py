@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from processor.core.abc import Session
-from processor.core.errors import Fenced, ProcessorError, Retriable
-from processor.core.values import Record
-from processor.io import kafka
+from onefold.processor.core.abc import Session
+from onefold.processor.core.errors import Fenced, ProcessorError, Retriable
+from onefold.processor.core.values import Record
+from onefold.processor.io import kafka
 from tests.waiting import eventually
 from tests.worlds import KafkaWorld, SimulatedWorld, World
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_sink import batches, checkpoint, reduce, stage
-from spark_sink.contracts import load_domain
-from spark_sink.errors import Waiting
-from spark_sink.lane import Lane
+from onefold.spark_sink import batches, checkpoint, reduce, stage
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.errors import Waiting
+from onefold.spark_sink.lane import Lane
 from tests.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"

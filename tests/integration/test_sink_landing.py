@@ -8,15 +8,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from spark_sink import identity, ledger, stage
-from spark_sink import land as landing
-from spark_sink.contracts import Target
-from spark_sink.errors import Overlap, Refused, Rewind
-from spark_sink.isolate import set_aside
-from spark_sink.ledger import Batch, Last, Position
-from spark_sink.plan import Plan
-from spark_sink.stage import LongWay, ShortWay, copy_as_attempt, distribute
-from spark_sink.topics import Reach, Record
+from onefold.spark_sink import identity, ledger, stage
+from onefold.spark_sink import land as landing
+from onefold.spark_sink.contracts import Target
+from onefold.spark_sink.errors import Overlap, Refused, Rewind
+from onefold.spark_sink.isolate import set_aside
+from onefold.spark_sink.ledger import Batch, Last, Position
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.stage import LongWay, ShortWay, copy_as_attempt, distribute
+from onefold.spark_sink.topics import Reach, Record
 from tests.fix_ledger import ID, Landed, Sink, once
 from tests.made_up_domain import MadeUp
 

@@ -9,14 +9,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from spark_sink import land as landing
-from spark_sink import ledger
-from spark_sink.errors import Misconfigured, Rewind
-from spark_sink.ledger import Last, Position
-from spark_sink.plan import Plan
-from spark_sink.postgres import transaction
-from spark_sink.schema import migrate
-from spark_sink.stage import LongWay, copy_as_attempt
+from onefold.spark_sink import land as landing
+from onefold.spark_sink import ledger
+from onefold.spark_sink.errors import Misconfigured, Rewind
+from onefold.spark_sink.ledger import Last, Position
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres import transaction
+from onefold.spark_sink.schema import migrate
+from onefold.spark_sink.stage import LongWay, copy_as_attempt
 from tests.fix_ledger import ID, Landed, Sink, once
 from tests.made_up_domain import MadeUp
 from tests.postgres_proxy import Loss, PostgresProxy

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from spark_sink.contracts import Target, load_domain
-from spark_sink.land import merge
-from spark_sink.schema import migrate
+from onefold.spark_sink.contracts import Target, load_domain
+from onefold.spark_sink.land import merge
+from onefold.spark_sink.schema import migrate
 
 Row = tuple[Any, ...]
 QUESTIONS = Path(__file__).resolve().parents[2] / "sql" / "query"

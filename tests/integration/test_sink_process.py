@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from console.embedded.stack import Infrastructure
+from onefold.stack.embedded import Infrastructure
 from tests.made_up_domain import MadeUp
 from tests.waiting import eventually
 
@@ -19,8 +19,8 @@ Reader = "psycopg.Connection[Any]"
 _CHILD = """
 import json, logging, sys
 from pathlib import Path
-from console import failpoint
-from spark_sink import service
+from onefold.chaos import failpoint
+from onefold.spark_sink import service
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 options = json.loads(sys.argv[1])
 root = Path(options.pop("root"))
@@ -75,7 +75,7 @@ def start(
             **changes,
         }
         checkout = Path(__file__).resolve().parents[2]
-        added = {"ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(checkout)}
+        added = {"ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(checkout / "src")}
         children.append(Child(options, {**environment, **added}, folder))
         return children[-1]
 

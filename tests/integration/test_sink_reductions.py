@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_sink import read, reduce
-from spark_sink.contracts import load_domain
-from spark_sink.errors import Misconfigured
+from onefold.spark_sink import read, reduce
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.errors import Misconfigured
 
 # As Kafka's reader gives them.
 RECORD = ("cast(NULL AS binary) key", "cast(NULL AS binary) value", "'' topic", "0 partition", "id offset",

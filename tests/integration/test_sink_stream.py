@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_sink import batches, stage
-from spark_sink.contracts import load_domain
-from spark_sink.errors import Misconfigured, Refused, Waiting
-from spark_sink.lane import Lane
-from spark_sink.plan import Plan
-from spark_sink.watch import Watch
+from onefold.spark_sink import batches, stage
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.errors import Misconfigured, Refused, Waiting
+from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.watch import Watch
 from tests.fix_sink import LANDED_IN_S
 from tests.integration.test_sink_ledger import STEPS
 from tests.made_up_domain import MadeUp

@@ -15,14 +15,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from console.injection import Injected
-from spark_sink import batches, reduce
-from spark_sink.contracts import load_domain
-from spark_sink.errors import Refused
-from spark_sink.land import merge
-from spark_sink.lane import Lane
-from spark_sink.schema import migrate
-from spark_sink.watch import Watch
+from onefold.chaos.injection import Injected
+from onefold.spark_sink import batches, reduce
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.land import merge
+from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.schema import migrate
+from onefold.spark_sink.watch import Watch
 from tests.deltas import TOPIC, Deltas, encode
 from tests.integration.test_sink_ledger import STEPS
 from tests.waiting import eventually

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from processor.core.errors import Abortable, TooMuch
-from processor.core.topology import Topology
-from processor.core.values import Event, Record
-from processor.io import kafka
-from processor.io.admin import create_topics
-from processor.io.kafka import KafkaSession
-from processor.runtime.task import Task
+from onefold.processor.core.errors import Abortable, TooMuch
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Event, Record
+from onefold.processor.io import kafka
+from onefold.processor.io.admin import create_topics
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.runtime.task import Task
 from tests.fix_proxy import KafkaProxy
 from tests.worlds import KafkaWorld
 

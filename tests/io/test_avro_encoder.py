@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.apps import campaigns, runner, trades
-from processor.io import avro_encoder, contracts
-from processor.io.avro_encoder import compile_record, encoder
+from onefold.processor.apps import campaigns, runner, trades
+from onefold.processor.io import avro_encoder, contracts
+from onefold.processor.io.avro_encoder import compile_record, encoder
 
 PREFIX = b"\xc3\x01prefix.."
 

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.io.partitioner import home
-from processor.testing import partition
+from onefold.processor.io.partitioner import home
+from onefold.processor.testing import partition
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from processor.core.errors import Rejected, Retriable
-from processor.io import registry, schemas
-from processor.io.registry import ConfluentRegistry
-from processor.io.serde import _read
+from onefold.processor.core.errors import Rejected, Retriable
+from onefold.processor.io import registry, schemas
+from onefold.processor.io.registry import ConfluentRegistry
+from onefold.processor.io.serde import _read
 
 GOOD = '"long"'
 
@@ -191,8 +191,8 @@ def test_an_honest_schema_is_taken(schema: Any) -> None:
 
 NESTED_UNIONS = """
 import io, json
-from processor.io import schemas
-from processor.io.serde import _read
+from onefold.processor.io import schemas
+from onefold.processor.io.serde import _read
 
 def unions(levels):
     kind, names = "long", "long"

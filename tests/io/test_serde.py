@@ -9,11 +9,11 @@ from itertools import product
 import fastavro
 import pytest
 
-from processor.apps import campaigns, trades
-from processor.core.errors import Rejected
-from processor.core.values import Record
-from processor.io import contracts, serde
-from processor.io.serde import _STRINGS, AvroCodec, _refuse_depth
+from onefold.processor.apps import campaigns, trades
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Record
+from onefold.processor.io import contracts, serde
+from onefold.processor.io.serde import _STRINGS, AvroCodec, _refuse_depth
 
 CODEC = AvroCodec(campaigns.TOPOLOGY, contracts.load())
 SEND = r'{"id": 1, "email": "%s", "subject": "%s", "sent": 1, "date": "2021-12-01 12:00:00"}'

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from console.embedded import state
+from onefold.operate import state
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ class Onefold:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_")}
-        self.environment |= {"ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        self.environment |= {"ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
         if "ONEFOLD_CACHE" in os.environ:
             self.environment["ONEFOLD_CACHE"] = os.environ["ONEFOLD_CACHE"]
 
@@ -39,7 +39,7 @@ class Onefold:
     def run(self, *arguments: str, says: bytes = b"", **settings: str) -> "subprocess.CompletedProcess[bytes]":
         """Run a command to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "console.main", *arguments],
+            [sys.executable, "-m", "onefold.cli.main", *arguments],
             input=says,
             capture_output=True,
             timeout=300,
@@ -51,14 +51,14 @@ class Onefold:
         """Start a command and leave it running; its output goes to a file in the home."""
         with (self.home / f"{arguments[0]}.out").open("ab") as out:
             return subprocess.Popen(
-                [sys.executable, "-m", "console.main", *arguments],
+                [sys.executable, "-m", "onefold.cli.main", *arguments],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.environment | settings, cwd=self.home,
             )  # fmt: skip
 
     def pipe(self, *arguments: str) -> "subprocess.Popen[bytes]":
         """Start a command whose input stays open."""
         return subprocess.Popen(
-            [sys.executable, "-m", "console.main", *arguments],
+            [sys.executable, "-m", "onefold.cli.main", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment, cwd=self.home,
         )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Onefold:
 
     @property
     def dsn(self) -> str:
-        """The database of this stack, with the password, from where the console itself has it."""
+        """The database of this stack, with the password, from where the commands have it."""
         found = state.read_running(self.home)["postgres_dsn"]
         assert isinstance(found, str)
         return found

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from processor.io import contracts
-from processor.testing import TopologyDriver, driver
+from onefold.processor.io import contracts
+from onefold.processor.testing import TopologyDriver, driver
 from tests.product.conftest import ROOT, Onefold
 
 
@@ -16,7 +16,7 @@ def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_pat
     session = "\n".join(block for block in blocks if "./onefold demo" not in block and "docker compose" not in block)
     assert session.count("./onefold") >= 7
     program = tmp_path / "onefold"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m console.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.console.main "$@"\n')
     program.chmod(0o755)
     environment = onefold.environment | {"ONEFOLD_HOME": str(tmp_path / "home")}
     try:

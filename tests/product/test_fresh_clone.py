@@ -51,7 +51,9 @@ def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
     said = ran.stdout.decode() + ran.stderr.decode()
     assert ran.returncode == 0, said
     assert "What was proved" in said
-    where = "from console.embedded import java; import pathlib, sys; print(java.locate(pathlib.Path(sys.argv[1])).executable)"
+    where = (
+        "from onefold.stack import java; import pathlib, sys; print(java.locate(pathlib.Path(sys.argv[1])).executable)"
+    )
     java = subprocess.run(
         [".venv/bin/python", "-c", where, str(tmp_path / "home" / ".cache" / "onefold")],
         cwd=clone, env=environment, capture_output=True, text=True, check=True,

@@ -18,11 +18,11 @@ from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
 
-from proof.decode import contracts
-from proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
-from proof.placement import home
-from proof.workloads.shaping import Input
-from spark_sink.schema import migrate
+from onefold.proof.decode import contracts
+from onefold.proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
+from onefold.proof.placement import home
+from onefold.proof.workloads.shaping import Input
+from onefold.spark_sink.schema import migrate
 from tests.waiting import eventually
 
 PARTITIONS = 2

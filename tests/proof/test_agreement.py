@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.apps import campaigns as campaigns_app
-from processor.apps import runner as runner_app
-from processor.apps import trades as trades_app
-from processor.core.errors import Rejected
-from processor.core.values import Record
-from processor.io import contracts as processor_contracts
-from processor.io.partitioner import home as processor_home
-from processor.io.serde import AvroCodec
-from proof.decode import Inadmissible, contracts, decode
-from proof.placement import home
-from proof.workloads import campaigns, runner, trades
-from proof.workloads.campaigns import instant
-from proof.workloads.hostile import BROKEN, ODD, Good, hostile
+from onefold.processor.apps import campaigns as campaigns_app
+from onefold.processor.apps import runner as runner_app
+from onefold.processor.apps import trades as trades_app
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Record
+from onefold.processor.io import contracts as processor_contracts
+from onefold.processor.io.partitioner import home as processor_home
+from onefold.processor.io.serde import AvroCodec
+from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.placement import home
+from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads.campaigns import instant
+from onefold.proof.workloads.hostile import BROKEN, ODD, Good, hostile
 
 DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app}
 CODECS = {domain.TOPIC: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for domain, app in DOMAINS.items()}

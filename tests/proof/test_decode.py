@@ -1,13 +1,13 @@
-"""Which bytes are admissible: the rules in the docstring of `proof.decode`, one by one."""
+"""Which bytes are admissible: the rules in the docstring of `onefold.proof.decode`, one by one."""
 
 import random
 
 import pytest
 
-from proof.decode import VALUE_BYTES_MAX, Inadmissible, contracts, decode
-from proof.workloads import campaigns, runner, trades
-from proof.workloads.hostile import BROKEN, ODD, Good
-from proof.workloads.shaping import Shape
+from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, contracts, decode
+from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads.hostile import BROKEN, ODD, Good
+from onefold.proof.workloads.shaping import Shape
 
 UPDATE = contracts()[runner.TOPIC]
 SEND = contracts()[campaigns.TOPIC]

@@ -5,10 +5,10 @@ from types import ModuleType
 
 import pytest
 
-from proof.expect import Record, expect
-from proof.placement import home
-from proof.workloads import UnknownDomain, campaigns, runner, trades, workload
-from proof.workloads.shaping import Input, Shape
+from onefold.proof.expect import Record, expect
+from onefold.proof.placement import home
+from onefold.proof.workloads import UnknownDomain, campaigns, runner, trades, workload
+from onefold.proof.workloads.shaping import Input, Shape
 
 COUNT = 20_000
 PARTITIONS = 4

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proof.decode import Inadmissible
-from proof.expect import Source
-from proof.workloads import campaigns
-from proof.workloads.campaigns import instant
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Source
+from onefold.proof.workloads import campaigns
+from onefold.proof.workloads.campaigns import instant
 
 NOON, ONE = datetime(2021, 12, 1, 12), datetime(2021, 12, 1, 13)
 SEED = [

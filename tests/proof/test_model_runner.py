@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proof.decode import Inadmissible
-from proof.expect import Record, Source, expect
-from proof.workloads import runner
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Record, Source, expect
+from onefold.proof.workloads import runner
 
 MINUTE = 60_000
 START = 1_509_558_788_000

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.apps import trades as app
-from processor.core.errors import Rejected
-from processor.core.values import Event
-from proof.decode import Inadmissible, contracts, decode
-from proof.expect import Source, expect
-from proof.workloads import trades
-from proof.workloads.trade_feed import Feed, Mix
+from onefold.processor.apps import trades as app
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Event
+from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.expect import Source, expect
+from onefold.proof.workloads import trades
+from onefold.proof.workloads.trade_feed import Feed, Mix
 from tests.proof.test_generators import log_of
 
 COUNT = 20_000

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from proof.placement import home, murmur2
+from onefold.proof.placement import home, murmur2
 
 TOPIC = "proof.placement"
 PARTITIONS = 7

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from processor.apps.runner import TOPOLOGY
-from processor.core.errors import Rejected
-from processor.core.values import Record
-from processor.service import codec_of
-from proof.decode import Inadmissible, contracts, decode
-from proof.registry import Registry
-from proof.verdict import CannotTell
-from proof.workloads import runner
-from proof.workloads.hostile import Good
+from onefold.processor.apps.runner import TOPOLOGY
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.values import Record
+from onefold.processor.service import codec_of
+from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.registry import Registry
+from onefold.proof.verdict import CannotTell
+from onefold.proof.workloads import runner
+from onefold.proof.workloads.hostile import Good
 
 # The writer knows a field that the contract lacks, and orders the others differently.
 WRITER = {

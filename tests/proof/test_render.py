@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from console.commands.verify import render
-from proof.verdict import INVALID, UNKNOWN, VALID, Check, Finding, Verdict
+from onefold.cli.commands.verify import render
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Check, Finding, Verdict
 
 COUNTS = {"records": 4, "accepted": 3, "ignored": 1, "forwarded": 0, "dead": 0}
 ROW = Finding("different row", "campaigns.totals", {"id": 1}, {"computed": (1100, 2100)}, "campaigns.totals/0/7")

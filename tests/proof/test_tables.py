@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from proof.expect import Expected
-from proof.tables import Comparison, Snapshot
-from proof.verdict import Finding
-from proof.workloads import trades
-from spark_sink.schema import migrate
+from onefold.proof.expect import Expected
+from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.verdict import Finding
+from onefold.proof.workloads import trades
+from onefold.spark_sink.schema import migrate
 from tests.proof.stage import SQL
 from tests.proof.test_model_trades import A, B, message, told
 

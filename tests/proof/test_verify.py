@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from proof.expect import SOURCE_HEADER, Fate, Source
-from proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
-from proof.verify import verify
-from proof.workloads import campaigns, runner
-from proof.workloads.shaping import Shape
+from onefold.proof.expect import SOURCE_HEADER, Fate, Source
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
+from onefold.proof.verify import verify
+from onefold.proof.workloads import campaigns, runner
+from onefold.proof.workloads.shaping import Shape
 from tests.proof.stage import Stage
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from processor import service
-from processor.core.errors import Abortable
-from processor.core.values import Event
-from processor.runtime.caution import CRASHES_MAX, Caution
-from processor.runtime.task import Task
-from processor.service import topology_of
-from processor.testing import Crash, SimulatedSession, TopologyDriver
+from onefold.processor import service
+from onefold.processor.core.errors import Abortable
+from onefold.processor.core.values import Event
+from onefold.processor.runtime.caution import CRASHES_MAX, Caution
+from onefold.processor.runtime.task import Task
+from onefold.processor.service import topology_of
+from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
 
 RUNNER = topology_of("runner")
 POISON = 666

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.core.errors import Corrupted, Fenced, Refused
-from processor.core.topology import Topology
-from processor.runtime.task import Task
-from processor.service import topology_of
-from processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
-from processor.testing.driver import STEPS
+from onefold.processor.core.errors import Corrupted, Fenced, Refused
+from onefold.processor.core.steps import STEPS
+from onefold.processor.core.topology import Topology
+from onefold.processor.runtime.task import Task
+from onefold.processor.service import topology_of
+from onefold.processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
 
 RUNNER = topology_of("runner")
 CAMPAIGNS = topology_of("campaigns")

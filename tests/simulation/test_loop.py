@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
-from processor.core.values import Event
-from processor.runtime import batch_size, loop
-from processor.runtime import task as task_module
-from processor.runtime.batch_size import TURN_S
-from processor.runtime.caution import BATCH
-from processor.runtime.loop import Phase, TaskLoop
-from processor.runtime.pool import STOP_TIMEOUT_S
-from processor.runtime.task import Task
-from processor.service import topology_of
-from processor.testing import SimulatedSession, TopologyDriver
+from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
+from onefold.processor.core.values import Event
+from onefold.processor.runtime import batch_size, loop
+from onefold.processor.runtime import task as task_module
+from onefold.processor.runtime.batch_size import TURN_S
+from onefold.processor.runtime.caution import BATCH
+from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.pool import STOP_TIMEOUT_S
+from onefold.processor.runtime.task import Task
+from onefold.processor.service import topology_of
+from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
 
 RUNNER = topology_of("runner")

@@ -8,15 +8,15 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
-from processor.core.errors import Fenced, Refused
-from processor.core.values import Record
-from processor.io.membership import Membership
-from processor.runtime import pool as pool_module
-from processor.runtime.loop import Phase, TaskLoop
-from processor.runtime.pool import TaskPool
-from processor.runtime.task import Task
-from processor.service import topology_of
-from processor.testing import SimulatedSession, TopologyDriver
+from onefold.processor.core.errors import Fenced, Refused
+from onefold.processor.core.values import Record
+from onefold.processor.io.membership import Membership
+from onefold.processor.runtime import pool as pool_module
+from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.pool import TaskPool
+from onefold.processor.runtime.task import Task
+from onefold.processor.service import topology_of
+from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
 
 RUNNER = topology_of("runner")

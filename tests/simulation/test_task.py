@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from processor.core.abc import Write
-from processor.core.errors import Corrupted, Refused, Retriable
-from processor.core.topology import PROGRESS_KEY
-from processor.runtime.loop import TaskLoop
-from processor.runtime.task import Task
-from processor.service import topology_of
-from processor.testing import SimulatedSession, TopologyDriver
+from onefold.processor.core.abc import Write
+from onefold.processor.core.errors import Corrupted, Refused, Retriable
+from onefold.processor.core.topology import PROGRESS_KEY
+from onefold.processor.runtime.loop import TaskLoop
+from onefold.processor.runtime.task import Task
+from onefold.processor.service import topology_of
+from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
 
 RUNNER = topology_of("runner")

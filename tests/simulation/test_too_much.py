@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from processor.core.abc import Write
-from processor.core.errors import Abortable, Retriable, TooMuch
-from processor.core.values import Record
-from processor.runtime import loop
-from processor.runtime.batch_size import ALONE_MAX, BatchSize
-from processor.runtime.caution import BATCH
-from processor.runtime.loop import BACKOFF_FIRST_S, Phase, TaskLoop
-from processor.runtime.task import Task
-from processor.service import topology_of
-from processor.testing import SimulatedSession, TopologyDriver
+from onefold.processor.core.abc import Write
+from onefold.processor.core.errors import Abortable, Retriable, TooMuch
+from onefold.processor.core.values import Record
+from onefold.processor.runtime import loop
+from onefold.processor.runtime.batch_size import ALONE_MAX, BatchSize
+from onefold.processor.runtime.caution import BATCH
+from onefold.processor.runtime.loop import BACKOFF_FIRST_S, Phase, TaskLoop
+from onefold.processor.runtime.task import Task
+from onefold.processor.service import topology_of
+from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.waiting import eventually
 
 RUNNER = topology_of("runner")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from spark_sink import batches, ledger, reduce
-from spark_sink.batches import Batches
-from spark_sink.ledger import Batch, Last, Partition, Position, Span
+from onefold.spark_sink import batches, ledger, reduce
+from onefold.spark_sink.batches import Batches
+from onefold.spark_sink.ledger import Batch, Last, Partition, Position, Span
 
 Record = tuple[str, int, int]
 

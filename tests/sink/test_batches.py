@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from spark_sink import batches, reduce
-from spark_sink.batches import Batches
-from spark_sink.errors import Overlap, Refused, Rewind
-from spark_sink.ledger import Last, Partition, Position, Span
+from onefold.spark_sink import batches, reduce
+from onefold.spark_sink.batches import Batches
+from onefold.spark_sink.errors import Overlap, Refused, Rewind
+from onefold.spark_sink.ledger import Last, Partition, Position, Span
 from tests.sink.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Frame, World, columns
 
 

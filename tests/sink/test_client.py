@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.client import check, java_client_options
-from spark_sink.errors import Misconfigured
+from onefold.spark_sink.client import check, java_client_options
+from onefold.spark_sink.errors import Misconfigured
 from tests.certificates import Authority
 
 NASTY = """a "quoted" \\ back\\\\slash $HOME = ; 'it' {} // /* ünï\t\n end\\"""

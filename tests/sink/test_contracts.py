@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink.contracts import REJECTED, load_domain, read_contract
-from spark_sink.errors import Misconfigured
+from onefold.spark_sink.contracts import REJECTED, load_domain, read_contract
+from onefold.spark_sink.errors import Misconfigured
 from tests.made_up_domain import write_domain
 
 

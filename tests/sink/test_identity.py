@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from spark_sink import identity, ledger
-from spark_sink.errors import Refused
-from spark_sink.ledger import Last, Partition, Position
-from spark_sink.topics import Reach
+from onefold.spark_sink import identity, ledger
+from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.ledger import Last, Partition, Position
+from onefold.spark_sink.topics import Reach
 
 NAME, TOPIC = "made_up", "made_up.notes"
 KEY = (TOPIC, 0)

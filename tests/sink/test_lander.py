@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_sink.lander import Lander
+from onefold.spark_sink.lander import Lander
 from tests.waiting import eventually
 
 

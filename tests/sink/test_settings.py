@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink import checkpoint
-from spark_sink.errors import Rewind
+from onefold.spark_sink import checkpoint
+from onefold.spark_sink.errors import Rewind
 
 
 @pytest.mark.parametrize(

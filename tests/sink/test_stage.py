@@ -5,11 +5,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_sink import reduce, stage
-from spark_sink.errors import Rewind
-from spark_sink.ledger import Batch, Last, Span, advance, overlaps
-from spark_sink.reduce import rest, trimmed
-from spark_sink.stage import LongWay, ShortWay, Stage
+from onefold.spark_sink import reduce, stage
+from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.ledger import Batch, Last, Span, advance, overlaps
+from onefold.spark_sink.reduce import rest, trimmed
+from onefold.spark_sink.stage import LongWay, ShortWay, Stage
 from tests.sink.frames import Frame, columns
 
 NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")

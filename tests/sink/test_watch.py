@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from spark_sink import watch as watching
-from spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
-from spark_sink.watch import Watch
+from onefold.spark_sink import watch as watching
+from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
+from onefold.spark_sink.watch import Watch
 
 PATIENCE_S = 60.0
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from console.main import VERBS, run
-from console.settings import PREFIX, Settings
+from onefold.cli.main import VERBS, run
+from onefold.operate.settings import PREFIX, Settings
+from tests.tidy.rooms import ROOMS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROSE = {page: page.read_text() for page in PAGES}
 
@@ -60,7 +60,8 @@ def test_links_and_files_exist(page: Path) -> None:
     """Links of a page, and every file of the repository that it names."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PROSE[page]):
         assert (page.parent / target).exists(), target
-    for name in re.findall(r"`((?:processor|spark_sink|proof|console|tests|avro|sql|docs)/[\w/.]+\.\w+)`", PROSE[page]):
+    folders = "|".join((*ROOMS, "avro", "docs", "sql", "src", "tests"))
+    for name in re.findall(rf"`((?:{folders})/[\w/.]+\.\w+)`", PROSE[page]):
         if "parcels" not in name:
             assert (ROOT / name).exists(), name
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CODE = sorted(
-    path for room in ("console", "processor", "proof", "spark_sink", "tests") for path in (ROOT / room).rglob("*.py")
-)
+from tests.tidy.rooms import ROOT, modules
+
+CODE = sorted(modules().values())
 SQL = sorted((ROOT / "sql").rglob("*.sql"))
 
 LINES_MAX = 400

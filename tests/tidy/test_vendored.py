@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LISTS = sorted(ROOT.glob("console/**/SHA256SUMS")) + sorted(ROOT.glob("tests/**/SHA256SUMS"))
+LISTS = sorted(ROOT.glob("dashboard/**/SHA256SUMS")) + sorted(ROOT.glob("tests/**/SHA256SUMS"))
 
 
 @pytest.mark.parametrize("checksums", LISTS, ids=lambda path: str(path.relative_to(ROOT)))

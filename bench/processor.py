@@ -1,0 +1,132 @@
+"""How many events a second the processor folds, transactions and all.
+
+The input topic is filled first (JSON, with duplicates and late ones), then the processors start. The clock is the
+processor's own progress records in the changelog, one a transaction, so this program's looking is not in the figure.
+
+One processor: from its first committed transaction to the last, and only events committed after the first one count.
+Several: the first one folds alone until the group takes all tasks back and shares them out. The clock starts there, when
+nobody has anything in hand, so all that is committed later was folded later, and the restoring of every task is counted.
+"""
+
+import importlib
+import json
+import time
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from onefold.bench.meter import Meter
+from onefold.bench.stand import Stand
+from onefold.operate import lag
+from onefold.operate.settings import Settings
+
+_DRAIN_S = 600.0
+# A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
+_SHARE_S = 60.0
+# A broker that is there answers in milliseconds; this one has been at work for seconds.
+_ANSWER_S = 10.0
+# Asking for the lag costs the broker a little; the figure does not come from it.
+_LOOK_S = 0.5
+
+#: (unix time, partition, events folded so far in that partition), one a transaction
+Commit = tuple[float, int, int]
+
+
+def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> tuple[Meter, float]:
+    """Fill the input topic of `domain` and fold all of it; the processors are gone afterwards.
+
+    Returns:
+        The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
+        a single one has them all from the beginning, which is 0.
+    """
+    workload: Any = importlib.import_module(f"onefold.proof.workloads.{domain}")
+    stand.say(f"filling {workload.TOPIC} with {events:,} events")
+    stand.fill(workload.generate(seed, events))
+    stand.say(f"folding them with {instances} processor{'s' * (instances > 1)}")
+    children = [
+        stand.start(f"processor-{number}", "process", domain, "--instance", str(number))
+        for number in range(1, instances + 1)
+    ]
+    shared_at = 0.0
+    if instances > 1:
+        admin = AdminClient(stand.client)
+        stand.wait(lambda: _shared_out(admin, domain, instances), _SHARE_S, "every processor has tasks")
+        shared_at = time.time()
+    broker = stand.infrastructure.kafka
+    meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
+    settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
+    folded = lambda: lag.of_domain(domain, settings)["input_events"] == 0  # noqa: E731
+    stand.wait(folded, _DRAIN_S, "all events are folded", _LOOK_S)
+    meter.stop()
+    for child in children:
+        child.stop()
+    return meter, shared_at
+
+
+def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
+    """Whether the group has all its members, and each of them was told its share, which may be nothing."""
+    group = f"onefold-{domain}"
+    described = admin.describe_consumer_groups([group])[group].result(_ANSWER_S)
+    return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
+
+
+def measure(stand: Stand, domain: str, events: int, instances: int, seed: int) -> dict[str, Any]:
+    """The figures of folding `events` events of `domain`."""
+    meter, shared_at = fold(stand, domain, events, instances, seed)
+    commits = _commits(stand, domain)
+    start, end = shared_at or commits[0][0], commits[-1][0]
+    if start >= end:
+        raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
+    counted = _folded_after(commits, start)
+    metered = max(start, meter.since())
+    counted_metered = _folded_after(commits, metered)
+
+    def cpu_us(name: str) -> float | None:
+        used = meter.seconds(name, metered, end)
+        return round(used / counted_metered * 1e6, 1) if counted_metered else None
+
+    return {
+        "domain": domain,
+        "instances": instances,
+        "events": _folded(commits),
+        "events_counted": counted,
+        "transactions": len(commits),
+        "seconds": round(end - start, 3),
+        "events_per_second": round(counted / (end - start)),
+        "processor_cpu_us_per_event": cpu_us("processor"),
+        "broker_cpu_us_per_event": cpu_us("broker"),
+    }
+
+
+def _folded_after(commits: list[Commit], moment: float) -> int:
+    """Events of the transactions that were committed later than `moment`."""
+    return _folded(commits) - _folded([commit for commit in commits if commit[0] <= moment])
+
+
+def _folded(commits: list[Commit]) -> int:
+    """By the last of them in each partition."""
+    return sum({partition: folded for _, partition, folded in commits}.values())
+
+
+def _commits(stand: Stand, domain: str) -> list[Commit]:
+    """Every transaction that folded something, in order of time."""
+    topic = f"{domain}.changelog"
+    settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
+    with closing(Consumer({**stand.client, **settings, "enable.auto.commit": False})) as consumer:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        commits: list[Commit] = []
+        folded = dict.fromkeys(partitions, 0)
+        ended: set[int] = set()
+        while ended != set(partitions):
+            for message in consumer.consume(5000, 1.0):
+                if message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                elif message.error() is None and message.key() == b"p":
+                    total = sum(json.loads(message.value())["counts"].values())
+                    if total > folded[message.partition()]:
+                        folded[message.partition()] = total
+                        commits.append((message.timestamp()[1] / 1000, message.partition(), total))
+    return sorted(commits)

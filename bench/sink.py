@@ -1,0 +1,64 @@
+"""How many output records a second the sink lands, each batch with its offsets in one Postgres transaction.
+
+The output topics are filled first, by the processor from generated input; then the sink starts on empty tables. Its
+first batch is its warm-up: the JVM loads and compiles what it needs in it. So there are events for it beyond those that
+were asked for. Two figures: from the first commit to the last one, which is how a sink lands that runs; and from the
+moment its queries run, the cold first batch included.
+"""
+
+import time
+from typing import Any
+
+from onefold.bench.meter import Meter
+from onefold.bench.processor import fold
+from onefold.bench.stand import Stand
+from onefold.proof.log import Log
+from onefold.proof.workloads import runner
+from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
+
+_DRAIN_S = 600.0
+# A batch takes a second or so; the moment of its commit is known this well.
+_LOOK_S = 0.02
+
+
+# Most events have more than one output: the outputs of so many fill the first batch, which is cold.
+_WARM_UP_EVENTS = MAX_OFFSETS_PER_BATCH * 3 // 4
+
+
+def measure(stand: Stand, events: int, seed: int) -> dict[str, Any]:
+    """The figures of landing the outputs of `events` events, after those of a warm-up."""
+    fold(stand, "runner", _WARM_UP_EVENTS + events, 1, seed)
+    log = Log(stand.client, runner.WORKLOAD.outputs)
+    ends = log.stable_ends()
+    log.close()
+    total = sum(ends.values())
+    stand.say(f"landing {total:,} output offsets")
+    sink = stand.start("sink", "sink", "runner")
+    began = time.time()
+    meter = Meter({"sink": [sink.pid or 0], "postgres": [stand.infrastructure.postgres.pid or 0]})
+    commits = [(began, 0)]
+
+    def landed() -> bool:
+        now = stand.landed("runner")
+        if now > commits[-1][1]:
+            commits.append((time.time(), now))
+        return now >= total
+
+    stand.wait(landed, _DRAIN_S, "all output records are landed", _LOOK_S)
+    meter.stop()
+    sink.stop()
+    if len(commits) < 3:  # the beginning, the first batch, and nothing after it
+        raise RuntimeError("everything landed in one batch, and that one was cold: ask for more events")
+    (first_at, first), (last_at, _) = commits[1], commits[-1]
+    rows = total - first
+    return {
+        "rows": rows,
+        "commits_seen": len(commits) - 2,
+        "seconds": round(last_at - first_at, 3),
+        "rows_per_second": round(rows / (last_at - first_at)),
+        "sink_cpu_us_per_row": round(meter.seconds("sink", first_at, last_at) / rows * 1e6, 1),
+        "postgres_cpu_us_per_row": round(meter.seconds("postgres", first_at, last_at) / rows * 1e6, 1),
+        "rows_with_the_cold_batch": total,
+        "rows_per_second_with_the_cold_batch": round(total / (last_at - began)),
+        "sink_cpu_us_per_row_with_the_cold_batch": round(meter.seconds("sink", began, last_at) / total * 1e6, 1),
+    }

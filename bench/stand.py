@@ -1,0 +1,131 @@
+"""A stack for measuring: broker and database in a folder of their own, and Onefold's commands as users run them."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import Producer
+
+from onefold.proof.workloads.shaping import Input
+from onefold.stack.child import Child
+from onefold.stack.embedded import Infrastructure, infrastructure
+from onefold.stack.postgres import Postgres
+from onefold.stack.service import Ready, Service
+
+Say = Callable[[str], None]
+
+# Spark's start is the longest of all; a cold disk may triple it.
+_READY_S = 120.0
+# How often a condition is looked at: seldom enough not to disturb what is measured.
+_LOOK_S = 0.1
+
+
+@dataclass
+class Stand:
+    """The running stack. `environment` is what its commands get."""
+
+    infrastructure: Infrastructure
+    home: Path
+    environment: dict[str, str]
+    say: Say
+    _children: ExitStack
+
+    @property
+    def client(self) -> dict[str, str]:
+        """librdkafka settings."""
+        return {"bootstrap.servers": self.infrastructure.bootstrap_servers}
+
+    @property
+    def dsn(self) -> str:
+        """Of the database."""
+        return self.infrastructure.postgres_dsn
+
+    def run(self, *arguments: str) -> None:
+        """Run one command to its end; CalledProcessError when it fails."""
+        command = [sys.executable, "-m", "onefold.cli.main", *arguments]
+        subprocess.run(command, env={**os.environ, **self.environment}, check=True, stdout=subprocess.DEVNULL)
+
+    def start(self, name: str, *arguments: str) -> Child:
+        """Start a long-running command in the background and wait until it says that it runs."""
+        status = self.home / f"{name}.status.json"
+        status.unlink(missing_ok=True)  # of one that was killed
+        service = Service(
+            name=name,
+            argv=(sys.executable, "-m", "onefold.cli.main", *arguments),
+            log=self.home / "logs" / f"{name}.log",
+            ready=Ready("status_file", str(status)),
+            environment={**self.environment, "ONEFOLD_STATUS_FILE": str(status)},
+        )
+        child = Child(service)
+        child.start()
+        self._children.callback(child.stop)
+        child.wait_ready(_READY_S)
+        return child
+
+    def fill(self, inputs: Iterator[Input]) -> int:
+        """Produce all inputs as fast as they are generated; returns how many."""
+        producer = Producer(
+            {
+                **self.client,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "compression.type": "lz4",
+                "linger.ms": 20,
+                "log_level": 0,
+                "queue.buffering.max.messages": 200_000,
+            }
+        )
+        count = 0
+        for given in inputs:
+            while True:
+                try:
+                    producer.produce(given.topic, given.value, given.key)
+                    break
+                except BufferError:
+                    producer.poll(_LOOK_S)
+            count += 1
+        producer.flush(60)
+        return count
+
+    def wait(self, condition: Callable[[], bool], deadline_s: float, what: str, look_s: float = _LOOK_S) -> None:
+        """Until `condition` holds, asked every `look_s` seconds; RuntimeError with `what` when it does not in time."""
+        until = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > until:
+                raise RuntimeError(f"not within {deadline_s:.0f} s: {what}; logs are in {self.home / 'logs'}")
+            time.sleep(look_s)
+
+    def landed(self, domain: str) -> int:
+        """Offsets that the sink has landed, over all output partitions of the domain."""
+        with psycopg.connect(self.dsn) as connection:
+            query = "SELECT coalesce(sum(next_offset), 0)::bigint FROM onefold.ledger WHERE sink = %s"
+            row = connection.execute(query, [domain]).fetchone()
+        return row[0] if row else 0
+
+
+@contextmanager
+def stand(partitions: int, say: Say) -> Iterator[Stand]:
+    """A fresh stack with topics and tables; everything of it is gone when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="onefold-bench-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        say("starting Kafka and PostgreSQL")
+        with ExitStack() as children:
+            # Registered first, done last. As root the data lies outside of the folder, and would stay.
+            children.callback(Postgres(home / "postgres", 0).wipe)
+            running = children.enter_context(infrastructure(home, say))
+            environment = {
+                "ONEFOLD_HOME": str(home),
+                "ONEFOLD_BOOTSTRAP_SERVERS": running.bootstrap_servers,
+                "ONEFOLD_POSTGRES_DSN": running.postgres_dsn,
+                "ONEFOLD_PARTITIONS": str(partitions),
+            }
+            made = Stand(running, home, environment, say, children)
+            made.run("prepare")
+            yield made

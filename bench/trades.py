@@ -1,0 +1,263 @@
+"""The seed's evaluation: trade messages at a steady rate, with and without failures, from the producer to Postgres.
+
+A feed that keeps its own sums produces; the processor folds; the sink reduces and lands. How long messages were on their
+way is what the sink itself writes down with each batch (`trades.landed`): per tenth of a second of their own timestamps
+how many of them that commit made visible. At the end the judge recomputes everything from the log, and the feed's own
+sums are compared with the table's.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from onefold.bench.feeder import Feeder
+from onefold.bench.meter import Meter
+from onefold.bench.stand import Stand
+from onefold.proof.verify import verify
+from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
+
+#: The seed's shares: percent of state, map and reduce batches.
+FAILURES = {"ONEFOLD_FAIL_STATE_PCT": "1", "ONEFOLD_FAIL_MAP_PCT": "2", "ONEFOLD_FAIL_REDUCE_PCT": "2"}
+
+# Spark compiles its queries at the first batches: they are landed before the clock starts, and do not count. Of this
+# size: small, so that they come often, and not too small for the way of the large ones. After six of them instead of two
+# the sink took 14 CPU us for a message of what was measured instead of 17.
+_WARM_UP_MESSAGES, _WARM_UP_TIMES = 130_000, 6
+# A run at a rate has small batches, whose way is another one: a minute and a half of them, for as long the JVM compiles
+# (cli/commands/bench.py), at a rate that is no flood.
+_WARM_UP_PACED_S, _WARM_UP_RATE_MAX = 90, 20_000
+_DRAIN_S = 1800.0
+_LOOK_S = 0.25
+# A look at the lag takes some 10 ms of a core. When all was landed the sink itself has written down.
+_LAG_LOOK_S = 1.0
+# 50 us a message: ten million, and two that warm up, take ten minutes on a good day.
+_JUDGE_S = 1800.0
+
+#: The seed's graphs show a rolling mean over so many seconds.
+WINDOW_S = 20
+
+#: (commit that made them visible, when they were made, how many)
+Landing = tuple[datetime, datetime, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run. `rate` 0: a backlog that is there all at once, and is drained as fast as possible.
+
+    `kills`: processor and sink are killed once each, with kill -9, and started again.
+    """
+
+    messages: int
+    rate: int
+    mix: Mix
+    failures: bool
+    kills: bool
+    seed: int
+
+
+@dataclass
+class Run:
+    """What was measured. Times in seconds, landings in order of time."""
+
+    plan: Plan
+    figures: dict[str, Any] = field(default_factory=dict)
+    landings: list[Landing] = field(default_factory=list)
+    began: float = 0.0
+
+
+def measure(stand: Stand, plan: Plan) -> Run:
+    """One run on a fresh stand. RuntimeError when it does not drain."""
+    if plan.failures:
+        stand.environment.update(FAILURES)
+    paced = min(plan.rate, _WARM_UP_RATE_MAX)
+    warm_up = _WARM_UP_MESSAGES * _WARM_UP_TIMES + paced * _WARM_UP_PACED_S
+    feed = Feed(plan.seed, plan.messages + warm_up, plan.mix, now=time.time)
+    feeder = Feeder(stand.client, stand.dsn, feed)
+    children = _Children(stand)
+    children.start("processor", "sink")
+    for _ in range(_WARM_UP_TIMES):
+        stand.say("warming up")
+        feeder.send(_WARM_UP_MESSAGES)
+        _drained(stand)
+    if paced:
+        feeder.start(paced * _WARM_UP_PACED_S, paced)
+        stand.wait(lambda: not feeder.running(), 2 * _WARM_UP_PACED_S, "the warm-up is sent")
+        feeder.stop()
+        _drained(stand)
+    run = Run(plan)
+    _produce_and_land(stand, plan, feeder, children, run)
+    children.stop("processor", "sink")
+    _judge(stand, feed, run)
+    return run
+
+
+def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Children", run: Run) -> None:
+    deltas_before = stand.landed("trades")
+    if not plan.rate:
+        stand.say(f"filling {TOPIC} with {plan.messages:,} messages that nobody sees yet")
+        feeder.hold(plan.messages)
+    stand.say("measuring")
+    meter = Meter(children.pids())
+    run.began = time.time()
+    if plan.rate:
+        feeder.start(plan.messages, plan.rate)
+    else:
+        feeder.release()
+    while feeder.running():
+        _maybe_kill(plan, feeder, children)
+        time.sleep(_LOOK_S)
+    sent_at = time.time()
+    _drained(stand)
+    meter.stop()
+    feeder.stop()
+    with psycopg.connect(stand.dsn) as connection:
+        run.landings = connection.execute(
+            "SELECT landed_at, sent_at, messages FROM trades.landed WHERE landed_at > to_timestamp(%s) ORDER BY 1, 2",
+            [run.began],
+        ).fetchall()
+        injected = dict(connection.execute("SELECT stage, failures FROM onefold.injected").fetchall())
+    # The sink's own word: a look from outside comes up to a second later.
+    ended = max(landed.timestamp() for landed, _, _ in run.landings)
+    seconds = ended - run.began
+    run.figures = {
+        "messages": plan.messages,
+        "messages_per_second_asked": plan.rate or None,
+        "seconds_until_all_was_landed": round(seconds, 2),
+        "messages_per_second": round(plan.messages / seconds),
+        f"messages_per_second_rolling_{WINDOW_S}_s": _by_window(run.landings, run.began),
+        "seconds_after_the_last_was_sent": round(ended - sent_at, 2) if plan.rate else None,
+        "deltas_landed": stand.landed("trades") - deltas_before,
+        "batches_landed": len({landed for landed, _, _ in run.landings}),
+        **_latencies(run.landings, run.began if plan.rate else ended),
+        # Of a process that was killed nobody knows what it has used.
+        **{f"{name}_cpu_us_per_message": round(meter.seconds(name, run.began, ended) / plan.messages * 1e6, 1)
+           for name in children.pids() if not children.killed},
+        **{f"failures_injected_{stage}": injected.get(stage, 0) for stage in ("state", "map", "reduce")},
+        "killed": children.killed,
+    }  # fmt: skip
+
+
+def _judge(stand: Stand, feed: Feed, run: Run) -> None:
+    stand.say("verifying")
+    verdict = verify("trades", client=stand.client, dsn=stand.dsn, timeout_s=_JUDGE_S)
+    kinds = verdict.kinds()
+    with psycopg.connect(stand.dsn) as connection:
+        held = connection.execute(
+            "SELECT risk_type, region, trade_desk, (value * 1000000)::numeric(38, 0), trades FROM trades.risk"
+            " WHERE num_nulls(risk_type, region, trade_desk) = 0 AND trades > 0"
+        ).fetchall()
+    theirs = {row[:3]: (int(row[3]), row[4]) for row in held}
+    truth = {leaf: told for leaf, told in feed.truth().items() if told[1]}
+    run.figures |= {
+        "verify": verdict.outcome,
+        "verify_seconds": verdict.seconds,
+        "lost": sum(count for kind, count in kinds.items() if kind.startswith("missing")),
+        "duplicated": sum(count for kind, count in kinds.items() if kind.startswith(("doubled", "extra", "phantom"))),
+        "otherwise_wrong": sum(kinds.values()) - sum(c for k, c in kinds.items() if k.startswith(_COUNTED)),
+        "leaves_that_differ_from_the_producers_sums": sum(
+            truth.get(leaf) != theirs.get(leaf) for leaf in truth.keys() | theirs.keys()
+        ),
+    }
+
+
+_COUNTED = ("missing", "doubled", "extra", "phantom")
+
+
+def throughput(landings: Sequence[Landing], began: float) -> list[tuple[int, float]]:
+    """(second since the beginning, trades landed a second): a mean over the last `WINDOW_S`, or as many as there are."""
+    landed: dict[int, int] = defaultdict(int)
+    for at, _, count in landings:
+        landed[int(at.timestamp() - began)] += count
+    means = []
+    for second in range(max(landed, default=-1) + 1):
+        window = range(max(0, second - WINDOW_S + 1), second + 1)
+        means.append((second + 1, sum(landed[passed] for passed in window) / len(window)))
+    return means
+
+
+def _by_window(landings: Sequence[Landing], began: float) -> list[int]:
+    """The rolling mean at the end of every window, and at the end."""
+    means = throughput(landings, began)
+    return [round(mean) for second, mean in means if second % WINDOW_S == 0 or second == len(means)]
+
+
+def _latencies(landings: list[Landing], began: float) -> dict[str, float | None]:
+    """Of messages that were made after `began`; to a tenth of a second, which is how they were counted."""
+    weighted = sorted(
+        ((landed - made).total_seconds(), count) for landed, made, count in landings if made.timestamp() >= began
+    )
+    total = sum(count for _, count in weighted)
+    if not total:
+        return {}
+    names = {"p50": 0.5, "p99": 0.99}
+    figures: dict[str, float | None] = {"latency_mean": round(sum(way * n for way, n in weighted) / total, 3)}
+    for name, share in names.items():
+        figures[f"latency_{name}"] = round(_percentile(weighted, share * total), 3)
+    return {**figures, "latency_max": round(weighted[-1][0], 3)}
+
+
+def _percentile(weighted: list[tuple[float, int]], up_to: float) -> float:
+    seen = 0
+    for way, count in weighted:
+        seen += count
+        if seen >= up_to:
+            return way
+    return weighted[-1][0]
+
+
+def _maybe_kill(plan: Plan, feeder: Feeder, children: "_Children") -> None:
+    """The processor when a third is sent, the sink at two thirds."""
+    if (
+        plan.kills
+        and children.killed < len(_KILLED_AT)
+        and feeder.sent >= _KILLED_AT[children.killed][1] * plan.messages
+    ):
+        children.kill(_KILLED_AT[children.killed][0])
+
+
+_KILLED_AT = (("processor", 1 / 3), ("sink", 2 / 3))
+
+
+def _drained(stand: Stand) -> None:
+    """Everything folded, and everything that this gave landed. Asked in this order: what is folded does not come back."""
+    from onefold.operate import lag
+    from onefold.operate.settings import Settings
+
+    settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
+    stand.wait(lambda: lag.of_domain("trades", settings)["events"] == 0, _DRAIN_S, "everything is landed", _LAG_LOOK_S)
+
+
+class _Children:
+    """One processor and one sink."""
+
+    def __init__(self, stand: Stand) -> None:
+        self._stand = stand
+        self._running: dict[str, Any] = {}
+        self.killed = 0
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            self._running[name] = self._begin(name)
+
+    def stop(self, *names: str) -> None:
+        for name in names:
+            self._running[name].stop()
+
+    def kill(self, name: str) -> None:
+        """kill -9, and another one in its place."""
+        self.killed += 1
+        self._running[name].kill()
+        self._running[name] = self._begin(name)
+
+    def pids(self) -> dict[str, list[int]]:
+        found = {name: [child.pid or 0] for name, child in self._running.items()}
+        running = self._stand.infrastructure
+        return found | {"broker": [running.kafka.pid or 0], "postgres": [running.postgres.pid or 0]}
+
+    def _begin(self, name: str) -> Any:
+        return self._stand.start(name, {"processor": "process", "sink": "sink"}[name], "trades")

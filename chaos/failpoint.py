@@ -1,0 +1,56 @@
+"""Kills this very process at a named point, for tests and demonstrations of crashes: ONEFOLD_FAILPOINT="<name>:<n>"."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+from onefold.operate.errors import USAGE, UserError
+from onefold.processor.core import steps as processor_steps
+from onefold.spark_sink import steps as sink_steps
+
+VARIABLE = "ONEFOLD_FAILPOINT"
+
+Step = Callable[[str], None]
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> Step:
+    """The step function for long-running code: does nothing, or ends the process with kill -9 at the n-th hit of one
+    name.
+
+    Raises UserError (exit code 2) for a value that is not "<name>:<n>", and for a name that no code ever reaches. Every
+    process knows the names of all, since all that `up` starts are given the same one.
+    """
+    wanted = environ.get(VARIABLE, "")
+    if not wanted:
+        return lambda name: None
+    name, _, count = wanted.rpartition(":")
+    if not name or not count.isascii() or not count.isdigit() or int(count) < 1:
+        raise UserError(
+            f"{VARIABLE} is {wanted!r}: it should be <name>:<n>, as in before_commit:3", _known_steps(), USAGE
+        )
+    if name not in steps():
+        raise UserError(f"{VARIABLE} is {wanted!r}: there is no step {name}", _known_steps(), USAGE)
+    return _Countdown(name, int(count))
+
+
+def steps() -> tuple[str, ...]:
+    """The names of all steps: the processor's, then the sink's."""
+    return (*processor_steps.STEPS, *sink_steps.STEPS)
+
+
+def _known_steps() -> str:
+    return f"Steps are: {', '.join(steps())}."
+
+
+class _Countdown:
+    def __init__(self, name: str, hits: int) -> None:
+        self._name = name
+        self._hits = hits
+
+    def __call__(self, name: str) -> None:
+        if name == self._name:
+            self._hits -= 1
+            if self._hits == 0:
+                os.kill(os.getpid(), signal.SIGKILL)

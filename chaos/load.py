@@ -1,0 +1,105 @@
+"""Events at a steady pace while servers come and go: nothing waits for an answer, and what was not taken is sent again."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onefold.operate.settings import Settings
+from onefold.processor.io.admin import RECORD_BYTES_MAX
+from onefold.proof import workloads
+from onefold.proof.workloads.shaping import Shape
+
+RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
+# The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.
+EVENTS = 1_000_000
+# Some records in the wrong partition, and some that nobody can read: faults hit forwarding and dead letters as well.
+SHAPE = Shape(keyless=0.02, hostile=0.005)
+FLUSH_SECONDS = 60.0
+STEP_S = 0.02
+CALL_SECONDS = 10.0
+
+
+class Load:
+    """Sends a workload's events in the background, as a context. `sent`: how many were handed to the producer.
+
+    The events go on where the topic ends: a second run with the same seed sends what comes after the first one's, and not
+    the same again, which would change nothing and prove nothing.
+    """
+
+    def __init__(self, domain: str, settings: Settings, seed: int) -> None:
+        self.sent = 0
+        self._events = _events(domain, settings, seed)
+        self._producer = Producer(_client(settings), logger=_silent())
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(FLUSH_SECONDS)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(STEP_S):
+            due = int((time.monotonic() - began) * RATE) - self.sent
+            for made in islice(self._events, max(0, due)):
+                self._send(made.topic, made.key, made.value)
+            self._producer.poll(0)
+
+    def _send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        try:
+            self._producer.produce(topic, value, key)
+        except BufferError:  # Kafka has been away for long: this one is not sent, which no one was promised
+            return
+        finally:
+            self.sent += 1
+
+
+def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
+    workload: Any = importlib.import_module(f"onefold.proof.workloads.{domain}")
+    already = _records(workloads.workload(domain).inputs, settings)
+    return islice(workload.generate(seed, EVENTS, shape=SHAPE), already % EVENTS, None)
+
+
+def _records(topics: tuple[str, ...], settings: Settings) -> int:
+    consumer = Consumer({**_client(settings), "group.id": "onefold-load"}, logger=_silent())
+    try:
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic in topics
+            for partition in consumer.list_topics(topic, CALL_SECONDS).topics[topic].partitions
+        ]
+        return sum(consumer.get_watermark_offsets(place, CALL_SECONDS)[1] for place in partitions)
+    finally:
+        consumer.close()
+
+
+def _client(settings: Settings) -> dict[str, str | int | bool]:
+    return {
+        **settings.client(),
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
+        "message.max.bytes": RECORD_BYTES_MAX,
+        "linger.ms": 5,
+        "reconnect.backoff.max.ms": 1000,  # what is measured is how soon the stack is back, not how soon we look again
+        "log_level": 0,
+    }
+
+
+def _silent() -> logging.Logger:
+    """Servers that are away are what this is for."""
+    logger = logging.getLogger("onefold.load")
+    logger.disabled = True
+    return logger

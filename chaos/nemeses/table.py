@@ -1,0 +1,114 @@
+"""The nemeses there are: four faults for each of four services, and what only some can suffer.
+
+A workload and a nemesis are written once each, and every pair of them is a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onefold.chaos.nemeses import Nemesis, nothing
+
+KAFKA, PROCESSOR, SINK, POSTGRES = "kafka", "processor", "spark_sink", "postgres"
+
+# Beyond the processor's transaction timeout and the sink's idle-in-transaction timeout (15 s each), and the group's session
+# timeout (6 s): whoever is paused for so long has lost all that it held, and does not know it yet.
+PAUSE_S = 20.0
+# Beyond every delivery and session timeout that notices a silent peer (10 s).
+CUT_S = 12.0
+# Long enough that two at once do work at once.
+TOGETHER_S = 10.0
+
+# How long a partition may stand still, by the service that was hit: (processor, sink).
+#   processor: the group misses a member after 6 s; taking over and restoring takes the rest.
+#   sink: a new JVM with Spark in it has to start; the processor must not notice.
+#   kafka: everything stands still. A killed node is back after 6 s, and then both find it again, one after the other.
+BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 20.0), POSTGRES: (5.0, 20.0)}
+SERVICES = tuple(BOUNDS)
+
+CONTROL = Nemesis("none", "nothing happens: tells what is broken from what breaks under faults", nothing, hold_s=5.0)
+
+
+def nemeses() -> dict[str, Nemesis]:
+    """All of them by name, the control first."""
+    return {nemesis.name: nemesis for nemesis in (CONTROL, *_of_every_service(), *_of_some())}
+
+
+def _of_every_service() -> Iterator[Nemesis]:
+    for name in SERVICES:
+        processor_s, sink_s = BOUNDS[name]
+        yield Nemesis(
+            f"kill-{name}",
+            f"kill -9 of {name}; the stack starts it again",
+            lambda stack, name=name: stack.kill(name),
+            processor_s=processor_s,
+            sink_s=sink_s,
+        )
+        yield Nemesis(
+            f"restart-{name}",
+            f"{name} is asked to end, and starts again",
+            lambda stack, name=name: stack.restart(name),
+            processor_s=processor_s,
+            sink_s=sink_s,
+        )
+        yield Nemesis(
+            f"pause-{name}",
+            f"{name} is frozen for {PAUSE_S:.0f} s, longer than transactions and sessions live, and goes on where it was",
+            lambda stack, name=name: stack.pause(name),
+            lambda stack, name=name: stack.resume(name),
+            processor_s=processor_s,
+            sink_s=sink_s,
+            hold_s=PAUSE_S,
+            held=True,
+        )
+        yield Nemesis(
+            f"cut-{name}",
+            f"every packet from and to {name} is dropped for {CUT_S:.0f} s",
+            lambda stack, name=name: stack.cut(name),
+            lambda stack, name=name: stack.mend(name),
+            processor_s=processor_s,
+            sink_s=sink_s,
+            hold_s=CUT_S,
+            held=True,
+        )
+
+
+def _of_some() -> Iterator[Nemesis]:
+    yield Nemesis(
+        "takeover",
+        "one of two processors is killed for good; the other takes its partitions",
+        lambda stack: stack.leave_dead(PROCESSOR),
+        lambda stack: (stack.revive(PROCESSOR), stack.scale(PROCESSOR, 1)),
+        *BOUNDS[PROCESSOR],
+        prepare=lambda stack: stack.scale(PROCESSOR, 2),
+        hold_s=BOUNDS[PROCESSOR][0],
+    )
+    yield Nemesis(
+        "two-processors",
+        "a second processor joins, works beside the first, and leaves",
+        lambda stack: stack.scale(PROCESSOR, 2),
+        lambda stack: stack.scale(PROCESSOR, 1),
+        *BOUNDS[PROCESSOR],
+        hold_s=TOGETHER_S,
+    )
+    yield Nemesis(
+        "two-sinks",
+        "a second sink lands the same topics at once; then the first is killed, and the second goes on alone",
+        lambda stack: (stack.scale(SINK, 2), stack.leave_dead(SINK)),
+        lambda stack: (stack.revive(SINK), stack.scale(SINK, 1)),
+        *BOUNDS[SINK],
+        hold_s=TOGETHER_S,
+    )
+    yield Nemesis(
+        "forget-sink",
+        "Spark's checkpoint and everything else in the sink's volume is deleted under its feet",
+        lambda stack: stack.forget(SINK),
+        *(nothing, *BOUNDS[SINK]),
+    )
+    yield Nemesis(
+        "scale-processor",
+        "three processors, then two, then one",
+        lambda stack: (stack.scale(PROCESSOR, 3), stack.scale(PROCESSOR, 2)),
+        lambda stack: stack.scale(PROCESSOR, 1),
+        *BOUNDS[PROCESSOR],
+    )

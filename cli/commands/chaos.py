@@ -1,0 +1,99 @@
+"""`onefold chaos`: faults on a running stack, and the judge's verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onefold.operate import pipelines
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+
+if TYPE_CHECKING:
+    from onefold.chaos.nemeses import Nemesis
+    from onefold.chaos.run import Outcome
+
+WRONG = 1
+
+
+class Kind(StrEnum):
+    """The stacks that nemeses can reach."""
+
+    DOCKER = "docker"
+
+
+def command(
+    nemesis: Annotated[
+        list[str] | None, typer.Option(help="What to do to it; may be given several times. Default: everything.")
+    ] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="The domain under load; default: each in turn.")] = None,
+    stack: Annotated[Kind, typer.Option(help="docker: the containers of docker-compose.yml.")] = Kind.DOCKER,
+    seed: Annotated[int, typer.Option(help="The same seed sends the same events; 0 picks one.")] = 0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Load after the fault, at least.")] = 10.0,
+    list_them: Annotated[bool, typer.Option("--list", help="Print the nemeses and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as a line of JSON.")] = False,
+) -> None:
+    """Let load flow through a running stack, break something, heal it, and verify every row.
+
+    Exit code 0: all numbers are right and work went on in time. 1: not so. Use it on a stack whose data you can spare.
+
+    Example: onefold chaos --stack docker --nemesis kill-processor --workload runner
+    """
+    from onefold.chaos.nemeses.table import nemeses
+
+    known = nemeses()
+    if list_them:
+        for name, found in known.items():
+            typer.echo(f"{name:20} {found.says}")
+        return
+    for name in nemesis or ():
+        if name not in known:
+            raise UserError(f"there is no nemesis {name}", "See them with: onefold chaos --list", USAGE)
+    domains = pipelines.checked(workload or pipelines.domains())
+    chosen = [known[name] for name in nemesis or known]
+    outcomes = _run(chosen, domains, seed or random.randrange(1, 10**6), seconds, as_json)  # noqa: S311 - not a secret
+    if not as_json:
+        _render(outcomes)
+    raise typer.Exit(0 if all(outcome.right for outcome in outcomes) else WRONG)
+
+
+def _run(chosen: list[Nemesis], domains: list[str], seed: int, seconds: float, as_json: bool) -> list[Outcome]:
+    from onefold.chaos import run as chaos
+    from onefold.chaos.containers import Containers
+
+    containers = Containers()
+    settings = containers.settings(load())
+    progress, outcomes = Progress(), []
+    for found in chosen:
+        for domain in domains:
+            outcome = chaos.run(containers, settings, domain, found, seed=seed, seconds=seconds, say=progress.say)
+            outcomes.append(outcome)
+            progress.done(f"{domain} under {found.name}: {_in_words(outcome)}")
+            if as_json:
+                typer.echo(json.dumps(outcome.as_data()))
+    progress.clear()
+    return outcomes
+
+
+def _in_words(outcome: Outcome) -> str:
+    return f"{outcome.verdict}, {'in time' if outcome.in_time else 'too late'} (seed {outcome.seed})"
+
+
+def _render(outcomes: list[Outcome]) -> None:
+    table = Table(title=f"onefold chaos (seed {outcomes[0].seed})", title_justify="left", title_style="bold")
+    for heading in ("workload", "nemesis", "events", "processor stood still", "sink stood still", "verdict"):
+        table.add_column(heading)
+    for outcome in outcomes:
+        style = "" if outcome.right else "red"
+        verdict = outcome.verdict if outcome.verdict == "valid" else f"{outcome.verdict}: {outcome.reason}"
+        row: list[Any] = [outcome.workload, outcome.nemesis, f"{outcome.events:,}"]
+        row += [f"{outcome.stood_still[way]} s of at most {bound:.0f}" for way, bound in outcome.bounds.items()]
+        table.add_row(*row, verdict, style=style)
+    Console().print(table)

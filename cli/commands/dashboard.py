@@ -1,0 +1,44 @@
+"""`onefold dashboard`: the page that shows what is in the tables, live."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.operate import logs
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.settings import load
+
+
+def command(
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    expose: Annotated[
+        bool, typer.Option("--expose", help="Let other machines reach it: the page asks nobody for a password.")
+    ] = False,
+) -> None:
+    """Serve a page that shows the tables live, and how they are made, until SIGTERM or Ctrl-C. It only reads.
+
+    `onefold up` does this by itself; the page's address is in `onefold status`.
+
+    Example: onefold dashboard --port 8080
+    """
+    settings = load()
+    from onefold.dashboard import serve  # a web server, which `--help` does not need
+
+    if not serve.is_local(host) and not expose:
+        raise UserError(
+            f"{host} can be reached from other machines, and the page asks nobody for a password",
+            "Add --expose if that is meant.",
+            USAGE,
+        )
+    dsn = settings.dashboard_dsn or settings.postgres()
+    listener = serve.listen(host, settings.dashboard_port if port is None else port)
+    logs.configure(settings.log_format)
+    typer.echo(f"The dashboard is on {serve.address(listener)}")
+    status = os.environ.get("ONEFOLD_STATUS_FILE")
+    hosts = ["*"] if expose else serve.LOCAL_NAMES
+    serve.run(settings, dsn, listener, hosts, Path(status) if status else None)

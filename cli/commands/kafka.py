@@ -1,0 +1,56 @@
+"""`onefold kafka`: Kafka's own command-line tools, from the jars of the embedded broker."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+from onefold.stack import jars, java
+from onefold.stack.broker import Broker
+
+# Everything after the tool's name is the tool's own.
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+# The names of Kafka's scripts, without the "kafka-" in front and the ".sh" behind.
+TOOLS = {
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+}
+SERVER = "--bootstrap-server"
+
+
+def command(
+    tool: Annotated[str, typer.Argument(help=f"One of: {', '.join(TOOLS)}.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the tool, as they are.")] = None,
+) -> None:
+    """Run one of Kafka's own tools against the broker, as kafka-<tool>.sh would; --bootstrap-server is filled in.
+
+    Example: onefold kafka console-producer --topic runner.updates
+    """
+    main_class = TOOLS.get(tool.removeprefix("kafka-").removesuffix(".sh"))
+    if main_class is None:
+        raise UserError(f"there is no tool {tool}", f"There are: {', '.join(TOOLS)}.", USAGE)
+    settings, given = load(), list(arguments or [])
+    if SERVER not in given:
+        given = [SERVER, settings.kafka(), *given]
+    found = java.locate(settings.cache)
+    progress = Progress()
+    paths = jars.ensure(
+        "broker",
+        settings.cache,
+        found.executable,
+        lambda done, total: progress.say(f"fetching Kafka's jars: {done} of {total}"),
+    )
+    progress.clear()
+    argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
+    os.execv(argv[0], argv)  # noqa: S606  the tool takes this process's place, and with it the terminal and the exit code

@@ -1,0 +1,49 @@
+"""`onefold process`: processors in the foreground."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.cli import failures
+from onefold.operate import logs, pipelines
+from onefold.operate.settings import load
+
+
+def command(
+    domains: Annotated[
+        list[str] | None, typer.Argument(help="Domains whose events are folded; all of them if none is named.")
+    ] = None,
+    instance: Annotated[
+        str, typer.Option(help="A name that survives a restart; unique among a domain's processors.")
+    ] = "1",
+) -> None:
+    """Fold events, transaction by transaction, until SIGTERM or Ctrl-C: a process a domain. Several instances share
+    the partitions.
+
+    Example: onefold process runner --instance 2
+    """
+    settings = load()
+    names = pipelines.checked(domains or pipelines.domains())
+    client = settings.usable_client()  # what is wrong with it is said once, and not by each process again and again
+    status = os.environ.get("ONEFOLD_STATUS_FILE")
+    if len(names) > 1:
+        from onefold.stack import together
+
+        together.process(names, instance, Path(status or settings.home / "run" / f"process-{instance}.json"))
+        return
+    logs.configure(settings.log_format)
+    from onefold.processor import service
+
+    code = service.run(
+        names[0],
+        client=client,
+        instance=instance,
+        status_file=Path(status) if status else None,
+        step=failures.of_processor(settings),
+        schema_registry_url=settings.schema_registry_url,
+    )
+    raise typer.Exit(code)

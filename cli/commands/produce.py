@@ -1,0 +1,146 @@
+"""`onefold produce`: events to an input topic."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onefold.operate import pipelines, producing
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import Settings, load
+from onefold.proof import workloads
+
+# A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
+SHARE_MIN = 1024
+
+
+def command(
+    topic: Annotated[str, typer.Argument(help="An input topic, as runner.updates.")],
+    file: Annotated[Path | None, typer.Option(help="JSON lines to send; standard input if not given.")] = None,
+    count: Annotated[
+        int, typer.Option(min=0, help="Generate this many events for the topic instead of reading lines.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
+    rate: Annotated[float, typer.Option(min=0.0, help="Events a second; 0 is as fast as possible.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Write events to an input topic in transactions, each keyed by its contract's key.
+
+    A line that breaks the contract is sent as it is, without a key: the processor makes a dead letter of it and says
+    why.
+
+    Example: onefold produce runner.updates --count 1000 --seed 7
+    """
+    settings = load()
+    topology = pipelines.topology_with_input(topic)
+    source = _Generated(topology, topic, count, seed) if count else _Lines(topology, topic, file, settings)
+    progress, sent = Progress(), 0
+    for sent in producing.produce(source, settings.usable_client(), rate):
+        progress.say(f"events written: {sent:,}")
+    progress.clear()
+    if as_json:
+        typer.echo(json.dumps({"topic": topic, "events": sent, "refused_by_contract": source.refused}))
+        return
+    typer.echo(f"{sent:,} events written to {topic}.")
+    if source.refused:
+        typer.echo(
+            f"{source.refused:,} of them break the contract and will be dead letters; the first: {source.reason}"
+        )
+
+
+class _Generated:
+    """Exactly `count` events of a domain's workload for one topic. Raises UserError when there is no generator of them."""
+
+    refused, reason = 0, ""
+
+    def __init__(self, topology: Any, topic: str, count: int, seed: int) -> None:
+        self._topology, self._topic, self._count, self._seed = topology, topic, count, seed
+        workload = _workload(topology.name)
+        # Some domains have input that says the present time, so that its way can be timed.
+        self._generate = getattr(workload, "live", workload.generate)
+
+    def __iter__(self) -> Iterator[producing.Message]:
+        made = islice(self._of_topic(self._enough()), self._count)
+        return ((event.topic, event.key, event.value) for event in made)
+
+    def _of_topic(self, total: int) -> Iterator[Any]:
+        return (event for event in self._generate(self._seed, total) if event.topic == self._topic)
+
+    def _enough(self) -> int:
+        """How many events of all topics have that many of this one among them: a generator is told the sum only, and how
+        it divides that is its own affair.
+        """
+        total = self._count
+        if len(self._topology.inputs) == 1:
+            return total
+        while (found := sum(1 for _ in islice(self._of_topic(total), self._count))) < self._count:
+            if total >= SHARE_MIN * self._count:
+                raise UserError(
+                    f"the generator of {self._topology.name} makes too few events for {self._topic}: {found:,} in {total:,}"
+                )
+            total *= 2
+        return total
+
+
+def _workload(domain: str) -> Any:
+    try:
+        workload = importlib.import_module(f"{workloads.__name__}.{domain}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{workloads.__name__}.{domain}":
+            raise
+        workload = None
+    if not hasattr(workload, "generate"):
+        raise UserError(
+            f"there is no generator of events for {domain}",
+            f"Write one in proof/workloads/{domain}.py, or send lines of your own, without --count.",
+            USAGE,
+        )
+    return workload
+
+
+class _Lines:
+    """Lines of a file or of standard input, keyed."""
+
+    def __init__(self, topology: Any, topic: str, file: Path | None, settings: Settings) -> None:
+        from onefold.processor import service
+        from onefold.processor.core.errors import Rejected
+        from onefold.processor.core.values import Record
+
+        self.refused, self.reason = 0, ""
+        self._topology, self._topic, self._file = topology, topic, file
+        self._codec = service.codec_of(topology, settings.schema_registry_url)
+        self._record, self._rejected = Record, Rejected
+
+    def __iter__(self) -> Iterator[producing.Message | None]:
+        if self._file is None:
+            yield from self._messages(producing.lines_as_they_come(sys.stdin.buffer))
+            return
+        try:
+            with self._file.open("rb") as lines:
+                yield from self._messages(lines)
+        except OSError as error:
+            raise UserError(f"{self._file} can not be read: {error.strerror}", exit_code=USAGE) from None
+
+    def _messages(self, lines: Iterable[bytes | None]) -> Iterator[producing.Message | None]:
+        for line in lines:
+            if line is producing.PAUSE:
+                yield producing.PAUSE
+            elif value := line.rstrip(b"\r\n"):
+                yield self._topic, self._key(value), value
+
+    def _key(self, value: bytes) -> bytes | None:
+        try:
+            decoded = self._codec.decode(self._record(self._topic, 0, 0, None, value))
+            return str(self._topology.key(decoded)).encode()
+        except self._rejected as error:
+            self.refused += 1
+            self.reason = self.reason or str(error)
+            return None

@@ -1,0 +1,59 @@
+"""`onefold sink`: the Spark sink in the foreground."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.cli import failures
+from onefold.operate import logs, pipelines, private
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+from onefold.stack import jars, java
+
+
+def command(
+    domains: Annotated[list[str] | None, typer.Argument(help="Domains to land; all of them if none is named.")] = None,
+    instance: Annotated[
+        str, typer.Option(help="A name for the ledger and the logs; two sinks at once need two names.")
+    ] = "1",
+) -> None:
+    """Land the output topics in PostgreSQL with Spark, each batch with its offsets in one transaction, until SIGTERM
+    or Ctrl-C.
+
+    Example: onefold sink runner campaigns
+    """
+    settings = load()
+    names = pipelines.checked(domains or pipelines.domains())
+    logs.configure(settings.log_format)
+    progress = Progress()
+    found = java.locate(settings.cache)
+    spark = jars.ensure(
+        "spark",
+        settings.cache,
+        found.executable,
+        lambda done, total: progress.say(f"fetching Spark's jars: {done} of {total}"),
+    )
+    progress.clear()
+    private.folder(settings.home / "checkpoints")
+    from onefold.spark_sink import service
+
+    status = os.environ.get("ONEFOLD_STATUS_FILE")
+    step, map_fails = failures.of_sink(settings)
+    code = service.run(
+        names,
+        bootstrap_servers=settings.kafka(),
+        kafka_options=settings.kafka_options,
+        postgres_dsn=settings.postgres(),
+        writer=f"sink-{instance}",
+        jars=spark,
+        java_home=str(found.spark_home),
+        checkpoint_root=settings.home / "checkpoints" / f"sink-{instance}",
+        status_file=Path(status) if status else None,
+        step=step,
+        map_fails=map_fails,
+    )
+    raise typer.Exit(code)

@@ -1,0 +1,69 @@
+"""`onefold status`: what runs, how to connect, how far behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from onefold.operate import hiding
+from onefold.operate.settings import Settings, load
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
+) -> None:
+    """Show the services, how to connect, and the lag of each domain to the database commit (0: drained).
+
+    Example: onefold status --json
+    """
+    settings = load()
+    found = describe(settings, show_password)
+    typer.echo(json.dumps(found, indent=1) if as_json else _text(settings, found))
+
+
+def describe(settings: Settings, show_password: bool = False) -> dict[str, Any]:
+    """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "services": {name: {"state", ...}},
+    "lag": {domain: {...}}}. The DSN is without its password unless that is asked for.
+    """
+    running = settings.running
+    servers = settings.bootstrap_servers or running.get("bootstrap_servers")
+    dsn = settings.postgres_dsn or running.get("postgres_dsn")
+    return {
+        "running": bool(running),
+        "bootstrap_servers": servers,
+        "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
+        "dashboard": running.get("dashboard"),
+        "services": running.get("services", {}),
+        "lag": _lag(settings) if servers and dsn and _answering(running) else {},
+    }
+
+
+def _answering(running: dict[str, Any]) -> bool:
+    """Whether it makes sense to ask: a broker that is just being started again would keep us waiting."""
+    services = running.get("services", {})
+    return all(services[name]["state"] == "running" for name in ("kafka", "postgres") if name in services)
+
+
+def _lag(settings: Settings) -> dict[str, Any]:
+    from onefold.operate import lag  # imports the Kafka client, which a stack that is down does not need
+
+    return lag.of_all(settings)
+
+
+def _text(settings: Settings, found: dict[str, Any]) -> str:
+    lines = []
+    if not found["running"]:
+        lines.append(f"The embedded stack in {settings.home} is not running: `onefold up` starts it.")
+    for name, entry in found["services"].items():
+        restarts = f"  restarts: {entry['restarts']}" if entry["restarts"] else ""
+        lines.append(f"{name:24} {entry['state']:11} {entry['detail']}{restarts}".rstrip())
+    lines.append(f"{'Kafka':24} {found['bootstrap_servers'] or '-'}")
+    lines.append(f"{'PostgreSQL':24} {found['postgres_dsn'] or '-'}")
+    lines.append(f"{'dashboard':24} {found['dashboard'] or '-'}")
+    for domain, lag in found["lag"].items():
+        told = {name: "unknown" if value is None else f"{value:,}" for name, value in lag.items()}
+        lines.append(f"{'lag of ' + domain:24} {told['input_events']} to fold, {told['output_events']} to land")
+    return "\n".join(lines)

@@ -1,0 +1,30 @@
+"""`onefold test`: the whole test suite."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.operate.errors import UserError
+
+# What follows is pytest's own.
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
+) -> None:
+    """Run the test suite of this checkout, on a broker, a database and a Spark that it starts for itself.
+
+    Example: onefold test -k campaigns
+    """
+    if not (ROOT / "tests").is_dir():
+        raise UserError("the tests are not part of an installation", "Run ./onefold test in a checkout.")
+    os.chdir(ROOT)
+    # It takes this process's place, and with it the terminal and the exit code.
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *(arguments or [])])  # noqa: S606

@@ -1,0 +1,54 @@
+"""`onefold up`: the embedded stack in the background."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from onefold.operate import hiding, pipelines
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import Settings, load
+from onefold.stack import control
+
+
+def command(
+    only: Annotated[str, typer.Option(help="Start only these: kafka, postgres, or both with a comma.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print how to connect as JSON.")] = False,
+    show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
+) -> None:
+    """Start Kafka, PostgreSQL, the processors, the Spark sink and the dashboard in the background, and return when all
+    are ready.
+
+    What is missing is made first: jars, topics, tables. Data of an earlier run is used again.
+
+    Example: onefold up
+    """
+    settings = load()
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in control.INFRASTRUCTURE]
+    if unknown:
+        raise UserError(f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}", exit_code=USAGE)
+    progress = Progress()
+    state, started = control.up(settings, pipelines.domains() if not wanted else [], wanted, progress)
+    progress.clear()
+    told = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
+    if told["postgres_dsn"] and not show_password:
+        told["postgres_dsn"] = hiding.dsn(told["postgres_dsn"])
+    typer.echo(json.dumps({**told, "started": started}) if as_json else _text(settings, told, started))
+
+
+def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
+    lines = ["The stack is up." if started else "The stack is up already."]
+    if state["bootstrap_servers"]:
+        lines.append(f"  Kafka       {state['bootstrap_servers']}")
+    if state["postgres_dsn"]:
+        lines.append(f"  PostgreSQL  {state['postgres_dsn']}")
+    if state.get("dashboard"):
+        lines.append(f"  dashboard   {state['dashboard']}")
+    lines.append(f"  logs        {settings.home / 'logs'}")
+    lines.append("Look with `onefold status` and `onefold sql`; stop it with `onefold down`.")
+    lines.append("A client of your own needs the database's password: `onefold status --show-password`.")
+    return "\n".join(lines)

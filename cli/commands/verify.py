@@ -1,0 +1,134 @@
+"""`onefold verify`: the judge's verdict on a domain."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onefold.operate import pipelines
+from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
+
+# Enough to see what is wrong; a million missing rows have one cause.
+FINDINGS_SHOWN = 20
+# What could not be tried at all has not been judged either.
+COULD_NOT_TELL = 2
+_STYLES = {VALID: "bold green", INVALID: "bold red", UNKNOWN: "bold yellow"}
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The domain to judge, as runner.")],
+    timeout: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the pipeline to drain.")] = 60.0,
+    show_all: Annotated[bool, typer.Option("--all", help="Print every finding, not only the first ones.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
+) -> None:
+    """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. The
+    dashboard shows the last verdict.
+
+    Exit code 0: everything is as the input says. 1: it is not. 2: that could not be told, and why.
+
+    Example: onefold verify runner --timeout 30
+    """
+    verdict = judge(domain, timeout)
+    if as_json:
+        typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
+    else:
+        render(verdict, Console(), None if show_all else FINDINGS_SHOWN)
+    raise typer.Exit(verdict.exit_code)
+
+
+def judge(domain: str, timeout_s: float) -> Verdict:
+    """The verdict on a domain of the running stack or of the servers that are set."""
+    try:
+        settings = load()
+        (name,) = pipelines.checked([domain])
+        client, dsn = settings.client(), settings.postgres()
+    except UserError as error:
+        raise UserError(error.message, error.hint, COULD_NOT_TELL) from None
+    from onefold.operate import verdicts  # these import clients of Postgres and Kafka, which `--help` does not need
+    from onefold.proof.verify import verify
+
+    progress = Progress()
+    try:
+        verdict = verify(
+            name,
+            client=client,
+            dsn=dsn,
+            timeout_s=timeout_s,
+            progress=lambda what, records: progress.say(f"{what}: {records:,} records"),
+            schema_registry_url=settings.schema_registry_url,
+        )
+    finally:
+        progress.clear()
+    if problem := verdicts.keep(verdict, dsn):
+        typer.echo(problem, err=True)
+    return verdict
+
+
+def render(verdict: Verdict, console: Console, shown: int | None = FINDINGS_SHOWN) -> None:
+    """Print a verdict for people: what was compared, what was found, and what it means."""
+    if verdict.checks:
+        console.print(_checks(verdict))
+    if verdict.findings:
+        console.print(_summary(verdict))
+        console.print(_findings(verdict.findings[:shown]))
+        if shown is not None and len(verdict.findings) > shown:
+            console.print(f"{len(verdict.findings) - shown:,} more; --all prints them, --json too.")
+    console.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", _sentence(verdict))
+
+
+def _sentence(verdict: Verdict) -> str:
+    counts = verdict.counts
+    if not counts:
+        return f"{verdict.reason}."
+    records = (
+        f"{counts['records']:,} input records ({counts['accepted']:,} accepted, {counts['ignored']:,} without effect,"
+        f" {counts['forwarded']:,} forwarded, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
+    )
+    return f"{verdict.reason}.\n{records}."
+
+
+def _checks(verdict: Verdict) -> Table:
+    table = Table(title=f"{verdict.domain}: recomputed from the input topics", title_justify="left", title_style="bold")
+    table.add_column("compared")
+    table.add_column("should be", justify="right")
+    table.add_column("are", justify="right")
+    for check in verdict.checks:
+        style = "" if check.expected == check.found else "red"
+        table.add_row(check.what, f"{check.expected:,}", f"{check.found:,}", style=style)
+    return table
+
+
+def _summary(verdict: Verdict) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for kind, count in verdict.kinds().items():
+        table.add_row(f"{count:,} x", kind, KINDS[kind])
+    return table
+
+
+def _findings(findings: list[Finding]) -> Table:
+    table = Table(title="Findings", title_justify="left", title_style="bold")
+    for heading in ("kind", "where", "key", "what", "output record", "input record"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
+        # Values come from anybody's input: printed as text, never as markup.
+        cells = (finding.kind, finding.where, key, _what(finding), finding.output or "", finding.source or "")
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _what(finding: Finding) -> str:
+    wrong = [f"{name}: {_told(found)}, should be {_told(right)}" for name, (right, found) in finding.columns.items()]
+    return "; ".join([*wrong, *([finding.text] if finding.text else [])])
+
+
+def _told(value: Any) -> str:
+    return "NULL" if value is None else str(value)

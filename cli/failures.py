@@ -1,0 +1,38 @@
+"""Failures on purpose, for a process that is asked for them; any other one never loads the code that makes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onefold.operate.settings import Settings
+
+FAILPOINT = "ONEFOLD_FAILPOINT"
+
+
+def of_processor(settings: Settings) -> Callable[[str], None]:
+    """What is called at each step of a task."""
+    if not _wanted(settings.fail_state_pct):
+        return lambda name: None
+    from onefold.chaos import failpoint, injection
+    from onefold.processor.core.errors import Abortable
+
+    dice = injection.Dice("state", settings.fail_state_pct, settings)
+    return dice.at("before_commit", failpoint.from_environment(), Abortable)
+
+
+def of_sink(settings: Settings) -> tuple[Callable[[str], None], Callable[[], bool]]:
+    """What is called at each step of a landing, and what says for each batch whether its tasks fail."""
+    if not _wanted(settings.fail_map_pct, settings.fail_reduce_pct):
+        return lambda name: None, lambda: False
+    from onefold.chaos import failpoint, injection
+
+    dice = injection.Dice("reduce", settings.fail_reduce_pct, settings)
+    step = dice.at("sink.before_commit", failpoint.from_environment())
+    return step, injection.Dice("map", settings.fail_map_pct, settings).fails
+
+
+def _wanted(*percents: float) -> bool:
+    return any(percents) or bool(os.environ.get(FAILPOINT))

@@ -1,0 +1,139 @@
+"""The command line: one verb a file in cli/commands, imported only when it is the verb that was asked for."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+import typer.core
+
+from onefold.operate.errors import USAGE, UserError
+
+# A new verb is one line here and a module cli/commands/<verb>.py with a function `command`; the line is its short
+# help.
+VERBS = {
+    "demo": "See all of it work: produce, kill, land, prove.",
+    "up": "Start everything in the background; return when ready.",
+    "down": "Stop everything; the data stays unless you --wipe.",
+    "status": "Show what runs, how to connect, and the lag.",
+    "dashboard": "Serve a page that shows the tables, live.",
+    "produce": "Write events to a topic: your lines, or generated ones.",
+    "sql": "Open psql on the database.",
+    "kafka": "Run one of Kafka's own tools against the broker.",
+    "prepare": "Make the topics and the tables that are missing.",
+    "process": "Fold a domain's events, in the foreground.",
+    "sink": "Land the results in PostgreSQL, in the foreground.",
+    "test": "Run the test suite of this checkout.",
+    "bench": "Measure, with the machine's description.",
+    "chaos": "Break a running stack, heal it, and verify.",
+    "verify": "Recompute everything from the log and compare.",
+}
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+BROKEN_PIPE = 141  # and for a reader that left early, as in `onefold status | head -1`
+
+
+class Verbs(typer.core.TyperGroup):
+    """A group that lists stand-ins with one line of help each, and imports a verb's module only to run it or to help
+    with it.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that the user wrote, imported."""
+        name, stand_in, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name else stand_in, rest
+
+
+def load(verb: str) -> Any:
+    """The command of a verb, from its module."""
+    module = importlib.import_module(f"onefold.cli.commands.{verb}")
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(verb, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)
+    return typer.main.get_command(single)
+
+
+def build() -> Any:
+    """The whole command line."""
+    app = typer.Typer(
+        cls=Verbs,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Kafka topics become Postgres tables whose numbers are right.\n\nExample: onefold up && onefold status",
+    )
+
+    @app.callback()
+    def group() -> None:
+        pass
+
+    for verb, line in VERBS.items():
+        app.command(verb, help=line)(group)
+    return typer.main.get_command(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line. Returns the exit code; what a user can put right is one sentence on stderr, never a
+    stack trace.
+    """
+    try:
+        code = build().main(args=list(arguments), prog_name="onefold", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except UserError as error:
+        _tell(error, arguments)
+        return error.exit_code
+    except typer.Abort:
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        _tell(
+            UserError(f"{error.filename}: {error.strerror}", "ONEFOLD_HOME must be a folder that you may write to."),
+            arguments,
+        )
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again while it exits
+        return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _tell(
+            UserError(
+                f"nothing more can be written: {error.strerror}",
+                "Make room where ONEFOLD_HOME is, or set it to another place.",
+            ),
+            arguments,
+        )
+        return 1
+    except Exception as error:
+        if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+            raise
+        return _usage(error, arguments)
+
+
+def _usage(error: Any, arguments: Sequence[str]) -> int:
+    """A command line that makes no sense: the sentence of the parser and where to read on."""
+    verb = next((word for word in arguments if word in VERBS), "")
+    hint = f"Try: onefold {verb + ' ' if verb else ''}--help"
+    wrong = UserError(error.format_message().rstrip("."), hint, USAGE)
+    _tell(wrong, arguments)
+    return USAGE
+
+
+def _tell(error: UserError, arguments: Sequence[str]) -> None:
+    sys.stderr.write((error.as_json() if "--json" in arguments else error.as_text()) + "\n")
+
+
+def main() -> None:
+    """The entry point of the script `onefold`."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""One module a verb, with a function `command`; console/main.py imports a module only when its verb is asked for."""

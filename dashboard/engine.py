@@ -1,0 +1,106 @@
+"""What the engine itself knows of every domain: how far it has landed, what the judge said, what was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from onefold.dashboard.reader import Connection
+
+# Older databases lack the newer of them; then there is nothing to tell.
+_TABLES = ("ledger", "verdict", "rejected", "injected")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The last word of `onefold verify` on a domain. since: records and markers that have landed after what it judged."""
+
+    outcome: str
+    reason: str
+    records: int | None
+    judged_at: datetime
+    since: int
+
+
+@dataclass
+class DomainState:
+    """landed: sum of the next offsets over all partitions, so that its growth is what landed meanwhile.
+
+    landed_at: when a batch was last committed. rejected: output records that could not be landed.
+    """
+
+    landed: int = 0
+    landed_at: datetime | None = None
+    rejected: int = 0
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Failures on purpose: how many there were in a stage, and in what share of the batches they are asked for."""
+
+    stage: str
+    failures: int
+    percent: Decimal
+
+
+@dataclass(frozen=True)
+class Engine:
+    """taken_at: the moment of the snapshot. faults: by stage; none where nobody ever asked for any."""
+
+    taken_at: datetime
+    domains: Mapping[str, DomainState] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
+
+
+async def look(connection: Connection) -> Engine:
+    """The state of every domain that has landed or been judged."""
+    now, *present = await _row(connection, f"SELECT now(), {', '.join(map(_exists, _TABLES))}")
+    has = dict(zip(_TABLES, present, strict=True))
+    domains: dict[str, DomainState] = {}
+    ledger = await _rows(connection, _LEDGER) if has["ledger"] else []
+    for sink, _, _, next_offset, updated_at in ledger:
+        state = domains.setdefault(sink, DomainState())
+        state.landed += next_offset
+        state.landed_at = max(filter(None, (state.landed_at, updated_at)))
+    for sink, count in await _rows(connection, _REJECTED) if has["rejected"] else []:
+        domains.setdefault(sink, DomainState()).rejected = count
+    for name, *said in await _rows(connection, _VERDICTS) if has["verdict"] else []:
+        mine = [(topic, partition, at) for sink, topic, partition, at, _ in ledger if sink == name]
+        domains.setdefault(name, DomainState()).verdict = _verdict(mine, *said)
+    faults = [Fault(*row) for row in await _rows(connection, _FAULTS)] if has["injected"] else []
+    return Engine(now, dict(sorted(domains.items())), faults)
+
+
+_LEDGER = "SELECT sink, topic, partition, next_offset, updated_at FROM onefold.ledger"
+_REJECTED = "SELECT sink, count(*) FROM onefold.rejected GROUP BY sink"
+_VERDICTS = "SELECT domain, outcome, reason, counts, offsets, judged_at FROM onefold.verdict"
+_FAULTS = "SELECT stage, failures, percent FROM onefold.injected ORDER BY stage"
+
+
+def _exists(table: str) -> str:
+    return f"to_regclass('onefold.{table}') IS NOT NULL"
+
+
+def _verdict(
+    landed: list[tuple[str, int, int]],
+    outcome: str,
+    reason: str,
+    counts: dict[str, int],
+    offsets: dict[str, dict[str, int]],
+    judged_at: datetime,
+) -> Verdict:
+    since = sum(max(0, at - offsets.get(topic, {}).get(str(partition), 0)) for topic, partition, at in landed)
+    return Verdict(outcome, reason, counts.get("records"), judged_at, since)
+
+
+async def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query)).fetchall()
+
+
+async def _row(connection: Connection, query: str) -> tuple[Any, ...]:
+    (row,) = await _rows(connection, query)
+    return row

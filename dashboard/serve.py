@@ -1,0 +1,87 @@
+"""Runs the site until it is asked to stop, and keeps its status file fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+
+from onefold.dashboard.reader import Reader
+from onefold.dashboard.watcher import Watcher
+from onefold.dashboard.web import application
+from onefold.operate import pipelines, state
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings
+
+STATUS_EVERY_SECONDS = 1.0
+STOP_SECONDS = 2  # for streams that are still open; nobody loses anything
+LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]"]
+ENGINE_SCHEMA = "onefold"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches `host`."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on that port, 0 picks a free one. Raises UserError when it can not be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{host}:{port} can not be listened on: {reason}", "Choose another port, or 0.") from None
+
+
+def address(listener: socket.socket) -> str:
+    """The URL of the page behind this socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def run(settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None) -> None:
+    """Serves until SIGTERM or Ctrl-C, which are then no reason to end with another code than 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: None)  # the web server sends itself again what it has obeyed
+    asyncio.run(_serve(settings, dsn, listener, hosts, status_file))
+
+
+async def _serve(
+    settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None
+) -> None:
+    pictures, tables = Reader(dsn), Reader(dsn)  # who pages through a large table keeps nobody's picture waiting
+    watcher = Watcher(pictures, settings)
+    site = application(watcher, tables, [*pipelines.domains(), ENGINE_SCHEMA], hosts)
+    config = uvicorn.Config(
+        site,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    async with asyncio.TaskGroup() as together:  # a watcher that ends by an error ends the program, loudly
+        beside = [together.create_task(watcher.run())]
+        if status_file is not None:
+            beside.append(together.create_task(_keep_status(status_file, f"showing on {address(listener)}")))
+        await uvicorn.Server(config).serve(sockets=[listener])
+        for task in beside:
+            task.cancel()
+    for reader in (pictures, tables):
+        await reader.close()
+
+
+async def _keep_status(file: Path, detail: str) -> None:
+    while True:
+        with suppress(OSError):  # a full disk is told by a file that gets stale; the page needs none
+            state.write(file, {"state": "running", "detail": detail, "updated_at": time.time()})
+        await asyncio.sleep(STATUS_EVERY_SECONDS)

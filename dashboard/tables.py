@@ -1,0 +1,195 @@
+"""The tables of the domains, a page at a time, each row with the record that last changed it.
+
+Pages of a table with a primary key follow the key, so that the millionth page costs what the first one does; tables
+without one (and views) are paged by position.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from onefold.dashboard.reader import Connection
+
+PAGE_ROWS = 50
+TEXT_MAX = 300  # characters of a value that are shown; a dead value may be 64 KiB
+POSITION_MAX = 100_000  # rows that a page by position may skip: Postgres has to read them all
+ORIGIN = ("topic", "partition", "offset")
+
+_TABLES = """
+SELECT space.nspname, class.relname, class.relkind = 'v', greatest(class.reltuples, 0)::bigint
+FROM pg_class AS class JOIN pg_namespace AS space ON space.oid = class.relnamespace
+WHERE class.relkind IN ('r', 'p', 'v', 'm') AND space.nspname = ANY (%s)
+  AND has_schema_privilege(space.oid, 'USAGE') AND has_table_privilege(class.oid, 'SELECT')
+ORDER BY array_position(%s, space.nspname::text), class.relkind = 'v', class.relname
+"""
+# The catalogue counts the columns of a key from 0 on.
+_COLUMNS = """
+SELECT field.attname, format_type(field.atttypid, NULL), array_position(key.indkey::int2[], field.attnum) + 1
+FROM pg_attribute AS field
+LEFT JOIN pg_index AS key ON key.indrelid = field.attrelid AND key.indisprimary
+WHERE field.attrelid = to_regclass(%s) AND field.attnum > 0 AND NOT field.attisdropped
+ORDER BY field.attnum
+"""
+_NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: the planner's estimate, 0 when it has none."""
+
+    schema: str
+    name: str
+    is_view: bool
+    rows: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; key: its place in the primary key, from 1 on, or None."""
+
+    name: str
+    type: str
+    key: int | None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it belongs to the right."""
+        return self.type in _NUMBERS
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of rows as text, exactly as Postgres writes it. origins: topic/partition/offset of each row, or None.
+
+    before, after: what to ask for to see the page before and the one after; None where there is none.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | None]]
+    origins: Sequence[str] | None
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a page begins. kind: "first", "after", "before" or "from" a key, or "skip" a number of rows."""
+
+    kind: str = "first"
+    values: tuple[str, ...] = ()
+
+
+def place_of(asked: dict[str, str]) -> Place:
+    """The place that an address asks for. Raises ValueError for one that no page has linked to."""
+    for kind in ("after", "before"):
+        if kind in asked:
+            values = json.loads(asked[kind])
+            if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+                raise ValueError(f"{kind} should be a list of texts")
+            return Place(kind, tuple(values))
+    if "skip" in asked:
+        return Place("skip", (str(min(POSITION_MAX, max(0, int(asked["skip"])))),))
+    return Place("from", (asked["from"],)) if asked.get("from") else Place()
+
+
+async def find(connection: Connection, schemas: Sequence[str]) -> list[Table]:
+    """The tables and views in these schemas that may be read, in the order of the schemas."""
+    found = await connection.execute(_TABLES, (list(schemas), list(schemas)))
+    return [Table(*row) for row in await found.fetchall()]
+
+
+async def page(connection: Connection, table: Table, place: Place) -> Page:
+    """One page. Raises psycopg.DataError when a key in `place` is not of the key's type, ValueError when it is not
+    of the key's length.
+    """
+    where = sql.Identifier(table.schema, table.name)
+    named = where.as_string(connection)
+    columns = [Column(*row) for row in await (await connection.execute(_COLUMNS, (named,))).fetchall()]
+    key = sorted((column for column in columns if column.key is not None), key=lambda column: column.key or 0)
+    if key and place.kind != "skip":
+        rows, earlier, later = await _by_key(connection, where, columns, key, place)
+        ends = (_key_of(columns, key, rows[0]), _key_of(columns, key, rows[-1])) if rows else (None, None)
+        return _page(columns, rows, ends[0] if earlier else None, ends[1] if later else None)
+    rows, skipped, later = await _by_position(connection, where, columns, place)
+    following = str(skipped + PAGE_ROWS) if later and skipped + PAGE_ROWS <= POSITION_MAX else None
+    return _page(columns, rows, str(max(0, skipped - PAGE_ROWS)) if skipped else None, following)
+
+
+Rows = list[tuple[str | None, ...]]
+
+
+async def _by_key(
+    connection: Connection, where: sql.Composable, columns: Sequence[Column], key: Sequence[Column], place: Place
+) -> tuple[Rows, bool, bool]:
+    """(rows, whether there are rows before, whether there are rows after)."""
+    backwards = place.kind == "before"
+    compared = key[: len(place.values)] if place.kind == "from" else key
+    if place.values and len(place.values) != len(compared):
+        raise ValueError("the key has another number of columns")
+    condition = sql.SQL("true")
+    if place.values:
+        condition = sql.SQL("({}) {} ({})").format(
+            sql.SQL(", ").join(_field(column) for column in compared),
+            sql.SQL({"after": ">", "before": "<", "from": ">="}[place.kind]),
+            sql.SQL(", ").join(sql.SQL("%s::{}").format(sql.SQL(column.type)) for column in compared),
+        )
+    order = sql.SQL(", ").join(sql.SQL("{} DESC" if backwards else "{}").format(_field(column)) for column in key)
+    query = sql.SQL("SELECT {} FROM {} AS stored WHERE {} ORDER BY {} LIMIT {}").format(
+        _as_text(columns), where, condition, order, PAGE_ROWS + 1
+    )
+    found = await (await connection.execute(query, place.values)).fetchall()
+    more, rows = len(found) > PAGE_ROWS, found[:PAGE_ROWS]
+    return (rows[::-1], more, True) if backwards else (rows, bool(place.values), more)
+
+
+async def _by_position(
+    connection: Connection, where: sql.Composable, columns: Sequence[Column], place: Place
+) -> tuple[Rows, int, bool]:
+    """(rows, how many were skipped, whether there are rows after). Ordered by all columns that can be."""
+    skipped = int(place.values[0]) if place.kind == "skip" else 0
+    sortable = [column for column in columns if column.type not in ("json", "xml")]
+    order = sql.SQL(", ").join(sql.SQL("{} NULLS FIRST").format(_field(column)) for column in sortable)
+    query = sql.SQL("SELECT {} FROM {} AS stored ORDER BY {} LIMIT {} OFFSET {}").format(
+        _as_text(columns), where, order, PAGE_ROWS + 1, skipped
+    )
+    found = await (await connection.execute(query)).fetchall()
+    return found[:PAGE_ROWS], skipped, len(found) > PAGE_ROWS
+
+
+def _as_text(columns: Sequence[Column]) -> sql.Composable:
+    """Key columns whole, for they lead to the next page; of the others as much as is shown."""
+    return sql.SQL(", ").join(
+        sql.SQL("{}::text" if column.key is not None else "left({}::text, {})").format(
+            _field(column), *([] if column.key is not None else [TEXT_MAX])
+        )
+        for column in columns
+    )
+
+
+def _field(column: Column) -> sql.Composable:
+    """The column itself, and never the text of it that is selected under the same name: "10" comes before "9"."""
+    return sql.Identifier("stored", column.name)
+
+
+def _key_of(columns: Sequence[Column], key: Sequence[Column], row: Sequence[str | None]) -> str:
+    return json.dumps([row[columns.index(column)] for column in key], ensure_ascii=False)
+
+
+def _page(columns: Sequence[Column], rows: Rows, before: str | None, after: str | None) -> Page:
+    """The three columns of the origin become one."""
+    names = [column.name for column in columns]
+    if not set(ORIGIN) <= set(names) or any(column.key is not None for column in columns if column.name in ORIGIN):
+        return Page(columns, rows, None, before, after)
+    at = [names.index(name) for name in ORIGIN]
+    kept = [index for index in range(len(columns)) if index not in at]
+    return Page(
+        [columns[index] for index in kept],
+        [[row[index] for index in kept] for row in rows],
+        ["/".join(str(row[index]) for index in at) for row in rows],
+        before,
+        after,
+    )

@@ -1,0 +1,154 @@
+"""Looks at the database once a second while somebody looks at the page, once for all who look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import structlog
+
+from onefold.dashboard.picture import Lag, LagNow, Picture, View, take
+from onefold.dashboard.reader import Reader
+from onefold.operate import state
+from onefold.operate.errors import UserError, first_line
+from onefold.operate.settings import Settings
+
+EVERY_SECONDS = 1.0  # often enough to look alive; a picture takes some 10 ms
+LAG_EVERY_SECONDS = 3.0  # asking Kafka makes clients of their own, which cost more than a picture
+
+log = structlog.get_logger("onefold.dashboard")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What there is to show. picture: the last good one, None before the first. trouble: one sentence while the
+    database does not answer, "" else. services: of the embedded stack, as in stack.json.
+    """
+
+    picture: Picture | None
+    trouble: str
+    lag: LagNow
+    services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class Watcher:
+    """Hands frames to any number of viewers. `run` has to run beside them."""
+
+    def __init__(self, reader: Reader, settings: Settings) -> None:
+        self._reader = reader
+        self._settings = settings
+        self._watched: Counter[View] = Counter()
+        self._pictures: dict[View, Picture] = {}
+        self._trouble = ""
+        self._lag = LagNow({}, None, None)
+        self._clock: tuple[datetime, float] | None = None
+        self._turned = asyncio.Condition()
+        self._somebody = asyncio.Event()
+
+    @property
+    def viewers(self) -> int:
+        """How many look right now."""
+        return self._watched.total()
+
+    async def run(self) -> None:
+        """Takes a picture a second of all views that are watched, for ever."""
+        lag_task = asyncio.create_task(self._run_lag())
+        try:
+            while True:
+                await self._somebody.wait()
+                due = asyncio.get_running_loop().time() + EVERY_SECONDS
+                await self._look(list(self._watched))
+                async with self._turned:
+                    self._turned.notify_all()
+                left = due - asyncio.get_running_loop().time()
+                # Trouble is shown for a while even when it took long to find: nobody reads what is there for a moment.
+                await asyncio.sleep(EVERY_SECONDS if self._trouble else max(0.0, left))
+        finally:
+            lag_task.cancel()
+
+    async def once(self, view: View) -> Frame:
+        """The frame of a view, now."""
+        await self._look([view])
+        frame = self._frame(view)
+        self._forget(view)
+        return frame
+
+    async def frames(self, view: View) -> AsyncIterator[Frame]:
+        """A frame after every look, until the caller has seen enough."""
+        self._watched[view] += 1
+        self._somebody.set()
+        try:
+            while True:
+                async with self._turned:
+                    await self._turned.wait()
+                yield self._frame(view)
+        finally:
+            self._watched[view] -= 1
+            if not self._watched[view]:
+                del self._watched[view]
+                self._forget(view)
+            if not self._watched:
+                self._somebody.clear()
+
+    async def _look(self, views: list[View]) -> None:
+        try:
+            taken = await take(self._reader, views)
+        except psycopg.Error as error:
+            if not self._trouble:
+                log.warning(f"no picture: {error!r}")
+            self._trouble = _told(error)
+            return
+        self._trouble = ""
+        self._pictures |= taken
+        for picture in taken.values():
+            self._clock = picture.engine.taken_at, time.monotonic()
+
+    def _database_clock(self) -> datetime | None:
+        """About now, by the clock that stamps pictures; None before the first picture."""
+        if self._clock is None:
+            return None
+        taken_at, then = self._clock
+        return taken_at + timedelta(seconds=time.monotonic() - then)
+
+    def _frame(self, view: View) -> Frame:
+        services = state.read_running(self._settings.home).get("services", {})
+        return Frame(self._pictures.get(view), self._trouble, self._lag, services)
+
+    def _forget(self, view: View) -> None:
+        if view not in self._watched:
+            self._pictures.pop(view, None)
+
+    async def _run_lag(self) -> None:
+        while True:
+            await self._somebody.wait()
+            asked_at = self._database_clock()
+            found, problem = await asyncio.to_thread(ask_lag, self._settings)
+            self._lag = LagNow(found, asked_at, self._database_clock(), problem)
+            await asyncio.sleep(LAG_EVERY_SECONDS)
+
+
+def ask_lag(settings: Settings) -> tuple[Lag, str]:
+    """The lag of every domain, and why it can not be told. Blocks for some seconds when Kafka does not answer."""
+    from onefold.operate import lag  # imports the Kafka client, which a page that nobody looks at does not need
+
+    try:
+        found = lag.of_all(settings)
+    except UserError:
+        return {}, "no Kafka is set, and the embedded one does not run."
+    silent = all(value["input_events"] is None for value in found.values())
+    return found, "Kafka does not answer." if silent else ""
+
+
+def _told(error: psycopg.Error) -> str:
+    """What a reader of the page can do something about."""
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return "The database took too long to answer; this is asked again every second."
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return f"The database refuses to be read: {first_line(error)}."
+    return "The database does not answer; this is asked again every second."

@@ -1,0 +1,36 @@
+"""Whether a service makes progress, for a container's health check: `python -m onefold.operate.healthy <status file>`.
+
+The standard library only, and none of Onefold's other modules: it is asked every few seconds, in every container.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+STALE_SECONDS = 10.0  # a service refreshes its status every second; one that is this late hangs, or is not there
+
+
+def trouble(path: Path, now: float) -> str:
+    """Why the service is not well, in a few words; nothing when it is. now: unix seconds."""
+    try:
+        status = json.loads(path.read_text())
+        state, detail, age = status["state"], status["detail"], now - status["updated_at"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it has not said yet how it is"
+    if age > STALE_SECONDS:
+        return f"it has said nothing for {age:.0f} s; then it was {state}: {detail}"
+    return "" if state == "running" else f"{state}: {detail}"
+
+
+def main(arguments: list[str]) -> int:
+    """0 when the service of the status file is running and the file is fresh; 1, and why, when not."""
+    told = trouble(Path(arguments[0]), time.time())
+    sys.stdout.write(f"{told or 'running'}\n")
+    return 1 if told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""Writes events to Kafka in transactions: a reader of committed records sees whole batches, and an aborted command
+leaves none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import select
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from onefold.operate.errors import UserError
+from onefold.processor.io.admin import RECORD_BYTES_MAX
+
+Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
+# Among messages: nothing more has arrived so far, so what has should be sent.
+PAUSE = None
+
+BATCH = 5_000  # messages a transaction: large enough to cost nothing each, small enough to be seen soon
+START_SECONDS = 15.0
+DELIVERY_MS = 60_000
+CHUNK_BYTES = 1 << 16  # what a pipe holds on Linux
+TRANSACTION_MS = 120_000  # the broker ends what a killed command left open after this
+PATIENCE_SECONDS = 60.0
+
+
+def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
+    """Lines of a pipe or a file without their ends, and PAUSE whenever whoever writes it has no more for now."""
+    rest = b""
+    while chunk := stream.read1(CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if not select.select([stream], [], [], 0)[0]:
+            yield PAUSE
+    if rest:
+        yield rest
+
+
+def produce(messages: Iterable[Message | None], client: Mapping[str, str], rate: float = 0.0) -> Iterator[int]:
+    """Writes the messages, a transaction a batch or what has come until a pause; yields the number committed so far.
+
+    rate: messages a second at most; 0 for as fast as possible. Raises UserError when Kafka does not take them.
+    """
+    producer = _open(client)
+    size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # paced: ten small transactions a second
+    began, committed = time.monotonic(), 0
+    for batch in _batches(iter(messages), size):
+        if rate:
+            time.sleep(max(0.0, began + committed / rate - time.monotonic()))
+        _write(producer, batch)
+        committed += len(batch)
+        yield committed
+
+
+def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Message]]:
+    batch: list[Message] = []
+    for message in messages:
+        if message is not PAUSE:
+            batch.append(message)
+        if batch and (message is PAUSE or len(batch) == size):
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _open(client: Mapping[str, str]) -> Producer:
+    producer = Producer(_settings(client), logger=logging.getLogger("onefold.produce"))
+    try:
+        producer.init_transactions(START_SECONDS)
+    except KafkaException as error:
+        raise UserError(
+            f"Kafka at {client['bootstrap.servers']} gave no transaction within {START_SECONDS:.0f} s "
+            f"({error.args[0].name()})",
+            "See whether it runs with `onefold status`.",
+        ) from None
+    return producer
+
+
+def _settings(client: Mapping[str, str]) -> dict[str, str | int]:
+    return {
+        **client,
+        # A name of its own: two of these commands at once must not fence each other.
+        "transactional.id": f"onefold-produce-{uuid.uuid4()}",
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "delivery.timeout.ms": DELIVERY_MS,
+        "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "message.max.bytes": RECORD_BYTES_MAX,  # as the topics: what is too large becomes a dead letter there
+        "log_level": 0,
+    }
+
+
+def _write(producer: Producer, batch: list[Message]) -> None:
+    try:
+        producer.begin_transaction()
+        for topic, key, value in batch:
+            _add(producer, topic, key, value)
+        _commit(producer)
+    except KafkaException as error:
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(START_SECONDS)
+        cause: KafkaError = error.args[0]
+        raise UserError(
+            f"Kafka did not take the events: {cause.str()}", "The last batch was taken back as a whole."
+        ) from None
+    except BaseException:
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(START_SECONDS)
+        raise
+
+
+def _add(producer: Producer, topic: str, key: bytes | None, value: bytes | None) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key)
+            return
+        except BufferError:
+            producer.poll(0.1)  # the queue is full: let some go out
+
+
+def _commit(producer: Producer) -> None:
+    """Commits; after a timeout only the same call is allowed, so it is repeated while there is patience."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            producer.commit_transaction(START_SECONDS)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise

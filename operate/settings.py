@@ -1,0 +1,169 @@
+"""The settings of every command: environment variables ONEFOLD_*, or the same names in a file `onefold.env` of the
+working folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from onefold.operate import hiding, state
+from onefold.operate.errors import USAGE, UserError
+
+PREFIX = "ONEFOLD_"
+ENVIRONMENT_FILE = "onefold.env"
+PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
+INSTANCES_MAX = 16
+# A wrong value of these is not repeated: it may hold a password. What is wrong with it is said all the same.
+HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url"}
+FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
+
+
+class Settings(BaseSettings):
+    """What a user may set. Without servers of the user's own, commands use the embedded stack that is running."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=ENVIRONMENT_FILE, extra="ignore", frozen=True)
+
+    bootstrap_servers: str | None = Field(None, description="host:port[,host:port...] of a Kafka of your own")
+    postgres_dsn: str | None = Field(None, description="postgresql://... of a PostgreSQL of your own")
+    kafka_options: dict[str, str] = Field(
+        default_factory=dict,
+        description="more librdkafka settings that the processor and the sink both know, as a JSON object",
+    )
+    schema_registry_url: str | None = Field(None, description="http(s)://... of a Confluent schema registry")
+    home: Path = Field(Path(".onefold"), description="the folder of the embedded stack's data, logs and state")
+    cache: Path = Field(
+        default_factory=lambda: platformdirs.user_cache_path("onefold"), description="the folder of jars"
+    )
+    kafka_port: int = Field(0, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
+    postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
+    dashboard: bool = Field(True, description="on or off: whether `up` starts the dashboard")
+    dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
+    dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
+    partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
+    processor_instances: int = Field(1, ge=1, le=INSTANCES_MAX, description="processors that `up` starts per domain")
+    sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
+    fail_state_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of processor transactions to fail")
+    fail_map_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink batches whose tasks fail")
+    fail_reduce_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink transactions to fail")
+    log_format: Literal["human", "json"] = Field("human", description="lines for people or for programs")
+
+    @field_validator("bootstrap_servers", "postgres_dsn", "dashboard_dsn", "schema_registry_url", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: Any) -> Any:
+        return value or None  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command
+
+    @field_validator("schema_registry_url")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("it should begin with http:// or https://")
+        return value
+
+    @field_validator("postgres_dsn", "dashboard_dsn")
+    @classmethod
+    def _can_be_read(cls, value: str | None) -> str | None:
+        if value is not None:
+            hiding.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
+        return value
+
+    @field_validator("kafka_options")
+    @classmethod
+    def _known_to_both_clients(cls, value: dict[str, str]) -> dict[str, str]:
+        if value:  # most have none, and need nothing of the sink
+            from onefold.spark_sink import client, errors
+
+            try:
+                client.check(value)
+            except errors.Misconfigured as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("home", "cache")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()  # children run in other folders
+
+    @cached_property
+    def running(self) -> dict[str, Any]:
+        """The state of the embedded stack, {} when it is not running."""
+        return state.read_running(self.home)
+
+    def kafka(self) -> str:
+        """The Kafka to talk to. Raises UserError when none is set and the embedded stack is not running."""
+        return self._server("bootstrap_servers", "Kafka")
+
+    def postgres(self) -> str:
+        """The DSN of the PostgreSQL to talk to. Raises UserError when none is set and the embedded stack is not
+        running.
+        """
+        return self._server("postgres_dsn", "PostgreSQL")
+
+    def client(self) -> dict[str, str]:
+        """The librdkafka settings of every Kafka client."""
+        return {"bootstrap.servers": self.kafka(), **self.kafka_options}
+
+    def usable_client(self) -> dict[str, str]:
+        """`client`, after librdkafka has had a look at it. Raises UserError (exit code 2) when it refuses a setting."""
+        from confluent_kafka import KafkaException, Producer  # most commands need no Kafka, and no 50 ms for its client
+
+        client = self.client()
+        try:
+            Producer({**client, "log_level": 0})
+        except KafkaException as error:
+            told = hiding.scrub(error.args[0].str(), self.kafka_options)
+            raise UserError(f"the Kafka settings can not be used: {told}", _help(), USAGE) from None
+        return client
+
+    def as_environment(self) -> dict[str, str]:
+        """The settings that the user made, as variables for a child process in another folder."""
+        made = self.model_dump(mode="json", include=self.model_fields_set, exclude_none=True)
+        return {
+            PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else str(value)
+            for name, value in made.items()
+        }
+
+    def _server(self, name: str, product: str) -> str:
+        found = getattr(self, name) or self.running.get(name)
+        if not found:
+            raise UserError(
+                f"there is no {product} to talk to: the embedded stack in {self.home} is not running",
+                f"Start it with `onefold up`, or set {PREFIX}{name.upper()} to a {product} of your own.",
+            )
+        return str(found)
+
+
+def load() -> Settings:
+    """The settings of this process. Raises UserError (exit code 2) that names every variable with a wrong value."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise UserError("; ".join(map(_sentence, error.errors())), _help(), USAGE) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{ENVIRONMENT_FILE} is not text in UTF-8", _help(), USAGE) from None
+    except ValueError as error:  # a value that should be JSON and is not
+        name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "")
+        raise UserError(
+            f"{PREFIX}{name.upper()} is not valid JSON", 'Write it like {"name": "value"}.', USAGE
+        ) from None
+
+
+def _sentence(problem: Any) -> str:
+    name = str(problem["loc"][0])
+    if name in HOLD_SECRETS:
+        within = "".join(f" {part}:" for part in problem["loc"][1:])
+        return f"{PREFIX}{name.upper()} can not be used:{within} {problem['msg'].removeprefix('Value error, ')}"
+    given = problem["input"] if len(problem["loc"]) == 1 else os.environ.get(PREFIX + name.upper(), problem["input"])
+    wanted = problem["msg"][0].lower() + problem["msg"][1:]
+    return f"{PREFIX}{name.upper()} is {given!r}: {wanted.split(', unable to')[0]}"
+
+
+def _help() -> str:
+    return f"Correct it in the environment or in {ENVIRONMENT_FILE} and run the command again."

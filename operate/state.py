@@ -1,0 +1,51 @@
+"""The file <home>/run/stack.json: what runs, as the supervisor last wrote it. Pids are always paired with birth
+times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from onefold.operate import private
+
+
+def path(home: Path) -> Path:
+    """Where the state of the stack in `home` is written."""
+    return home / "run" / "stack.json"
+
+
+def write(file: Path, value: dict[str, Any]) -> None:
+    """Replaces a JSON file in one step: a reader sees the old or the new, never half of one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    private.write(draft, json.dumps(value, indent=1))  # it may hold the database's password
+    draft.replace(file)
+
+
+def read(home: Path) -> dict[str, Any]:
+    """The last written state, {} when there is none."""
+    try:
+        found = json.loads(path(home).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_running(home: Path) -> dict[str, Any]:
+    """The state, or {} when the supervisor that wrote it is gone."""
+    found = read(home)
+    return found if found and alive(found.get("supervisor_pid", 0), found.get("create_time", 0.0)) else {}
+
+
+def alive(pid: int, create_time: float) -> bool:
+    """Whether the process with this pid and birth time is there (a zombie is not)."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() == create_time and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError):
+        return False

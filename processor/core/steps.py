@@ -1,0 +1,12 @@
+"""The steps of a task, in the order in which it takes them: where tests and failpoints stop it."""
+
+STEPS = (
+    "after_open",
+    "after_restore",
+    "before_begin",
+    "after_begin",
+    "after_produce",
+    "before_commit",
+    "after_commit",
+    "after_apply",
+)

@@ -1,0 +1,151 @@
+"""The embedded Apache Kafka: one KRaft node in combined roles, on loopback, with settings that fit one small
+machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.operate import private
+from onefold.operate.errors import UserError
+from onefold.stack.service import Ready, Service
+
+FORMAT_SECONDS = 60.0  # takes one second; a minute is a machine in deep trouble
+STOP_SECONDS = 15.0  # a controlled shutdown of a single node takes 0.4 s
+
+# The serial collector, a small heap and the first compiler only: on two cores that also run Spark and Postgres, threads
+# of the JVM's own compete with the work. Of 10 CPU us an event a fresh broker spent 3.4 on its second compiler in the first
+# half million events, and 2 of 6 after two million; without it there are 5. What that compiler makes is no faster by any
+# measure that we have.
+JVM_FLAGS = (
+    "-Xms256m",
+    "-Xmx640m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+)
+
+LOGGING = Path(__file__).with_name("logging.properties")
+
+
+@dataclass(frozen=True)
+class Broker:
+    """The node's folder, ports, Java and jars. `prepare()` once, then run `command()`."""
+
+    home: Path
+    port: int
+    controller_port: int
+    java: Path
+    jars: Sequence[Path]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    def prepare(self) -> None:
+        """Writes the configuration and formats the storage if that was not done yet. Raises UserError when Kafka
+        refuses.
+        """
+        private.folder(self.home)
+        (self.home / "server.properties").write_text(self.configuration(self.home / "data"))
+        if not (self.home / "data" / "meta.properties").exists():
+            self._format()
+        private.folder(self.home / "data")
+
+    def configuration(self, data: Path) -> str:
+        """The server.properties of this node with its log in `data`."""
+        return "".join(f"{name}={value}\n" for name, value in self._settings(data).items())
+
+    def command(self) -> list[str]:
+        """The command line that runs the node in the foreground."""
+        return [*self._java(*JVM_FLAGS), "kafka.Kafka", str(self.home / "server.properties")]
+
+    def service(self, log: Path) -> Service:
+        """The node as a service for the supervisor."""
+        return Service(
+            name="kafka",
+            argv=tuple(self.command()),
+            log=log,
+            ready=Ready("kafka", self.bootstrap_servers),
+            stop_signal=signal.SIGTERM,
+            stop_seconds=STOP_SECONDS,
+        )
+
+    def tool(self, main_class: str, *arguments: str) -> list[str]:
+        """The command line of one of Kafka's own tools, as `org.apache.kafka.tools.ConsoleProducer`."""
+        return [*self._java("-Xmx256m", "-XX:+UseSerialGC"), main_class, *arguments]
+
+    def _java(self, *flags: str) -> list[str]:
+        return [str(self.java), *flags, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", ":".join(map(str, self.jars))]
+
+    def _format(self) -> None:
+        """Formats in a folder of another name first, so that an interrupted format is never taken for a finished
+        one.
+        """
+        draft = self.home / "data.new"
+        shutil.rmtree(draft, ignore_errors=True)
+        properties = self.home / "format.properties"
+        properties.write_text(self.configuration(draft))
+        # Joined to its option by "=": one id in 64 begins with a dash and would be read as an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties))
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=FORMAT_SECONDS, stdin=subprocess.DEVNULL
+        )
+        if done.returncode != 0:
+            reason = (done.stderr or done.stdout).strip().splitlines()
+            raise UserError(
+                f"Kafka could not format its storage in {draft}: {reason[-1] if reason else 'no reason given'}"
+            )
+        properties.unlink()
+        shutil.rmtree(self.home / "data", ignore_errors=True)
+        draft.rename(self.home / "data")
+
+    def _settings(self, data: Path) -> dict[str, object]:
+        here = f"127.0.0.1:{self.port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{here},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{here}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": data,
+            # A misspelt topic is an error, not a new topic.
+            "auto.create.topics.enable": "false",
+            "unclean.leader.election.enable": "false",
+            # One node holds one replica of everything. Four partitions: each one is loaded at every start.
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            # The log is the truth here: nothing in it gets too old.
+            "log.retention.ms": -1,
+            # A member that joins need not wait for others; a killed one is missed after a second.
+            "group.initial.rebalance.delay.ms": 0,
+            "group.min.session.timeout.ms": 1000,
+            # An abandoned transaction blocks readers until this check ends it (default 10 s).
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+            # After a kill -9 the controller waits until the old incarnation's session is over (default 9 s).
+            "broker.session.timeout.ms": 2000,
+            "broker.heartbeat.interval.ms": 500,
+            # Threads and buffers for two cores and a heap of 640 MB; the defaults are for a server of its own.
+            "num.network.threads": 2,
+            "num.io.threads": 4,
+            "background.threads": 4,
+            "num.recovery.threads.per.data.dir": 2,
+            "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
+        }

@@ -1,0 +1,137 @@
+"""One running service: started on a leash, known by pid and birth time, stopped with patience and then without."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from onefold.operate import state
+from onefold.operate.errors import UserError
+from onefold.stack.service import Service, is_ready
+
+LEASH = Path(__file__).with_name("leash.py")
+JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, which helps nobody outside the log
+LOG_TAIL = 12  # lines of a log that an error message quotes
+POLL_SECONDS = 0.05
+KILL_SECONDS = 5.0  # the kernel needs none; a process in the middle of a disk write may
+
+
+class Child:
+    """A service's process. Start it from the main thread: Linux ties a leash to the thread that started the process."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the running, or else of the last, process."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Starts the program; its output goes to the end of its log."""
+        service = self.service
+        service.log.parent.mkdir(parents=True, exist_ok=True)
+        owner = "-" if service.account is None else ":".join(map(str, service.account))
+        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), str(int(service.death_signal)), owner]
+        with service.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*leash, *service.argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **service.environment},
+                cwd=service.folder,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the one who stops services in order
+            )
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        return self._process.poll() if self._process else None
+
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9, and waits for the end."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def ask_to_stop(self) -> None:
+        """Sends the service's stop signal and does not wait."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(self.service.stop_signal)
+
+    def stop(self) -> None:
+        """Asks, waits up to the service's limit, then kills."""
+        self.ask_to_stop()
+        try:
+            if self._process is not None:
+                self._process.wait(self.service.stop_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        """Returns when the service is ready. Raises UserError with the end of its log when it ends before, or takes
+        too long.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            ended = self.poll() is not None
+            ready, detail = (False, "") if ended else is_ready(self.service.ready)
+            if ready:
+                return
+            if ended or time.monotonic() > deadline:
+                what = "ended while starting" if ended else f"was not ready after {seconds:.0f} s {detail}".rstrip()
+                raise UserError(
+                    f"{self.service.name} {what}", f"Its log, {self.service.log}, ends with:\n{tail(self.service.log)}"
+                )
+            time.sleep(POLL_SECONDS)
+
+
+def tail(log: Path, lines: int = LOG_TAIL) -> str:
+    """The last lines of a log, indented, without the frames of Java's stack traces."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 16384))
+            text = file.read().decode(errors="replace")
+        found = [line for line in text.splitlines() if not JAVA_FRAME.match(line)][-lines:]
+    except OSError:
+        found = []
+    return "\n".join(f"    {line[:300]}" for line in found) or "    (empty)"
+
+
+def birth(pid: int) -> float | None:
+    """When the process was born (unix seconds), or None if there is none: with the pid it names a process for ever."""
+    try:
+        return psutil.Process(pid).create_time()
+    except (psutil.Error, OSError):  # the latter where no more files can be opened
+        return None
+
+
+def end_known(pid: int, create_time: float, seconds: float = 10.0) -> bool:
+    """Ends the process that has this pid and birth time and no other: SIGTERM, and SIGKILL after `seconds`.
+
+    Returns whether there was one. A zombie counts as ended: where nobody reaps orphans, it would stay for ever.
+    """
+    if not state.alive(pid, create_time):
+        return False
+    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, KILL_SECONDS)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if not state.alive(pid, create_time):
+                return True
+            time.sleep(POLL_SECONDS)
+    return True

@@ -1,0 +1,199 @@
+"""Up and down: starting the supervisor and waiting until all is ready, stopping it and whatever an ended one left
+behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onefold.operate import private, state
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import Settings
+from onefold.stack import filelock
+from onefold.stack.child import end_known, tail
+from onefold.stack.embedded import choose_ports, prepare
+from onefold.stack.plan import Plan, pipeline
+from onefold.stack.postgres import Postgres
+from onefold.stack.service import Service
+
+READY_SECONDS = 180.0  # everything on a busy machine; 15 s on an idle one
+STOP_SECONDS = 90.0  # the sum of what the services may take, and then some
+ATTEMPTS = 3  # a service that ended this often without ever being ready will not be
+REFUSED = 3  # a processor's or sink's exit code for "a human decides"
+POLL_SECONDS = 0.05
+
+INFRASTRUCTURE = ("kafka", "postgres")
+
+
+def up(
+    settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress
+) -> tuple[dict[str, Any], bool]:
+    """Starts the stack and returns (its state, True) when all services are ready; (state, False) when it was up
+    already.
+
+    only: names out of kafka and postgres to start nothing else; empty for everything. Raises UserError when a service
+    does not
+    become ready; then everything is stopped again, as it is when the user interrupts.
+    """
+    home = settings.home
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(
+            number, signal.default_int_handler
+        )  # asked to end or left alone: stops what it started, as for Ctrl-C
+    private.secure(home)
+    with filelock.held(home / "run" / "lock"):
+        running = state.read_running(home)
+        if running:
+            return running, False
+        _end_leftovers(home)
+        plan = _plan(settings, domains, only, progress)
+        plan.write(home)
+        supervisor = _start_supervisor(home)
+        try:
+            return _wait(home, plan, supervisor, progress), True
+        except BaseException:
+            progress.say("stopping what was started")
+            supervisor.terminate()  # by its handle: it may not have written its state yet
+            with suppress(subprocess.TimeoutExpired):
+                supervisor.wait(STOP_SECONDS)
+            stop(home)
+            progress.clear()
+            raise
+
+
+def down(settings: Settings, wipe: bool) -> bool:
+    """Stops the stack; with `wipe` also removes its data. Returns whether anything ran."""
+    home = settings.home
+    if not home.exists():
+        return False
+    with filelock.held(home / "run" / "lock"):
+        found = stop(home)
+        if wipe:
+            _wipe(home)
+    return found
+
+
+def stop(home: Path) -> bool:
+    """Stops the supervisor and what it started, and nothing else. Returns whether anything ran."""
+    found = state.read(home)
+    ran = bool(state.read_running(home))
+    if ran:
+        end_known(found["supervisor_pid"], found["create_time"], STOP_SECONDS)
+    return _end_leftovers(home) or ran
+
+
+def _end_leftovers(home: Path) -> bool:
+    """Ends services that a killed supervisor left behind (where there are no leashes), by pid and birth time."""
+    services = state.read(home).get("services", {}).values()
+    ended = [
+        end_known(service["pid"], service["create_time"])
+        for service in services
+        if service.get("pid") and service.get("create_time")
+    ]
+    state.path(home).unlink(missing_ok=True)
+    return any(ended)
+
+
+def _plan(settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress) -> Plan:
+    """Prepares what the services need and lists them. Servers of the user's own take the place of ours."""
+    home = settings.home
+    wanted = {name for name in INFRASTRUCTURE if not only or name in only}
+    wanted -= {"kafka"} if settings.bootstrap_servers else set()
+    wanted -= {"postgres"} if settings.postgres_dsn else set()
+    ports = choose_ports(home, settings.kafka_port, settings.postgres_port, settings.dashboard_port)
+    parts = prepare(home, ports, settings.cache, progress.say)
+    services = {
+        "postgres": parts.database.service(home / "logs" / "postgres.log"),
+        "kafka": parts.broker.service(home / "logs" / "kafka.log"),
+    }
+    public = {
+        "bootstrap_servers": settings.bootstrap_servers
+        or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
+        "postgres_dsn": settings.postgres_dsn or (parts.database.dsn if "postgres" in wanted else None),
+        "dashboard": f"http://127.0.0.1:{ports.dashboard}" if settings.dashboard and not only else None,
+    }
+    stages = [[service for name, service in services.items() if name in wanted]]
+    if not only:
+        stages += pipeline(settings, domains, public)
+    return Plan(stages, public)
+
+
+def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
+    log = home / "logs" / "supervisor.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for last in log.parent.glob("*.log"):
+        last.replace(last.with_suffix(".log.before"))  # each run has logs of its own; those of the one before are kept
+    state.path(home).unlink(missing_ok=True)
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "onefold.stack.supervisor", str(home)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            umask=private.UMASK,  # of all services too
+        )
+
+
+def _wait(home: Path, plan: Plan, supervisor: subprocess.Popen[bytes], progress: Progress) -> dict[str, Any]:
+    """Returns the state when every service of the plan is ready."""
+    services = {service.name: service for stage in plan.stages for service in stage}
+    told: set[str] = set()
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        found = state.read(home)
+        entries = found.get("services", {})
+        for name, entry in entries.items():
+            if entry["was_ready"] and name not in told:
+                told.add(name)
+                progress.done(f"{name} is ready")
+            _give_up_if_hopeless(services[name], entry)
+        if len(told) == len(services):
+            return found
+        if supervisor.poll() is not None:
+            log = home / "logs" / "supervisor.log"
+            raise UserError(
+                "the supervisor ended while it started the stack", f"Its log, {log}, ends with:\n{tail(log)}"
+            )
+        unready = [name for name in services if name not in told]
+        progress.say(f"waiting for: {', '.join(unready)}")
+        if time.monotonic() > deadline:
+            raise _not_ready(
+                services[unready[0]], f"was not ready after {READY_SECONDS:.0f} s", entries.get(unready[0], {})
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _give_up_if_hopeless(service: Service, entry: dict[str, Any]) -> None:
+    if entry["was_ready"]:
+        return
+    if entry["exit_code"] in (USAGE, REFUSED):
+        raise _not_ready(service, "refused to start", entry)
+    if entry["restarts"] >= ATTEMPTS:
+        raise _not_ready(service, f"ended {entry['restarts']} times before it was ready", entry)
+
+
+def _not_ready(service: Service, what: str, entry: dict[str, Any]) -> UserError:
+    detail = f" ({entry['detail'].partition(';')[0]})" if entry.get("detail") else ""
+    return UserError(
+        f"{service.name} {what}{detail}; everything that was started is stopped again",
+        f"Its log, {service.log}, ends with:\n{tail(service.log)}",
+    )
+
+
+def _wipe(home: Path) -> None:
+    """Removes what the stack made in `home`. The lock file stays: a new one would let a second holder in."""
+    Postgres(home / "postgres", 0).wipe()
+    for name in ("kafka", "checkpoints", "logs"):
+        shutil.rmtree(home / name, ignore_errors=True)
+    for file in (home / "run").glob("*.json"):
+        file.unlink()

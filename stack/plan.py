@@ -1,0 +1,108 @@
+"""Which services run, in which order: the plan that `up` writes and the supervisor reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onefold.operate import state
+from onefold.stack.service import Ready, Service
+
+if TYPE_CHECKING:
+    from onefold.operate.settings import Settings
+
+SINK_STOP_SECONDS = 30.0  # Spark finishes the batch at hand
+PROCESSOR_STOP_SECONDS = 20.0  # a processor finishes its transaction
+DASHBOARD_STOP_SECONDS = 5.0  # it only closes its streams
+
+
+@dataclass(frozen=True)
+class Plan:
+    """stages: services that may start together, stage after stage. public: what stack.json tells besides the
+    services.
+    """
+
+    stages: Sequence[Sequence[Service]]
+    public: dict[str, Any]
+
+    def write(self, home: Path) -> None:
+        """Writes <home>/run/plan.json."""
+        stages = [[service.as_json() for service in stage] for stage in self.stages]
+        state.write(home / "run" / "plan.json", {"public": self.public, "stages": stages})
+
+    @classmethod
+    def read(cls, home: Path) -> Plan:
+        """Reads what `write` wrote."""
+        found = json.loads((home / "run" / "plan.json").read_text())
+        return cls([[Service.from_json(service) for service in stage] for stage in found["stages"]], found["public"])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all services, in order."""
+        return [service.name for stage in self.stages for service in stage]
+
+
+def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[list[Service]]:
+    """The stages after the infrastructure: topics and tables, then processors, sinks and the dashboard.
+
+    public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
+    None for none.
+    """
+    prepare = _onefold(settings, public, "prepare", ("prepare",), Ready("done"), 10.0)
+    processors = [
+        _onefold(
+            settings,
+            public,
+            f"processor-{domain}-{number}",
+            ("process", domain, "--instance", str(number)),
+            None,
+            PROCESSOR_STOP_SECONDS,
+        )
+        for domain in domains
+        for number in range(1, settings.processor_instances + 1)
+    ]
+    sinks = [
+        _onefold(
+            settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_SECONDS
+        )
+        for number in range(1, settings.sinks + 1)
+    ]
+    # Spark takes the longest to start and waits for nothing that a processor does, so all start together.
+    return [[prepare], [*processors, *sinks, *_dashboard(settings, public)]]
+
+
+def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:
+    if not public["dashboard"]:
+        return []
+    port = public["dashboard"].rpartition(":")[2]
+    return [_onefold(settings, public, "dashboard", ("dashboard", "--port", port), None, DASHBOARD_STOP_SECONDS)]
+
+
+def _onefold(
+    settings: Settings,
+    public: dict[str, Any],
+    name: str,
+    arguments: tuple[str, ...],
+    ready: Ready | None,
+    stop_seconds: float,
+) -> Service:
+    status = settings.home / "run" / f"{name}.status.json"
+    environment = {
+        **settings.as_environment(),
+        "ONEFOLD_HOME": str(settings.home),
+        "ONEFOLD_BOOTSTRAP_SERVERS": public["bootstrap_servers"],
+        "ONEFOLD_POSTGRES_DSN": public["postgres_dsn"],
+        "ONEFOLD_STATUS_FILE": str(status),
+    }
+    return Service(
+        name=name,
+        argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
+        log=settings.home / "logs" / f"{name}.log",
+        ready=ready or Ready("status_file", str(status)),
+        environment=environment,
+        stop_seconds=stop_seconds,
+    )

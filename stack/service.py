@@ -1,0 +1,117 @@
+"""What a service is, as data: what to run, how to know that it is ready, how to stop it. Travels to the supervisor as
+JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from onefold.operate.errors import first_line
+
+PROBE_SECONDS = 0.5  # how long one question to a service may take; it is asked again
+
+
+@dataclass(frozen=True)
+class Ready:
+    """How to know that a service is ready.
+
+    kafka: the node at `target` ("host:port") answers a metadata request. postgres: the database at `target` (a DSN)
+    answers a query.
+    status_file: the file `target` says "running". done: the program ends with exit code 0 (a task, not a service).
+    """
+
+    kind: Literal["kafka", "postgres", "status_file", "done"]
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """One program under supervision. account: the (uid, gid) it runs as; None keeps the supervisor's."""
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+    ready: Ready
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    stop_signal: int = signal.SIGTERM
+    stop_seconds: float = 10.0
+    death_signal: int = signal.SIGKILL
+    account: tuple[int, int] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The service as plain JSON values."""
+        return asdict(self) | {"log": str(self.log), "folder": str(self.folder) if self.folder else None}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Service:
+        """The service that `as_json` wrote."""
+        account = value["account"]
+        return cls(
+            **{
+                **value,
+                "argv": tuple(value["argv"]),
+                "log": Path(value["log"]),
+                "ready": Ready(**value["ready"]),
+                "folder": Path(value["folder"]) if value["folder"] else None,
+                "account": tuple(account) if account else None,
+            }
+        )
+
+
+def is_ready(ready: Ready) -> tuple[bool, str]:
+    """Asks once. Returns (ready, a few words about its state)."""
+    match ready.kind:
+        case "kafka":
+            return _kafka_answers(ready.target)
+        case "postgres":
+            return _postgres_answers(ready.target)
+        case "status_file":
+            return _status_says_running(Path(ready.target))
+    return False, ""
+
+
+def _kafka_answers(address: str) -> tuple[bool, str]:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), PROBE_SECONDS).close()  # cheap: no client before something listens
+    except OSError:
+        return False, "not listening yet"
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    quiet = logging.getLogger("onefold.probe")  # librdkafka's complaints about a broker that is still starting
+    quiet.disabled = True
+    try:
+        found = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=quiet).list_topics(
+            timeout=PROBE_SECONDS
+        )
+    except KafkaException as error:
+        return False, str(error.args[0].str())
+    return bool(found.brokers), f"listening on {address}"
+
+
+def _postgres_answers(dsn: str) -> tuple[bool, str]:
+    import psycopg
+
+    try:
+        with psycopg.connect(dsn, connect_timeout=2) as connection:
+            connection.execute("SELECT 1")
+    except psycopg.Error as error:
+        return False, first_line(error)
+    return True, f"listening on 127.0.0.1:{psycopg.conninfo.conninfo_to_dict(dsn)['port']}"
+
+
+def _status_says_running(path: Path) -> tuple[bool, str]:
+    try:
+        status = json.loads(path.read_text())
+        return status["state"] == "running", str(status.get("detail", ""))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False, ""

@@ -1,0 +1,223 @@
+"""Keeps the services of a plan running: starts them in order, starts them again when they end, stops them in reverse
+order.
+
+Run as `python -m onefold.stack.supervisor <home>` in a session of its own. It reads <home>/run/plan.json, writes
+<home>/run/stack.json on every change, and ends on SIGTERM or SIGINT. It knows nothing about what the services do.
+One thread only: a child's leash is tied to the thread that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onefold.operate import state
+from onefold.operate.errors import first_line
+from onefold.stack.child import Child, birth
+from onefold.stack.plan import Plan
+from onefold.stack.service import Service, is_ready
+
+BACKOFF_FIRST = 0.2  # seconds before the first new start; doubles
+BACKOFF_MAX = 10.0
+STABLE_SECONDS = 30.0  # a service that lived this long starts again with BACKOFF_FIRST
+TURN_STARTING = 0.1  # seconds between looks while something is starting
+TURN_RUNNING = 1.0  # and while all is well; the end of a child wakes the loop at once
+
+
+class Managed:
+    """One service's life: pending, starting, running, waiting, restarting, done or stopped."""
+
+    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+        self.service = service
+        self.child = Child(service)
+        self.state = "pending"
+        self.detail = ""
+        self.restarts = 0
+        self.was_ready = False
+        self.exit_code: int | None = None
+        self._clock = clock
+        self._pause = BACKOFF_FIRST
+        self._started_at = 0.0
+        self._start_at = 0.0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the next stage may start, as far as this service is concerned."""
+        return self.was_ready
+
+    def turn(self) -> None:
+        """Looks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
+        service from running is its own state, and no reason to end all the others.
+        """
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001  a supervisor outlives what it supervises
+            self._on_trouble(error)
+
+    def _turn(self) -> None:
+        if self.state in ("done", "stopped"):
+            return
+        if self.state in ("pending", "restarting"):
+            if self._clock() >= self._start_at:
+                self._start()
+            return
+        ended = self.child.poll()
+        if ended is not None:
+            self._on_end(ended)
+        else:
+            self._look()
+
+    def describe(self) -> dict[str, Any]:
+        """The service's entry of stack.json."""
+        pid = self.child.pid if self.child.running() else None
+        return {
+            "pid": pid,
+            "create_time": birth(pid) if pid else None,
+            "state": self.state,
+            "restarts": self.restarts,
+            "detail": self.detail,
+            "was_ready": self.was_ready,
+            "exit_code": self.exit_code,
+            "log": str(self.service.log),
+        }
+
+    def _start(self) -> None:
+        if self.service.ready.kind == "status_file":
+            Path(self.service.ready.target).unlink(missing_ok=True)  # the last process's word is not this one's
+        self.child.start()
+        self._started_at = self._clock()
+        self.state, self.detail = "starting", ""
+
+    def _look(self) -> None:
+        if self.service.ready.kind == "done" or (self.state == "running" and self.service.ready.kind != "status_file"):
+            return
+        ready, detail = is_ready(self.service.ready)
+        self.was_ready = self.was_ready or ready
+        self.detail = detail
+        self.state = "running" if ready else "waiting" if self.state in ("running", "waiting") else "starting"
+
+    def _on_end(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        if self.service.ready.kind == "done" and exit_code == 0:
+            self.state, self.detail, self.was_ready = "done", "", True
+            return
+        if self._clock() - self._started_at >= STABLE_SECONDS:
+            self._pause = BACKOFF_FIRST
+        how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+        self._start_again(how)
+
+    def _on_trouble(self, error: Exception) -> None:
+        """What could not be looked at runs on, and is looked at again; what could not be started is started again."""
+        if self.state in ("pending", "restarting"):
+            self._start_again(f"could not be started: {first_line(error)}")
+        else:
+            self.detail = f"can not be looked at: {first_line(error)}"
+
+    def _start_again(self, why: str) -> None:
+        pause = self._pause
+        self._pause = min(BACKOFF_MAX, 2 * pause)  # doubled step by step: a power of the failures overflows one day
+        self.restarts += 1
+        self._start_at = self._clock() + pause
+        self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
+
+
+class Supervisor:
+    """Runs the stages of a plan; each stage starts when all services of the one before are ready."""
+
+    def __init__(self, stages: Sequence[Sequence[Service]], publish: Callable[[dict[str, Any]], None]) -> None:
+        self.stages = [[Managed(service) for service in stage] for stage in stages]
+        self._publish = publish
+        self._published: dict[str, Any] | None = None
+        self._complaint = ""
+
+    def turn(self) -> float:
+        """Looks at every service of the stages that are due once. Returns the seconds until the next look is due."""
+        busy = False
+        for stage in self.stages:
+            for managed in stage:
+                managed.turn()
+                busy = busy or managed.state in ("pending", "starting", "restarting")
+            if not all(managed.settled for managed in stage):
+                busy = True
+                break
+        self.publish()
+        return TURN_STARTING if busy else TURN_RUNNING
+
+    def publish(self) -> None:
+        """Writes the state if it changed. What can not be written now, as on a full disk, is tried again at the next
+        turn.
+        """
+        services = {managed.service.name: managed.describe() for stage in self.stages for managed in stage}
+        if services == self._published:
+            return
+        try:
+            self._publish(services)
+        except OSError as error:
+            self._complain(f"the state can not be written: {first_line(error)}")
+            return
+        self._published, self._complaint = services, ""
+
+    def _complain(self, complaint: str) -> None:
+        """Once, into the supervisor's own log, which may be on the same full disk."""
+        if complaint != self._complaint:
+            self._complaint = complaint
+            with suppress(OSError):
+                sys.stderr.write(f"{complaint}\n")
+                sys.stderr.flush()
+
+    def stop(self) -> None:
+        """Stops every stage, the last one first: all services of a stage at once, each with its own patience."""
+        for stage in reversed(self.stages):
+            for managed in stage:
+                with suppress(OSError):  # one that may not be signalled must not keep the others from being stopped
+                    managed.child.ask_to_stop()
+            for managed in stage:
+                with suppress(OSError):
+                    managed.child.stop()
+                managed.state, managed.detail = "stopped", ""
+            self.publish()
+
+
+def serve(home: Path) -> None:
+    """Runs the plan of `home` until asked to stop; then removes the state file."""
+    plan = Plan.read(home)
+    head = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid()), **plan.public}
+    supervisor = Supervisor(plan.stages, lambda services: state.write(state.path(home), {**head, "services": services}))
+    try:
+        run(supervisor)
+    finally:
+        with suppress(OSError):  # then it names a supervisor that is gone, which readers notice
+            state.path(home).unlink(missing_ok=True)
+
+
+def run(supervisor: Supervisor, after_each_turn: Callable[[], None] = lambda: None) -> None:
+    """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread."""
+    stopping: list[int] = []
+    waker, wake = socket.socketpair()
+    for end in (waker, wake):
+        end.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake the loop
+    try:
+        while not stopping:
+            seconds = supervisor.turn()
+            after_each_turn()
+            select.select([waker], [], [], seconds)
+            with suppress(BlockingIOError):
+                waker.recv(4096)
+    finally:
+        supervisor.stop()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

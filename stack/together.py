@@ -1,0 +1,86 @@
+"""Several processors as one command: a process a domain, each started again when it ends, and one status for all.
+
+A process each, because folding is work for one core, and so that what ends one domain's process leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onefold.stack.plan import PROCESSOR_STOP_SECONDS
+from onefold.stack.service import Ready, Service
+from onefold.stack.supervisor import Supervisor, run
+
+OUTPUT = Path("/dev/stdout")  # what the processes say goes where this one's output goes
+
+
+def process(domains: Sequence[str], instance: str, status_file: Path) -> None:
+    """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `status_file`."""
+    status_file.parent.mkdir(parents=True, exist_ok=True)
+    services = [_service(domain, instance, _beside(status_file, domain)) for domain in domains]
+    files = {service.name: Path(service.ready.target) for service in services}
+    supervisor = Supervisor([services], lambda services: None)
+
+    def tell() -> None:
+        described = {managed.service.name: managed.describe() for managed in supervisor.stages[0]}
+        # On a full disk the file gets stale, which a health check notices; the processes need none of it.
+        with suppress(OSError):
+            _write(status_file, summary(described, {name: _read(file) for name, file in files.items()}))
+
+    run(supervisor, tell)
+
+
+def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """One status out of many: running only when every service is, and as old as the oldest of their own words.
+
+    services: as `Managed.describe` tells them, by name. statuses: what each says of itself, {} when it said nothing.
+    """
+    said = {name: _said(entry, statuses[name]) for name, entry in services.items()}
+    troubled = {name: words for name, words in said.items() if words[0] != "running"}
+    state = next(iter(troubled.values()))[0] if troubled else "running"
+    detail = "; ".join(f"{name}: {words[1] or words[0]}" for name, words in (troubled or said).items())
+    oldest = min((status.get("updated_at", 0.0) for status in statuses.values()), default=0.0)
+    return {"state": state, "detail": detail, "updated_at": oldest}
+
+
+def _said(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
+    """A service's state in the words of a status file: what its supervisor knows comes first."""
+    if entry["state"] == "restarting" or not status:
+        last = f" ({status['detail']})" if status.get("state") == "stopped" else ""
+        return "starting", f"{entry['detail']}{last}"
+    return str(status["state"]), str(status["detail"])
+
+
+def _service(domain: str, instance: str, status: Path) -> Service:
+    return Service(
+        name=domain,
+        argv=(sys.executable, "-P", "-m", "onefold.cli.main", "process", domain, "--instance", instance),
+        log=OUTPUT,
+        ready=Ready("status_file", str(status)),
+        environment={"ONEFOLD_STATUS_FILE": str(status)},
+        stop_seconds=PROCESSOR_STOP_SECONDS,
+    )
+
+
+def _beside(status_file: Path, domain: str) -> Path:
+    return status_file.with_name(f"{status_file.stem}.{domain}.json")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and {"state", "detail"} <= found.keys() else {}
+
+
+def _write(file: Path, status: dict[str, Any]) -> None:
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    draft.write_text(json.dumps(status))
+    draft.replace(file)

@@ -1,0 +1,186 @@
+"""The benchmarks run and count rightly. What they measure is not tested: it depends on the machine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from onefold.bench import sink
+from onefold.bench.feeder import Feeder
+from onefold.bench.latency import course
+from onefold.bench.meter import Meter, _at, percentile
+from onefold.bench.processor import _folded_after
+from onefold.bench.report import latencies, write
+from onefold.bench.stand import stand
+from onefold.bench.trades import Plan, Run, _by_window, throughput
+from onefold.cli.commands import bench
+from onefold.operate.errors import UserError
+from onefold.processor.core.topology import Topology
+from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
+from onefold.spark_sink.schema import migrate
+from onefold.stack.postgres import Postgres
+from tests.waiting import eventually
+
+
+def test_percentile() -> None:
+    assert percentile([1.0], 0.99) == 1.0
+    assert [percentile(list(range(100)), share) for share in (0.0, 0.5, 0.99, 1.0)] == [0, 50, 99, 99]
+
+
+def test_used_time_between_samples_is_in_proportion() -> None:
+    samples = [(10.0, 1.0), (20.0, 2.0), (30.0, 6.0)]
+    assert [_at(samples, moment) for moment in (5.0, 15.0, 20.0, 25.0, 99.0)] == [1.0, 1.5, 2.0, 4.0, 6.0]
+
+
+def test_a_busy_process_is_metered_with_its_children() -> None:
+    start = time.time()
+    shell = f"{sys.executable} -c 'while True: pass' & wait"
+    with subprocess.Popen(shell, shell=True, start_new_session=True) as busy:
+        meter = Meter({"busy": [busy.pid]})
+        try:
+            eventually(lambda: meter.seconds("busy", start, time.time()) > 0.2, 20, "its processor time is seen")
+        finally:
+            os.killpg(busy.pid, signal.SIGKILL)
+            meter.stop()
+
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _landing(at_s: float, way_s: float, count: int) -> tuple[datetime, datetime, int]:
+    return MOMENT + timedelta(seconds=at_s), MOMENT + timedelta(seconds=at_s - way_s), count
+
+
+def test_a_backlog_is_there_all_at_once(
+    fresh_domain: Callable[..., Topology], client: dict[str, str], database: str, checkout: Path
+) -> None:
+    """Nobody can read a message of it before, and every one right after."""
+    fresh_domain("trades")
+    migrate(database, checkout / "sql")
+    admin = AdminClient(client)
+    ends = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(2)}
+
+    def readable() -> int:
+        answers = admin.list_offsets(ends, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
+        return sum(answer.result().offset for answer in answers.values())
+
+    def asked() -> bool:
+        with suppress(KafkaException):
+            return readable() == 0
+        return False
+
+    eventually(asked, 10, "the new topic's partitions have leaders")
+    feeder = Feeder(client, database, Feed(1, 500))
+    for _ in range(5):  # of looks that do not wait for the markers more than half find too few
+        before = readable()
+        feeder.hold(100)
+        assert readable() == before
+        feeder.release()
+        assert readable() >= before + 100
+
+
+def test_the_trades_report_counts_every_message() -> None:
+    """A mean weighs each message, not each batch; what was made before the beginning is not late but early."""
+    landings = [_landing(0.5, 0.25, 300), _landing(0.9, 0.5, 100), _landing(2.5, 2.0, 40), _landing(2.5, 9.0, 7)]
+    began = MOMENT.timestamp()
+    assert latencies(landings, began) == [(1, 0.3125, 0.5), (3, 2.0, 2.0)]
+    assert throughput(landings, began) == [(1, 400.0), (2, 200.0), (3, 149.0)]
+    assert _by_window(landings, began) == [149]
+
+
+def test_the_rolling_mean_is_told_at_the_end_of_every_window() -> None:
+    landings = [_landing(second + 0.5, second, count) for second, count in ((0, 400), (19, 200), (20, 100), (24, 60))]
+    assert _by_window(landings, MOMENT.timestamp()) == [30, 18]
+    assert _by_window(landings[:2], MOMENT.timestamp()) == [30]
+
+
+def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> None:
+    plan = Plan(1000, 10, Mix(), failures=True, kills=False, seed=1)
+    run = Run(
+        plan, {"verify": "<valid>", "lost": 0, "rolling": [1000, 2]}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp()
+    )
+    write(tmp_path / "report.html", [run], {"memory": "1 GiB"})
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "&lt;valid&gt;" in page
+    assert "1,000, 2</td>" in page
+    assert not re.search(r"(src|href)=.?https?://", page)
+
+
+def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its table shows the figures of what came after the first batch; without such a batch there are none."""
+    monkeypatch.setattr(sink, "_WARM_UP_EVENTS", 0)
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(UserError, match="ask for more events"):
+        bench.command(bench.What.SINK, events=1000, partitions=1, seed=1, as_json=False)
+    bench._render(bench.What.SINK, {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
+    told = capsys.readouterr().out
+    assert re.search(r"rows +│ 1,234 ", told)
+    assert "none" not in told
+
+
+def test_only_events_committed_after_the_clock_started_count() -> None:
+    """Each commit tells how far its partition is by now."""
+    commits = [(1.0, 0, 10), (2.0, 1, 20), (4.0, 0, 30), (5.0, 1, 25)]
+    assert [_folded_after(commits, moment) for moment in (0.0, 1.0, 3.0, 4.5, 5.0)] == [55, 45, 25, 5, 0]
+
+
+def test_a_stand_leaves_nothing_behind() -> None:
+    """Also not what lies outside of its folder: PostgreSQL's data when we are root."""
+    with stand(1, lambda text: None) as place:
+        folders = [place.home, Postgres(place.home / "postgres", 0).data]
+        assert all(folder.is_dir() for folder in folders)
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
+    """Quarter of a minute by quarter: a warm-up that does not count is not hidden."""
+    ways = [(100.0, 3.0), (107.0, 1.0), (114.0, 2.0), (115.0, 0.5), (146.0, 0.25)]
+    assert course(ways, 15) == [2.0, 0.5, 0.25]
+
+
+def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.command(bench.What.LATENCY, rate=100, seconds=2.0, warm_up=1.0, partitions=1, seed=1, as_json=False)
+    told = capsys.readouterr().out
+    figures = dict(re.findall(r"│ (\w[\w ]+?) +│ ([\d.,]+) +│", told))
+    assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
+    assert 0 < float(figures["p50 seconds"]) <= float(figures["p99 seconds"]) <= float(figures["max seconds"])
+    assert int(figures["warm up seconds"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "paced", "partitions"), [(2, False, 4), (2, True, 2), (64, True, 4), (None, True, 1)]
+)
+def test_small_batches_have_no_more_partitions_than_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, paced: bool, partitions: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert bench._partitions(paced=paced) == partitions
+
+
+def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
+    """The first one folds these before the second one has started."""
+    with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
+        bench.command(bench.What.PROCESSOR, events=3000, instances=2, partitions=2, seed=1, as_json=True)
+
+
+@pytest.mark.parametrize("domain", bench.Folded)
+def test_the_processor_bench_counts_every_event_once(domain: bench.Folded, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.command(bench.What.PROCESSOR, domain=domain, events=3000, instances=1, partitions=2, seed=1, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["figures"]["domain"] == domain
+    assert told["figures"]["events"] == 3000
+    assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
+    assert told["figures"]["transactions"] >= 2
+    assert told["machine"]["kafka"] != "?"

@@ -1,0 +1,56 @@
+"""The table of nemeses: every one heals what it breaks, whatever that was."""
+
+import pytest
+
+from onefold.chaos.nemeses.table import SERVICES, nemeses
+from onefold.chaos.progress import Way
+
+NEMESES = nemeses()
+# What undoes what. A kill and a restart heal by themselves; deleted scratch files need no healing.
+UNDONE_BY = {"pause": "resume", "cut": "mend", "leave_dead": "revive"}
+
+
+class Diary:
+    """A stack that writes down what is done to it."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, tuple[object, ...]]] = []
+
+    def __getattr__(self, act: str):  # type: ignore[no-untyped-def]
+        return lambda *arguments: self.done.append((act, arguments))
+
+
+@pytest.mark.parametrize("nemesis", NEMESES.values(), ids=NEMESES)
+def test_everything_is_healed(nemesis) -> None:  # type: ignore[no-untyped-def]
+    """And whoever was scaled up is scaled down to one again."""
+    diary = Diary()
+    nemesis.prepare(diary)
+    nemesis.inject(diary)
+    broken = {(UNDONE_BY[act], arguments) for act, arguments in diary.done if act in UNDONE_BY}
+    before = len(diary.done)
+    nemesis.heal(diary)
+
+    assert broken <= set(diary.done[before:])
+    assert {arguments[1] for act, arguments in diary.done[-1:] if act == "scale"} <= {1}
+    assert all(arguments[0] in SERVICES for _, arguments in diary.done)
+    assert nemesis.held == (nemesis.name.startswith(("pause", "cut")))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_suffers_every_common_fault(service: str) -> None:
+    for fault in ("kill", "restart", "pause", "cut"):
+        assert f"{fault}-{service}" in NEMESES
+
+
+def test_standing_still_is_counted_by_partition() -> None:
+    """The longest gap of any of them, from the moment that counts; one that never moved stood still all the time."""
+    way = Way()
+    for now, first, second in ((0, 1, 1), (1, 2, 2), (4, 3, 2), (5, 4, 3), (6, 5, 4)):
+        way.look({("topic", 0): first, ("topic", 1): second}, float(now))
+
+    assert way.stood_still(0, 6) == 4  # the second one, from 1 to 5
+    assert way.stood_still(4.5, 6) == 1
+    assert way.moving(1, now=6.5)
+    way.look({("topic", 2): 7}, 6.0)
+    assert way.stood_still(4.5, 6) == 1.5
+    assert not way.moving(1, now=6.5)

@@ -1,0 +1,176 @@
+"""No password is printed that nobody asked for: not by up and status, not in an error, not among a program's arguments."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from onefold.chaos.injection import Dice
+from onefold.cli import main
+from onefold.cli.commands import sql
+from onefold.operate import hiding, settings, state
+from onefold.operate.errors import UserError
+from onefold.stack import control
+
+PASSWORD = "hunter2"
+READABLE = [
+    ("postgresql://me:hunter2@db.example:5432/events", "postgresql://me@db.example:5432/events"),
+    ("postgres://me:hunter2@db/events", "postgresql://me@db/events"),
+    ("postgresql://me@db/events", "postgresql://me@db/events"),
+    ("postgresql://:hunter2@db/events", "postgresql://db/events"),
+    ("postgresql://db/events?password=hunter2&user=me", "postgresql://me@db/events"),
+    ("postgresql://me@db/events?sslpassword=hunter2&sslmode=require", "postgresql://me@db/events?sslmode=require"),
+    ("postgresql://me:hunter2@[::1]:5432,other:5433/events", "postgresql://me@[::1]:5432,other:5433/events"),
+    ("postgresql://me:hunter2@%2Frun%2Fpostgresql/events", "postgresql://me@%2Frun%2Fpostgresql/events"),
+    ("postgresql://m%40e:hunter2%2F%40@db/my%20events", "postgresql://m%40e@db/my%20events"),
+    ("postgresql://me:hunter2@db/events?passfile=/home/me/.pgpass", "postgresql://me@db/events?passfile=/home/me/.pgpass"),
+    ("postgresql:///events", "postgresql:///events"),
+    ("host=db user=me password=hunter2 dbname=events", "user=me dbname=events host=db"),
+    ("host=db password='hunter2 and more' sslpassword = hunter2", "host=db"),
+    ("host=db oauth_client_secret=hunter2", "host=db"),
+    ("service=mine", "service=mine"),
+]  # fmt: skip
+UNREADABLE = [
+    "hunter2",
+    "postgresql://me:hunter2%zz@db/events",
+    "host=db password=my hunter2",
+    "postgresql://me@db/events?hunter2=x",
+    # libpq reads these, with a host that is half a password.
+    "postgresql://me:my@hunter2@db/events",
+    "postgresql://me:my/hunter2@db/events",
+]
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No settings of the developer, and a home of the test's own."""
+    for name in list(os.environ):
+        if name.startswith("ONEFOLD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+@pytest.fixture(params=["the stack's own", "the user's"])
+def connection(request: pytest.FixtureRequest, clean: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The state of a running stack whose database has a password."""
+    me = psutil.Process()
+    running = {
+        "supervisor_pid": me.pid,
+        "create_time": me.create_time(),
+        "bootstrap_servers": "127.0.0.1:9",
+        "postgres_dsn": f"postgresql://onefold:{PASSWORD}@127.0.0.1:9/onefold",
+        "dashboard": None,
+        "services": {"postgres": {"state": "waiting", "detail": "", "restarts": 0}},
+    }
+    state.write(state.path(clean), running)
+    if request.param == "the user's":
+        monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", str(running["postgres_dsn"]))
+    return running
+
+
+@pytest.mark.parametrize(("given", "shown"), READABLE)
+def test_a_connection_is_shown_without_its_secrets_and_can_still_be_used(given: str, shown: str) -> None:
+    assert hiding.dsn(given) == shown
+    public = {name: value for name, value in parsed(given).items() if name not in hiding.SECRET}
+    assert parsed(shown) == public
+
+
+def parsed(text: str) -> dict[str, Any]:
+    return psycopg.conninfo.conninfo_to_dict(text)
+
+
+@pytest.mark.parametrize("given", UNREADABLE)
+def test_what_can_not_be_read_is_not_repeated(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hiding.dsn(given) == hiding.UNREADABLE
+    for name in ("ONEFOLD_POSTGRES_DSN", "ONEFOLD_DASHBOARD_DSN"):
+        with monkeypatch.context() as only:
+            only.setenv(name, given)
+            with pytest.raises(UserError) as caught:
+                settings.load()
+        assert caught.value.exit_code == 2
+        assert caught.value.message.startswith(f"{name} can not be used: ")
+        assert PASSWORD not in caught.value.as_text() + caught.value.as_json()
+
+
+@pytest.mark.parametrize("verb", ["up", "status"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_password_is_printed_only_when_it_is_asked_for(
+    verb: str,
+    form: list[str],
+    connection: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(control, "up", lambda *given: (connection, False))
+    assert main.run([verb, *form]) == 0
+    told = capsys.readouterr()
+    assert PASSWORD not in told.out + told.err
+    assert "postgresql://onefold@127.0.0.1:9/onefold" in told.out
+    assert main.run([verb, *form, "--show-password"]) == 0
+    told = capsys.readouterr()
+    assert connection["postgres_dsn"] in told.out
+    if form:
+        assert json.loads(told.out)["postgres_dsn"] == connection["postgres_dsn"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (f'{{"sasl.password": ["{PASSWORD}"]}}', "sasl.password"),
+        (f'["{PASSWORD}"]', "ONEFOLD_KAFKA_OPTIONS"),
+        (f'{{"sasl.password": "{PASSWORD}"', "JSON"),
+        (f'"{PASSWORD}"', "ONEFOLD_KAFKA_OPTIONS"),
+    ],
+)
+@pytest.mark.parametrize("where", ["environment", "file"])
+def test_wrong_kafka_options_are_not_repeated(
+    options: str, says: str, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if where == "environment":
+        monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", options)
+    else:
+        (tmp_path / "onefold.env").write_text(f"ONEFOLD_KAFKA_OPTIONS={options!r}\n")
+    with pytest.raises(UserError, match=says) as caught:
+        settings.load()
+    assert PASSWORD not in caught.value.as_text() + caught.value.as_json()
+
+
+def test_wrong_addresses_of_a_registry_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_SCHEMA_REGISTRY_URL", f"ftp://me:{PASSWORD}@registry")
+    with pytest.raises(UserError, match="ONEFOLD_SCHEMA_REGISTRY_URL can not be used: it should begin with") as caught:
+        settings.load()
+    assert PASSWORD not in caught.value.as_text()
+
+
+def test_what_the_kafka_client_says_of_a_secret_is_scrubbed() -> None:
+    options = {"sasl.password": PASSWORD, "sasl.username": "me", "ssl.key.password": ""}
+    assert hiding.scrub(f"me and {PASSWORD}", options) == "me and ***"
+
+
+def test_psql_gets_no_secret_as_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody can read arguments, in `ps`."""
+    dsn = f"postgresql://me:{PASSWORD}@db/events?sslpassword={PASSWORD}&sslmode=require"
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
+    called: list[Any] = []
+    monkeypatch.setattr(sql.os, "execve", lambda *given: called.append(given))
+    monkeypatch.setattr(sql, "_psql", lambda: sys.executable)
+    sql.command(["-c", "SELECT 1"])
+    ((_, argv, environment),) = called
+    assert PASSWORD not in " ".join(argv)
+    assert "sslmode=require" in " ".join(argv)
+    assert environment["PGPASSWORD"] == PASSWORD
+
+
+def test_a_failed_connection_is_told_without_the_password(capsys: pytest.CaptureFixture[str]) -> None:
+    given = settings.Settings(postgres_dsn=f"postgresql://me:{PASSWORD}@127.0.0.1:9/events?connect_timeout=1")
+    assert not Dice("state", 1.0, given, lambda: 1.0).fails()
+    told = capsys.readouterr()
+    assert "was not counted" in told.out + told.err
+    assert PASSWORD not in told.out + told.err

@@ -1,0 +1,33 @@
+"""Lines of a pipe are sent as they come, not when five thousand are together."""
+
+import os
+from pathlib import Path
+
+from onefold.operate import producing
+
+ROW = ("topic", None, b"value")
+
+
+def test_what_a_pipe_holds_is_followed_by_a_pause_and_what_is_cut_off_waits_for_its_rest() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as stream:
+        lines = producing.lines_as_they_come(stream)
+        os.write(writer, b"one\ntwo\nthr")
+        assert [next(lines), next(lines), next(lines)] == [b"one", b"two", producing.PAUSE]
+        os.write(writer, b"ee\n\nlast")
+        os.close(writer)
+        # The writer has gone: the end of the pipe is there to be read, so there is no pause before it.
+        assert list(lines) == [b"three", b"", b"last"]
+
+
+def test_a_file_is_read_to_its_end_without_a_pause(tmp_path: Path) -> None:
+    lines = [b"%d" % number for number in range(50_000)]
+    (tmp_path / "lines").write_bytes(b"\n".join(lines))
+    with (tmp_path / "lines").open("rb") as stream:
+        assert list(producing.lines_as_they_come(stream)) == lines
+
+
+def test_a_batch_ends_when_it_is_full_at_a_pause_and_at_the_end() -> None:
+    given = [ROW, ROW, ROW, producing.PAUSE, producing.PAUSE, ROW, producing.PAUSE, ROW]
+    assert [len(batch) for batch in producing._batches(iter(given), 2)] == [2, 1, 1, 1]
+    assert list(producing._batches(iter([producing.PAUSE]), 2)) == []

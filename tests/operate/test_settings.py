@@ -1,0 +1,141 @@
+"""Settings: what is wrong is told in one sentence that names the variable; servers come from the user or from the
+running stack.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from onefold.operate import settings, state
+from onefold.operate.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No settings of the developer, and a home of the test's own."""
+    for name in list(os.environ):
+        if name.startswith("ONEFOLD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ONEFOLD_PARTITIONS", "zero"),
+        ("ONEFOLD_PARTITIONS", "0"),
+        ("ONEFOLD_KAFKA_PORT", "70000"),
+        ("ONEFOLD_LOG_FORMAT", "xml"),
+        ("ONEFOLD_KAFKA_OPTIONS", "not json"),
+        ("ONEFOLD_KAFKA_OPTIONS", '["a"]'),
+    ],
+)
+def test_a_broken_setting_is_one_sentence_that_names_it(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as caught:
+        settings.load()
+    assert name in caught.value.message
+    assert caught.value.exit_code == 2
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"group.id": "mine"}, "'group.id' is Onefold's own"),
+        ({"bootstrap.servers": "other:1"}, "'bootstrap.servers' has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS"),
+        (
+            {"socket.blocking.max.ms": "1"},
+            "'socket.blocking.max.ms' is not among those that the processor and the sink",
+        ),
+        ({"ssl.key.password": "hush"}, "'ssl.key.password' is not among"),
+        ({"sasl.mechanism": "PLAIN", "sasl.password": "hush"}, "'sasl.username' is missing"),
+        ({"sasl.mechanism": "PLAIN", "sasl.username": 1, "sasl.password": "hush"}, "should be a valid string"),
+    ],
+)
+def test_a_kafka_setting_that_one_client_can_not_have_is_refused_for_all(
+    options: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command, in one sentence, and without a password in it."""
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", json.dumps(options))
+    with pytest.raises(UserError) as caught:
+        settings.load()
+    assert caught.value.message.startswith("ONEFOLD_KAFKA_OPTIONS can not be used:")
+    assert sentence in caught.value.message
+    assert caught.value.exit_code == 2
+    assert "hush" not in caught.value.message + str(caught.value.hint)
+
+
+def test_all_broken_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_PARTITIONS", "many")
+    monkeypatch.setenv("ONEFOLD_SINKS", "0")
+    with pytest.raises(UserError) as caught:
+        settings.load()
+    assert "ONEFOLD_PARTITIONS" in caught.value.message
+    assert "ONEFOLD_SINKS" in caught.value.message
+
+
+def test_without_servers_and_without_a_stack_the_error_says_what_to_do() -> None:
+    with pytest.raises(UserError, match="no Kafka to talk to") as caught:
+        settings.load().client()
+    assert "onefold up" in caught.value.hint
+    assert "ONEFOLD_BOOTSTRAP_SERVERS" in caught.value.hint
+
+
+def test_servers_come_from_the_running_stack(clean: Path) -> None:
+    me = psutil.Process()
+    state.write(
+        state.path(clean),
+        {
+            "supervisor_pid": me.pid,
+            "create_time": me.create_time(),
+            "bootstrap_servers": "127.0.0.1:1",
+            "postgres_dsn": "x",
+        },
+    )
+    loaded = settings.load()
+    assert loaded.client() == {"bootstrap.servers": "127.0.0.1:1"}
+    assert loaded.postgres() == "x"
+
+
+def test_a_stack_whose_supervisor_is_gone_is_not_running(clean: Path) -> None:
+    me = psutil.Process()
+    state.write(
+        state.path(clean),
+        {"supervisor_pid": me.pid, "create_time": me.create_time() - 1, "bootstrap_servers": "127.0.0.1:1"},
+    )
+    with pytest.raises(UserError, match="is not running"):
+        settings.load().kafka()
+
+
+def test_servers_of_the_user_win_and_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "kafka:9092")
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"security.protocol": "SSL"}')
+    assert settings.load().client() == {"bootstrap.servers": "kafka:9092", "security.protocol": "SSL"}
+
+
+def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "")
+    assert settings.load().postgres_dsn is None
+
+
+def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None:
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n")
+    assert settings.load().partitions == 7
+
+
+def test_children_in_other_folders_get_the_settings_that_were_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clean: Path
+) -> None:
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n")
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"client.id": "b"}')
+    made = settings.load().as_environment()
+    assert made["ONEFOLD_PARTITIONS"] == "7"
+    assert json.loads(made["ONEFOLD_KAFKA_OPTIONS"]) == {"client.id": "b"}
+    assert made["ONEFOLD_HOME"] == str(clean)
+    assert "ONEFOLD_SINKS" not in made

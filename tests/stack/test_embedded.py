@@ -1,0 +1,85 @@
+"""What the broker and the database are told, where they may live, and which ports they get."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings
+from onefold.stack import embedded as stack
+from onefold.stack import plan, postgres
+from onefold.stack.broker import Broker
+from onefold.stack.embedded import Ports
+
+
+def broker(home: Path) -> Broker:
+    """A broker that is never started."""
+    return Broker(home, 1234, 1235, Path("/java"), [Path("/a.jar"), Path("/b.jar")])
+
+
+def test_the_broker_listens_on_loopback_only_and_forgets_nothing(tmp_path: Path) -> None:
+    lines = dict(line.split("=", 1) for line in broker(tmp_path).configuration(tmp_path / "data").splitlines())
+    listening = lines["listeners"] + lines["advertised.listeners"] + lines["controller.quorum.voters"]
+    assert listening.count("127.0.0.1") == 4
+    assert lines["log.retention.ms"] == "-1"
+    assert lines["auto.create.topics.enable"] == "false"
+    assert lines["unclean.leader.election.enable"] == "false"
+
+
+def test_kafkas_own_tools_run_on_the_same_jars(tmp_path: Path) -> None:
+    command = broker(tmp_path).tool("org.apache.kafka.tools.ConsoleProducer", "--topic", "t")
+    assert command[0] == "/java"
+    assert "/a.jar:/b.jar" in command
+    assert command[-3:] == ["org.apache.kafka.tools.ConsoleProducer", "--topic", "t"]
+
+
+def test_the_database_listens_on_loopback_only_and_waits_for_the_disk(tmp_path: Path) -> None:
+    command = postgres.Postgres(tmp_path, 4321).command()
+    assert "listen_addresses=127.0.0.1" in command
+    assert "unix_socket_directories=" in command
+    assert "fsync=on" in command
+    assert "synchronous_commit=on" in command
+
+
+def test_a_folder_counts_as_open_only_if_every_folder_above_it_is(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    assert not postgres._open_to_all(closed / "home")
+
+
+def test_a_pid_file_that_names_another_program_is_removed(tmp_path: Path) -> None:
+    server = postgres.Postgres(tmp_path, 1)
+    server.data.mkdir(parents=True)
+    pid_file = server.data / "postmaster.pid"
+    pid_file.write_text("1\n")
+    server._remove_stale_pid_file()
+    assert not pid_file.exists()
+
+
+def test_ports_differ_lie_below_the_range_of_outgoing_connections_and_are_kept(tmp_path: Path) -> None:
+    first = stack.choose_ports(tmp_path)
+    assert len(set(vars(first).values())) == 4
+    assert all(port in stack.PORTS for port in vars(first).values())
+    assert stack.choose_ports(tmp_path) == first
+
+
+def test_a_port_that_another_program_took_meanwhile_is_replaced(tmp_path: Path) -> None:
+    first = stack.choose_ports(tmp_path)
+    with socket.create_server(("127.0.0.1", first.kafka)):
+        second = stack.choose_ports(tmp_path)
+    assert second.kafka != first.kafka
+    assert Ports(first.kafka, second.controller, second.postgres, second.dashboard) == first
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="ONEFOLD_KAFKA_PORT"):
+        stack.choose_ports(tmp_path, kafka=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:8123"])
+def test_the_dashboard_is_part_of_the_plan_unless_it_is_off(tmp_path: Path, url: str | None) -> None:
+    public = {"bootstrap_servers": "b:1", "postgres_dsn": "postgresql://p", "dashboard": url}
+    last = plan.pipeline(Settings(home=tmp_path), ["shop"], public)[-1]
+    found = [service.argv[-3:] for service in last if service.name == "dashboard"]
+    assert found == ([("dashboard", "--port", "8123")] if url else [])

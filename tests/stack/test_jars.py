@@ -1,0 +1,124 @@
+"""The jars: the lock is read strictly, what arrives is checked, what is torn or missing is fetched again, and only
+that.
+"""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from onefold.operate.errors import UserError
+from onefold.stack import jars
+
+CONTENT = {"one": b"the first jar", "two": b"the second jar"}
+# Stands for `java -cp ivy.jar ...`: reads the ivy.xml that it is given and delivers those files of its shop that are
+# asked for.
+COURIER = """#!/bin/sh
+echo call >> '{shop}/calls'
+while [ $# -gt 0 ]; do
+  case "$1" in -ivy) ivy="$2";; -retrieve) out="${{2%/*}}";; esac
+  shift
+done
+mkdir -p "$out"
+for name in one two; do
+  if grep -q "name=\\"$name\\"" "$ivy" && [ -f "{shop}/$name" ]; then
+    cp "{shop}/$name" "$out/$name-1.0.jar"
+    echo "[SUCCESSFUL ] $name"
+  fi
+done
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the jars, a courier and a lock that pins them."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    lines = []
+    for name, content in CONTENT.items():
+        (folder / name).write_bytes(content)
+        lines.append(f"test {hashlib.sha256(content).hexdigest()} org.example:{name}:1.0")
+    (folder / "jars.lock").write_text("# pinned\n" + "\n".join(lines) + "\n")
+    (folder / "java").write_text(COURIER.format(shop=folder))
+    (folder / "java").chmod(0o755)
+    monkeypatch.setattr(jars, "LOCK_FILE", folder / "jars.lock")
+    return folder
+
+
+def calls(shop: Path) -> int:
+    """How often the courier was sent."""
+    file = shop / "calls"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_the_lock_of_the_product_pins_every_jar_once_a_group() -> None:
+    pinned = jars.read_lock(jars.LOCK_FILE.read_text())
+    assert {jar.group for jar in pinned} == {"broker", "spark"}
+    for group in ("broker", "spark"):
+        names = [jar.name for jar in pinned if jar.group == group]
+        assert len(names) == len(set(names))
+    brought_by_pyspark = ("hadoop-client", "scala-library", "slf4j-api", "org.lz4")
+    spark = [jar for jar in pinned if jar.group == "spark"]
+    assert not [jar for jar in spark if jar.name.startswith(brought_by_pyspark) or jar.organisation == "org.lz4"]
+
+
+def test_one_file_name_means_one_content_in_both_groups() -> None:
+    by_name: dict[str, set[str]] = {}
+    for jar in jars.read_lock(jars.LOCK_FILE.read_text()):
+        by_name.setdefault(jar.file_name, set()).add(jar.sha256)
+    assert all(len(sums) == 1 for sums in by_name.values())
+
+
+@pytest.mark.parametrize("line", ["broker abc a:b:1", f"broker {'0' * 64} a:b", f"broker {'0' * 64}", "nonsense"])
+def test_a_line_that_is_no_line_of_the_lock_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"jars\.lock"):
+        jars.read_lock(line)
+
+
+def test_jars_arrive_once_and_a_second_look_fetches_nothing(shop: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    paths = jars.ensure("test", tmp_path, shop / "java", lambda done, total: told.append((done, total)))
+    assert [path.read_bytes() for path in paths] == list(CONTENT.values())
+    assert told[-1] == (2, 2)
+    before = calls(shop)
+    assert jars.ensure("test", tmp_path, shop / "java") == paths
+    assert calls(shop) == before
+
+
+@pytest.mark.parametrize("harm", ["truncate", "remove", "change"])
+def test_a_damaged_jar_is_fetched_again_and_only_that_one(harm: str, shop: Path, tmp_path: Path) -> None:
+    first, second = jars.ensure("test", tmp_path, shop / "java")
+    kept, before = second.stat(), calls(shop)
+    match harm:
+        case "truncate":
+            first.write_bytes(b"")
+        case "remove":
+            first.unlink()
+        case "change":
+            first.write_bytes(b"the WRONG jar")
+    jars.ensure("test", tmp_path, shop / "java")
+    assert first.read_bytes() == CONTENT["one"]
+    assert second.stat().st_mtime_ns == kept.st_mtime_ns
+    assert calls(shop) == before + 1
+
+
+def test_a_jar_with_other_content_than_pinned_is_thrown_away(shop: Path, tmp_path: Path) -> None:
+    (shop / "two").write_bytes(b"something else")
+    with pytest.raises(UserError, match="other content"):
+        jars.ensure("test", tmp_path, shop / "java")
+    assert not (tmp_path / "jars" / "two-1.0.jar").exists()
+
+
+def test_without_a_network_the_error_says_what_to_do(shop: Path, tmp_path: Path) -> None:
+    (shop / "one").unlink()
+    with pytest.raises(UserError, match="could not download 1 jar") as caught:
+        jars.ensure("test", tmp_path, shop / "java")
+    assert jars.SETTINGS_VARIABLE in caught.value.hint
+
+
+def test_what_did_arrive_is_kept_when_something_else_did_not(shop: Path, tmp_path: Path) -> None:
+    (shop / "one").unlink()
+    with pytest.raises(UserError):
+        jars.ensure("test", tmp_path, shop / "java")
+    assert (tmp_path / "jars" / "two-1.0.jar").read_bytes() == CONTENT["two"]
+    assert not list((tmp_path / "jars").glob(".fetch-*"))

@@ -1,0 +1,249 @@
+"""The supervisor with small real children: order, readiness, new starts with growing pauses, stopping, and no
+orphans, ever.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from onefold.operate import state
+from onefold.stack.child import end_known
+from onefold.stack.plan import Plan
+from onefold.stack.service import Ready, Service
+from onefold.stack.supervisor import BACKOFF_MAX, STABLE_SECONDS, Managed, Supervisor
+from tests.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+FOREVER = "exec sleep 1000"
+
+
+def service(folder: Path, name: str, script: str, ready: str = "status_file", stop_seconds: float = 5.0) -> Service:
+    """A shell script as a service; it is ready when it has written `running` into its status file."""
+    return Service(
+        name=name,
+        argv=("/bin/sh", "-c", script),
+        log=folder / f"{name}.log",
+        ready=Ready(ready, str(folder / f"{name}.status")) if ready == "status_file" else Ready("done"),
+        environment={"STATUS": str(folder / f"{name}.status"), "TRACE": str(folder / "trace")},
+        stop_seconds=stop_seconds,
+    )
+
+
+SAY_RUNNING = """echo '{"state": "running", "detail": "well"}' > "$STATUS";"""
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def started() -> Iterator[list[Managed]]:
+    """Services that are stopped when the test ends."""
+    managed: list[Managed] = []
+    yield managed
+    for each in managed:
+        each.child.kill()
+
+
+def turn_until(managed: Managed, wanted: str) -> None:
+    """Turns a service until it is in a state."""
+
+    def reached() -> bool:
+        managed.turn()
+        return managed.state == wanted
+
+    eventually(reached, 10, f"{managed.service.name} is {wanted}; it is {managed.state} {managed.detail}")
+
+
+def test_pauses_before_new_starts_double_up_to_a_limit_and_begin_anew_after_a_long_life(
+    tmp_path: Path, started: list[Managed]
+) -> None:
+    clock = Clock()
+    managed = Managed(service(tmp_path, "broken", "exit 7"), clock)
+    started.append(managed)
+    pauses = []
+    for _ in range(8):
+        turn_until(managed, "restarting")
+        assert managed.exit_code == 7
+        pauses.append(managed._start_at - clock.now)
+        clock.now += pauses[-1] - 0.01
+        managed.turn()
+        assert managed.state == "restarting", "it started before its pause was over"
+        clock.now += 0.02
+        managed.turn()
+        assert managed.state == "starting"
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, BACKOFF_MAX, BACKOFF_MAX])
+    clock.now += STABLE_SECONDS
+    turn_until(managed, "restarting")
+    assert managed._start_at - clock.now == pytest.approx(0.2)
+    assert managed.restarts == 9
+
+
+def test_a_killed_service_is_named_by_its_signal_and_its_old_status_does_not_count(
+    tmp_path: Path, started: list[Managed]
+) -> None:
+    clock = Clock()
+    managed = Managed(service(tmp_path, "one", f'[ -e "$TRACE" ] || {SAY_RUNNING} touch "$TRACE"; {FOREVER}'), clock)
+    started.append(managed)
+    turn_until(managed, "running")
+    assert managed.detail == "well"
+    os.kill(managed.child.pid or 0, signal.SIGKILL)
+    turn_until(managed, "restarting")
+    assert "signal 9" in managed.detail
+    clock.now += 1
+    turn_until(managed, "starting")
+    managed.turn()
+    assert managed.state == "starting", "the status file of the dead process was believed"
+
+
+def test_a_service_that_lacks_something_is_waiting_and_comes_back(tmp_path: Path, started: list[Managed]) -> None:
+    managed = Managed(service(tmp_path, "one", SAY_RUNNING + FOREVER))
+    started.append(managed)
+    turn_until(managed, "running")
+    status = tmp_path / "one.status"
+    status.write_text('{"state": "waiting", "detail": "no broker"}')
+    turn_until(managed, "waiting")
+    assert managed.detail == "no broker"
+    status.write_text('{"state": "running", "detail": ""}')
+    turn_until(managed, "running")
+
+
+def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_path: Path) -> None:
+    trap = """trap 'echo "stop $0" >> "$TRACE"; exit 0' TERM; echo "start $0" >> "$TRACE";"""
+    body = f"""{trap} {SAY_RUNNING} while :; do sleep 0.01; done"""
+
+    def named(name: str) -> Service:
+        made = service(tmp_path, name, body)
+        return Service(**{**vars(made), "argv": (*made.argv, name)})
+
+    told: list[dict[str, Any]] = []
+    supervisor = Supervisor(
+        [[named("first")], [service(tmp_path, "task", 'echo "task" >> "$TRACE"', "done")], [named("last")]], told.append
+    )
+    trace = tmp_path / "trace"
+
+    def all_ready() -> bool:
+        supervisor.turn()
+        return all(managed.settled for stage in supervisor.stages for managed in stage)
+
+    try:
+        eventually(all_ready, 10, "all stages are ready")
+    finally:
+        supervisor.stop()
+    assert trace.read_text().splitlines() == ["start first", "task", "start last", "stop last", "stop first"]
+    assert {name: entry["state"] for name, entry in told[-1].items()} == dict.fromkeys(
+        ("first", "task", "last"), "stopped"
+    )
+    assert told[0]["last"]["state"] == "pending"
+
+
+def test_a_service_that_ignores_the_stop_signal_is_killed_after_its_time(tmp_path: Path) -> None:
+    stubborn = service(
+        tmp_path, "stubborn", f"trap '' TERM; {SAY_RUNNING} while :; do sleep 0.01; done", stop_seconds=0.2
+    )
+    supervisor = Supervisor([[stubborn]], lambda services: None)
+    (managed,) = supervisor.stages[0]
+    turn_until(managed, "running")
+    supervisor.stop()
+    assert managed.child.poll() == -signal.SIGKILL
+
+
+@pytest.fixture
+def running_supervisor(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A real supervisor process with two children, and its home."""
+    home = tmp_path / "home"
+    (home / "run").mkdir(parents=True)
+    stages = [[service(tmp_path, "first", SAY_RUNNING + FOREVER)], [service(tmp_path, "second", SAY_RUNNING + FOREVER)]]
+    Plan(stages, {"bootstrap_servers": "a", "postgres_dsn": "b"}).write(home)
+    process = subprocess.Popen([sys.executable, "-m", "onefold.stack.supervisor", str(home)], cwd=ROOT)
+    eventually(lambda: states(home) == {"first": "running", "second": "running"}, 10, "both services run")
+    yield home, process
+    process.kill()
+    process.wait()
+
+
+def states(home: Path) -> dict[str, str]:
+    """What stack.json says about the services."""
+    return {name: entry["state"] for name, entry in state.read(home).get("services", {}).items()}
+
+
+def test_a_killed_supervisor_leaves_no_child(running_supervisor: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    home, process = running_supervisor
+    children = [(entry["pid"], entry["create_time"]) for entry in state.read(home)["services"].values()]
+    process.kill()
+    process.wait()
+    eventually(
+        lambda: not any(state.alive(*child) for child in children), 5, "the children ended with their supervisor"
+    )
+    assert state.read_running(home) == {}
+
+
+def test_a_killed_child_is_started_again_and_the_state_tells(
+    running_supervisor: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
+    home, _ = running_supervisor
+    before = state.read(home)["services"]["second"]
+    os.kill(before["pid"], signal.SIGKILL)
+    eventually(lambda: state.read(home)["services"]["second"]["restarts"] == 1, 5, "the end was noticed")
+    eventually(lambda: states(home)["second"] == "running", 5, "it runs again")
+    after = state.read(home)["services"]["second"]
+    assert (after["pid"], after["restarts"]) != (before["pid"], 0)
+
+
+def test_a_supervisor_that_is_asked_to_stop_takes_everything_with_it(
+    running_supervisor: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
+    home, process = running_supervisor
+    found = state.read(home)
+    assert found["bootstrap_servers"] == "a"
+    assert found["supervisor_pid"] == process.pid
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert not state.path(home).exists()
+    assert not any(state.alive(entry["pid"], entry["create_time"]) for entry in found["services"].values())
+
+
+def test_only_the_process_with_the_right_birth_time_is_ended() -> None:
+    bystander = subprocess.Popen(["sleep", "1000"])
+    try:
+        born = psutil.Process(bystander.pid).create_time()
+        assert not end_known(bystander.pid, born - 1)
+        assert bystander.poll() is None
+        assert end_known(bystander.pid, born)
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_service_travels_as_json(tmp_path: Path) -> None:
+    sent = Service(
+        "one",
+        ("a", "b"),
+        tmp_path / "log",
+        Ready("kafka", "here:1"),
+        {"A": "b"},
+        tmp_path,
+        signal.SIGINT,
+        3.0,
+        signal.SIGQUIT,
+        (1, 2),
+    )
+    assert Service.from_json(json.loads(json.dumps(sent.as_json()))) == sent
+
+
+def test_the_state_file_is_private(tmp_path: Path) -> None:
+    state.write(state.path(tmp_path), {"postgres_dsn": "with a password"})
+    assert state.path(tmp_path).stat().st_mode & 0o077 == 0

@@ -1,0 +1,208 @@
+"""A supervisor outlives what it supervises: one service's trouble is that service's state, and nobody else's end."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onefold.spark_sink import watch
+from onefold.stack import child, together
+from onefold.stack.service import Ready, Service
+from onefold.stack.supervisor import BACKOFF_MAX, Managed, Supervisor
+from onefold.stack.supervisor import run as run_supervisor
+from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, Clock, service, turn_until
+from tests.waiting import eventually
+
+FAILURES = 2_000  # beyond 1,024 a power of two is no float any more
+
+
+@pytest.fixture
+def bystander(tmp_path: Path) -> Iterator[Callable[[Service], tuple[Supervisor, Managed, Managed]]]:
+    """Makes a supervisor of a service in trouble and one that is well."""
+    made: list[Supervisor] = []
+
+    def make(troubled: Service) -> tuple[Supervisor, Managed, Managed]:
+        told.clear()
+        made.append(Supervisor([[troubled, service(tmp_path, "well", SAY_RUNNING + FOREVER)]], told.append))
+        return made[-1], *made[-1].stages[0]
+
+    told: list[dict[str, Any]] = []
+    yield make
+    for supervisor in made:
+        supervisor.stop()
+
+
+def until(supervisor: Supervisor, reached: Callable[[], bool], why: str) -> None:
+    """Turns the supervisor, as its loop does, until it is so."""
+
+    def turned() -> bool:
+        supervisor.turn()
+        return reached()
+
+    eventually(turned, 10, why)
+
+
+def test_two_thousand_failures_in_a_row_are_a_state(tmp_path: Path) -> None:
+    """Three hours of a service that refuses."""
+    clock = Clock()
+    managed = Managed(service(tmp_path, "refuses", "exit 3"), clock)
+    managed.child.start = lambda: None  # type: ignore[method-assign]  two thousand processes would show nothing more
+    managed.child.poll = lambda: 3  # type: ignore[method-assign]
+    while managed.restarts < FAILURES:
+        managed.turn()
+        clock.now += BACKOFF_MAX
+    assert (managed.state, managed.exit_code) == ("restarting", 3)
+    assert managed._pause == BACKOFF_MAX
+
+
+def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
+    """The sink's own watch counts its pauses the same way."""
+
+    class Fails:
+        name, landed = "fails", 0
+
+        def failure(self) -> BaseException | None:
+            return None
+
+        def start(self) -> None:
+            raise watch.Waiting("there is no topic")
+
+    tended: Any = watch.Watch(Fails(), patience_s=float("inf"))  # type: ignore[arg-type]
+    for _ in range(FAILURES):
+        tended._not_before = 0.0
+        tended.tend()
+    assert tended.trouble == "there is no topic"
+
+
+@pytest.mark.parametrize("trouble", ["a program's folder that is gone", "a log that can not be written"])
+def test_a_service_that_can_not_be_started_is_restarting_and_the_others_run(
+    tmp_path: Path, trouble: str, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
+) -> None:
+    broken = service(tmp_path, "broken", FOREVER)
+    file = tmp_path / "file"
+    file.touch()
+    changes: dict[str, Path] = {"folder": tmp_path / "gone"} if "folder" in trouble else {"log": file / "log"}
+    supervisor, troubled, well = bystander(replace(broken, **changes))  # type: ignore[arg-type]
+    until(supervisor, lambda: well.state == "running" and troubled.restarts > 1, "it goes on")
+    assert troubled.state == "restarting"
+    assert troubled.detail.startswith("could not be started: ")
+    assert "starts again after" in troubled.detail
+    assert supervisor._published is not None
+    assert supervisor._published["broken"]["detail"] == troubled.detail
+    for repaired in (tmp_path / "gone", file):
+        repaired.unlink(missing_ok=True)
+        repaired.mkdir()
+    until(supervisor, lambda: troubled.state == "starting", "it starts when it can")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "Cannot allocate memory"), MemoryError(), RuntimeError("odd")])
+def test_a_machine_that_gives_no_process_is_one_services_trouble(
+    tmp_path: Path,
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]],
+) -> None:
+    supervisor, troubled, well = bystander(service(tmp_path, "broken", FOREVER))
+    popen = subprocess.Popen
+
+    def refuse(argv: list[str], **options: Any) -> Any:
+        if troubled.service.argv[-1] == argv[-1] and "broken" in str(options["env"]["STATUS"]):
+            raise error
+        return popen(argv, **options)
+
+    monkeypatch.setattr(child.subprocess, "Popen", refuse)
+    until(supervisor, lambda: well.state == "running" and troubled.restarts > 1, "the other one runs")
+    assert troubled.state == "restarting"
+
+
+def test_a_status_file_that_can_not_be_removed_is_one_services_trouble(
+    tmp_path: Path, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
+) -> None:
+    (tmp_path / "broken.status").mkdir()
+    supervisor, troubled, well = bystander(service(tmp_path, "broken", FOREVER))
+    until(supervisor, lambda: well.state == "running", "the other one runs")
+    assert troubled.state == "restarting"
+    assert "broken.status" in troubled.detail
+
+
+def test_a_service_that_can_not_be_asked_runs_on_and_says_so(
+    tmp_path: Path, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
+) -> None:
+    odd = replace(service(tmp_path, "odd", FOREVER), ready=Ready("kafka", "127.0.0.1:no-port"))
+    supervisor, troubled, well = bystander(odd)
+    until(supervisor, lambda: well.state == "running", "the other one runs")
+    assert troubled.child.running()
+    assert (troubled.state, troubled.restarts) == ("starting", 0)
+    assert troubled.detail.startswith("can not be looked at: ")
+
+
+def test_a_state_that_can_not_be_written_is_written_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full, told = [True], []
+
+    def publish(services: dict[str, Any]) -> None:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        told.append(services)
+
+    supervisor = Supervisor([[service(tmp_path, "one", SAY_RUNNING + FOREVER)]], publish)
+    (managed,) = supervisor.stages[0]
+    try:
+        until(supervisor, lambda: managed.state == "running", "it runs although nobody can be told")
+        assert told == []
+        full[0] = False
+        supervisor.turn()
+        assert told[-1]["one"]["state"] == "running"
+    finally:
+        full[0] = True
+        supervisor.stop()
+    assert not managed.child.running()
+    said = capsys.readouterr().err
+    assert said.count("No space left on device") == 2, "once for each time that it began"
+
+
+def test_one_that_may_not_be_signalled_does_not_keep_the_others_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(
+        [[service(tmp_path, name, SAY_RUNNING + FOREVER) for name in ("first", "last")]], lambda services: None
+    )
+    first, last = supervisor.stages[0]
+    for managed in (first, last):
+        turn_until(managed, "running")
+    ask = first.child.ask_to_stop
+
+    def may_not() -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(first.child, "ask_to_stop", may_not)
+    try:
+        supervisor.stop()
+        assert not last.child.running()
+    finally:
+        ask()
+        first.child.kill()
+
+
+def test_several_processors_outlive_a_status_that_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, or what lies there is no status of ours."""
+    turns = []
+
+    def run(supervisor: Supervisor, tell: Callable[[], None]) -> None:
+        tell()
+        (tmp_path / "status.one.json").write_text('["odd"]')
+        tell()
+        (tmp_path / f"status.json.{os.getpid()}").mkdir()
+        tell()
+        turns.append(supervisor)
+
+    assert run_supervisor is together.run
+    monkeypatch.setattr(together, "run", run)
+    together.process(["one"], "1", tmp_path / "status.json")
+    assert len(turns) == 1

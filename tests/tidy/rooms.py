@@ -1,0 +1,20 @@
+"""The rooms of the house: the folders at the top that hold Python, and the name that each has when it is imported."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What an installed Onefold has; src/onefold/ links to them, and has the public names itself.
+ROOMS = ("bench", "chaos", "cli", "dashboard", "operate", "processor", "proof", "spark_sink", "stack")
+PACKAGE = "onefold"
+
+
+def modules() -> dict[str, Path]:
+    """Every module's file by the name that it is imported by."""
+    found = {}
+    for path in (ROOT / "src" / PACKAGE).glob("*.py"):
+        found[f"{PACKAGE}.{path.stem}".removesuffix(".__init__")] = path
+    for room in (*ROOMS, "tests"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found[name if room == "tests" else f"{PACKAGE}.{name}"] = path
+    return found
