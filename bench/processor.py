@@ -8,7 +8,6 @@ Several: the first one folds alone until the group takes all tasks back and shar
 nobody has anything in hand, so all that is committed later was folded later, and the restoring of every task is counted.
 """
 
-import importlib
 import json
 import time
 from contextlib import closing
@@ -21,6 +20,7 @@ from onefold.bench.meter import Meter
 from onefold.bench.stand import Stand
 from onefold.operate import lag
 from onefold.operate.settings import Settings
+from onefold.pipelines import find
 
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
@@ -41,7 +41,7 @@ def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> t
         The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
         a single one has them all from the beginning, which is 0.
     """
-    workload: Any = importlib.import_module(f"onefold.proof.workloads.{domain}")
+    workload: Any = find()[domain].load_workload()
     stand.say(f"filling {workload.TOPIC} with {events:,} events")
     stand.fill(workload.generate(seed, events))
     stand.say(f"folding them with {instances} processor{'s' * (instances > 1)}")

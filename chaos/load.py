@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from onefold.operate.settings import Settings
+from onefold.pipelines import find
 from onefold.processor.io.admin import RECORD_BYTES_MAX
 from onefold.proof import workloads
 from onefold.proof.workloads.shaping import Shape
@@ -68,7 +68,7 @@ class Load:
 
 
 def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
-    workload: Any = importlib.import_module(f"onefold.proof.workloads.{domain}")
+    workload: Any = find()[domain].load_workload()
     already = _records(workloads.workload(domain).inputs, settings)
     return islice(workload.generate(seed, EVENTS, shape=SHAPE), already % EVENTS, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onefold.operate import pipelines
 from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty
 from onefold.processor import service
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import Topology
@@ -18,15 +20,20 @@ from onefold.processor.io import admin
 CALL_SECONDS = 5.0  # one question; a server that is well answers in milliseconds
 
 Lag = dict[str, int | None]
+UNKNOWN: Lag = {"input_events": None, "output_events": None, "events": None}
 
 
 def of_domain(domain: str, settings: Settings) -> Lag:
     """{"input_events", "output_events", "events"}: not yet folded, not yet landed, both. None where it can not be
     told.
     """
-    topology = service.topology_of(domain)
+    try:
+        pipeline = pipelines.found()[domain]
+        topology = service.load_topology(pipeline)
+    except Faulty:
+        return dict(UNKNOWN)
     waiting_in = _input_events(topology, settings)
-    waiting_out = _output_events(topology, settings)
+    waiting_out = _output_events(topology, pipeline.kafka_only, settings)
     total = waiting_in + waiting_out if waiting_in is not None and waiting_out is not None else None
     return {"input_events": waiting_in, "output_events": waiting_out, "events": total}
 
@@ -37,7 +44,7 @@ def of_all(settings: Settings) -> dict[str, Lag]:
     try:
         AdminClient(_quiet(settings)).list_topics(timeout=CALL_SECONDS)
     except KafkaException:
-        return {name: {"input_events": None, "output_events": None, "events": None} for name in names}
+        return {name: dict(UNKNOWN) for name in names}
     return {name: of_domain(name, settings) for name in names}
 
 
@@ -53,25 +60,22 @@ def _input_events(topology: Topology, settings: Settings) -> int | None:
         return None
 
 
-def _output_events(topology: Topology, settings: Settings) -> int | None:
-    """Readable ends of the output topics less what the ledger says has landed."""
+def _output_events(topology: Topology, kafka_only: Collection[str], settings: Settings) -> int | None:
+    """Readable ends of the output topics that are landed, less what the ledger says has landed."""
     try:
-        ends = _stable_ends(topology, _quiet(settings))
+        ends = _stable_ends([topic for topic in topology.outputs if topic not in kafka_only], _quiet(settings))
         landed = _landed(topology.name, settings.postgres())
     except (KafkaException, psycopg.Error):
         return None
     return sum(max(0, end - landed.get(place, 0)) for place, end in ends.items())
 
 
-def _stable_ends(topology: Topology, client: dict[str, str]) -> dict[tuple[str, int], int]:
+def _stable_ends(names: Collection[str], client: dict[str, str]) -> dict[tuple[str, int], int]:
     """Per (topic, partition) the last stable offset: where a read_committed reader would stand at the end."""
     kafka = AdminClient(dict(client))
     topics = kafka.list_topics(timeout=CALL_SECONDS).topics
     places = [
-        TopicPartition(name, partition)
-        for name in topology.outputs
-        if name in topics
-        for partition in topics[name].partitions
+        TopicPartition(name, partition) for name in names if name in topics for partition in topics[name].partitions
     ]
     if not places:
         return {}

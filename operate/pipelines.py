@@ -1,40 +1,52 @@
-"""The domains that there are, and what commands ask of their topologies: topics, tables, lag, keys."""
+"""The pipelines that there are, and what commands ask of their topologies: topics, tables, lag, keys."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from onefold.operate.errors import USAGE, UserError, first_line
 from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty, Found, find
 from onefold.processor import service
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.io import admin
 
 
+def found() -> Found:
+    """All pipelines that are declared, and what is wrong with those that can not be used."""
+    return find()
+
+
 def domains() -> list[str]:
-    """All domains."""
-    return service.domains()
+    """The names of all pipelines that are declared well."""
+    return list(find().pipelines)
 
 
 def checked(names: Sequence[str]) -> list[str]:
-    """The names, each once. Raises UserError (exit code 2) for one that is no domain."""
-    known = domains()
+    """The names, each once. Raises UserError (exit code 2) for one that is no pipeline, or not declared well."""
+    known = find()
     for name in names:
-        if name not in known:
-            raise UserError(f"there is no domain {name}", f"There are: {', '.join(known)}.", USAGE)
+        if name in known.pipelines:
+            continue
+        if about := [fault for fault in known.faults if re.search(rf"\b{re.escape(name)}\b", fault)]:
+            raise UserError(about[0], exit_code=USAGE)
+        raise UserError(f"there is no domain {name}", f"There are: {', '.join(known.pipelines)}.", USAGE)
     return list(dict.fromkeys(names))
 
 
 def topology_with_input(topic: str) -> Any:
     """The topology that reads `topic`. Raises UserError (exit code 2) when there is none."""
-    topologies = [service.topology_of(name) for name in domains()]
-    for topology in topologies:
+    inputs: list[str] = []
+    for pipeline in find().pipelines.values():
+        try:
+            topology = service.load_topology(pipeline)
+        except Faulty:  # `check` says why; the topic may still be another one's
+            continue
         if topic in topology.inputs:
             return topology
-    inputs = [name for topology in topologies for name in topology.inputs]
+        inputs += topology.inputs
     raise UserError(f"{topic} is no input topic", f"Input topics are: {', '.join(inputs)}.", USAGE)
 
 
@@ -53,19 +65,17 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
         raise UserError(f"the topics could not be made: {error}") from None
 
 
-def migrate(settings: Settings) -> list[str]:
-    """Applies the schema files that were not applied yet. Returns their names."""
+def migrate(names: Sequence[str], settings: Settings) -> list[str]:
+    """Applies the schema files of the pipelines that were not applied yet. Returns their names."""
     import psycopg
 
     from onefold.spark_sink import schema
+    from onefold.spark_sink.contracts import ENGINE_SQL
     from onefold.spark_sink.errors import SinkError
 
+    known, dsn = find(), settings.postgres()
     try:
-        return schema.migrate(settings.postgres(), sql_root())
+        roots = dict.fromkeys([ENGINE_SQL, *(known[name].sql for name in names)])
+        return [file for root in roots for file in schema.migrate(dsn, root)]
     except (psycopg.Error, SinkError) as error:
         raise UserError(f"the tables could not be made: {first_line(error)}") from None
-
-
-def sql_root() -> Path:
-    """The folder of schema/ and merge/."""
-    return Path(str(resources.files("onefold"))) / "sql"

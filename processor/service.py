@@ -2,10 +2,8 @@
 
 import faulthandler
 import gc
-import importlib
 import json
 import os
-import pkgutil
 import signal
 import threading
 import time
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from onefold.processor import apps
+from onefold import pipelines
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
@@ -45,29 +43,47 @@ EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 69
 
 
-def domains() -> list[str]:
-    """The pipelines that there are: the modules of `onefold.processor.apps`."""
-    return sorted(module.name for module in pkgutil.iter_modules(apps.__path__))
-
-
-def topology_of(domain: str) -> Topology:
-    """The topology of a domain.
+def topology_of(name: str) -> Topology:
+    """The topology of a pipeline.
 
     Raises:
-        Refused: there is no such domain.
+        Refused: there is no such pipeline, or it does not load.
     """
-    if domain not in domains():
-        raise Refused(f"there is no domain {domain!r}; there are {', '.join(domains())}")
-    topology: Topology = importlib.import_module(f"onefold.processor.apps.{domain}").TOPOLOGY
+    try:
+        return load_topology(pipelines.find()[name])
+    except pipelines.Faulty as fault:
+        raise Refused(str(fault)) from fault
+
+
+def load_topology(pipeline: pipelines.Pipeline) -> Topology:
+    """The topology, which is one, and of that name. Raises `pipelines.Faulty`."""
+    topology = pipeline.load_topology()
+    if not isinstance(topology, Topology):
+        raise pipelines.Faulty(
+            f"{pipeline.declared_in}: {pipeline.topology} is a {type(topology).__name__}, and no Topology"
+        )
+    if topology.name != pipeline.name:
+        raise pipelines.Faulty(
+            f"{pipeline.declared_in}: the pipeline {pipeline.name} has a topology that is called {topology.name}; "
+            f"give both one name"
+        )
     return topology
 
 
 def codec_of(topology: Topology, schema_registry_url: str | None = None) -> AvroCodec:
-    """The codec of a topology, by the contracts of `avro/`."""
-    found = contracts.load()
+    """The codec of a topology, by the contracts of its pipeline.
+
+    Raises:
+        Refused: a contract is missing, or is none.
+    """
+    try:
+        folder = pipelines.find()[topology.name].contracts
+    except pipelines.Faulty as fault:
+        raise Refused(str(fault)) from fault
+    found = contracts.load(folder)
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
     if missing:
-        raise Refused(f"no contract in avro/ names the topic {missing[0]} in its topics")
+        raise Refused(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
     return AvroCodec(topology, found, ConfluentRegistry(schema_registry_url) if schema_registry_url else None)
 
 

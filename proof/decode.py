@@ -36,14 +36,13 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
 import fastavro
 import fastavro.schema
 
-_FOLDER = Path(str(resources.files("onefold"))) / "avro"
+from onefold import pipelines
 
 VALUE_BYTES_MAX = 1_048_576
 DEPTH_MAX = 64
@@ -75,10 +74,17 @@ class Contract:
 
 
 @functools.cache
-def contracts() -> dict[str, Contract]:
-    """All contracts by the topics that carry them."""
+def contracts(domain: str | None = None) -> dict[str, Contract]:
+    """The contracts of a pipeline by the topics that carry them; those of all pipelines if None."""
+    found = pipelines.find().pipelines
+    chosen = [found[domain]] if domain in found else list(found.values())
+    return {topic: contract for pipeline in chosen for topic, contract in _contracts(pipeline.contracts).items()}
+
+
+@functools.cache
+def _contracts(folder: Path) -> dict[str, Contract]:
     found: dict[str, Contract] = {}
-    for path in sorted(_FOLDER.glob("*.avsc")):
+    for path in sorted(folder.glob("*.avsc")):
         raw = json.loads(path.read_text())
         schema = fastavro.parse_schema(raw)
         canonical = fastavro.schema.to_parsing_canonical_form(schema)

@@ -191,7 +191,7 @@ class Oracle:
         self._workload = workload
         self._partitions = partitions
         self._registry = registry
-        self._contracts = {topic: contracts()[topic] for topic in workload.inputs}
+        self._contracts = {topic: contracts(workload.name)[topic] for topic in workload.inputs}
         self._homes: dict[str, int] = {}
         self.expected = Expected(workload.model())
 

@@ -30,6 +30,7 @@ class Outputs:
 
     def __init__(self, workload: Workload) -> None:
         self._tables = workload.outputs
+        self._contracts = contracts(workload.name)
         self._letters: dict[Source, list[tuple[Record, str]]] = {}
         self._dead = {f"{topic}.dead": topic for topic in workload.inputs}
         self._findings: list[Finding] = []
@@ -54,7 +55,7 @@ class Outputs:
     def _take_output(self, record: Record, source: Source) -> None:
         table = self._tables[record.topic]
         try:
-            fields = decode_output(contracts()[record.topic], record.value)
+            fields = decode_output(self._contracts[record.topic], record.value)
         except Inadmissible as error:
             finding = Finding("unreadable output", record.topic, {}, {}, _place(record), str(source), str(error))
             self._findings.append(finding)

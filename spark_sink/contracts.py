@@ -8,12 +8,16 @@ gives. Its contract is the `avro/*.avsc` whose attribute "topics" names it. The 
 import json
 import re
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from onefold.spark_sink.errors import Misconfigured
+
+#: The folder with the SQL of what the sink itself keeps, whatever it lands.
+ENGINE_SQL = Path(str(resources.files("onefold"))) / "sql"
 
 _SINGLE_OBJECT_MARKER = b"\xc3\x01"
 _POSTGRES_TYPES = {
@@ -111,7 +115,7 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
         raise Misconfigured(f'no contract in avro/ names the topic {missing[0]!r} in its "topics"')
     contracts = {topic: read_contract(files[topic]) for topic in topics}
     targets = {topic: read_target(topic, (*contracts[topic].columns, *ORIGIN), sql_root) for topic in sorted(plain)}
-    targets[REJECTED] = read_target(REJECTED, _REJECTED_COLUMNS, sql_root)
+    targets[REJECTED] = read_target(REJECTED, _REJECTED_COLUMNS, ENGINE_SQL)
     return Domain(name, contracts, targets, reductions)
 
 

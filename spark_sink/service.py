@@ -3,19 +3,19 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from onefold.pipelines import Pipeline
 from onefold.spark_sink import checkpoint
 from onefold.spark_sink.client import java_client_options
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured, SinkError, sentence
+from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
 from onefold.spark_sink.lane import Lane
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.session import spark_session
@@ -28,13 +28,8 @@ _TICK_S = 0.2  # how often the lanes are looked at; one that ended is noticed th
 _STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one transaction, so nothing can be torn
 
 
-def data_root() -> Path:
-    """The folder that holds avro/ and sql/."""
-    return Path(str(resources.files("onefold")))
-
-
 def run(
-    domains: list[str],
+    pipelines: Sequence[Pipeline],
     *,
     bootstrap_servers: str,
     kafka_options: dict[str, str],
@@ -48,42 +43,74 @@ def run(
     map_fails: Callable[[], bool] = lambda: False,
     patience_s: float = 120.0,
 ) -> int:
-    """Land `domains` until SIGTERM or SIGINT. Call it in the main thread.
+    """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
-    `writer` names this sink in the ledger; `map_fails` is asked for each batch whether its tasks should fail on purpose;
-    `patience_s` is how long it goes on without what it needs. Returns the exit
-    code: 0 stopped on request, 1 gave up waiting, 2 a contract or SQL file is wrong, 3 the topics are not the ones
-    whose records Postgres holds.
+    A pipeline that can not be landed is left out with its sentence, and the others go on. `writer` names this sink in the
+    ledger; `map_fails` is asked for each batch whether its tasks should fail on purpose; `patience_s` is how long it goes on
+    when nothing gets what it needs. Returns the exit code: 0 stopped on request, 1 gave up waiting, and when every
+    pipeline was left out 2 for a contract or SQL file that is wrong, 3 for topics that are not the ones whose records
+    Postgres holds.
     """
     status = Status(status_file)
     status.say("starting", "starting Spark")
-    root = data_root()
+    left_out = LeftOut()
     try:
         java_options = java_client_options(bootstrap_servers, kafka_options)
-        plans = [
-            Plan(
-                domain=load_domain(name, root / "avro", root / "sql"),
-                bootstrap_servers=bootstrap_servers,
-                kafka_options=kafka_options,
-                java_options=java_options,
-                postgres_dsn=postgres_dsn,
-                writer=writer,
-                sql_root=root / "sql",
-                checkpoint_root=checkpoint.scratch(checkpoint_root),
-                notes=checkpoint_root / "notes",
-                step=step,
-                map_fails=map_fails,
-            )
-            for name in domains
-        ]
+        plans = []
+        for pipeline in pipelines:
+            with left_out.when_broken(pipeline.name):
+                plans.append(
+                    Plan(
+                        domain=load_domain(pipeline.name, pipeline.contracts, pipeline.sql),
+                        bootstrap_servers=bootstrap_servers,
+                        kafka_options=kafka_options,
+                        java_options=java_options,
+                        postgres_dsn=postgres_dsn,
+                        writer=writer,
+                        sql_root=pipeline.sql,
+                        checkpoint_root=checkpoint.scratch(checkpoint_root),
+                        notes=checkpoint_root / "notes",
+                        step=step,
+                        map_fails=map_fails,
+                    )
+                )
+        if not plans:
+            raise left_out.worst()
         with _stop_signals() as stop:
             spark = _spark(jars, java_home, checkpoint_root)
             _on_signals(stop)  # PySpark took SIGINT for itself
-            return _serve([Watch(Lane(spark, plan), patience_s) for plan in plans], status, stop, spark)
+            return _serve([Watch(Lane(spark, plan), patience_s) for plan in plans], left_out, status, stop, spark)
     except SinkError as error:
         log.error("%s", sentence(error))
         status.say("waiting", sentence(error))
         return error.exit_code
+
+
+class LeftOut:
+    """The pipelines that are not landed, each with the reason, because only a person can help them."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, SinkError] = {}
+
+    @contextmanager
+    def when_broken(self, name: str) -> Iterator[None]:
+        """Keeps and says what is raised about a pipeline that has to be left out."""
+        try:
+            yield
+        except (Misconfigured, Refused) as error:
+            self._errors[name] = error
+            log.error("%s is left out: %s", name, sentence(error))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._errors
+
+    def sentences(self) -> list[str]:
+        """One for each."""
+        return [f"{name} is left out: {sentence(error)}" for name, error in self._errors.items()]
+
+    def worst(self) -> SinkError:
+        """The error with the greatest exit code, for when nothing is left to land."""
+        return max(self._errors.values(), key=lambda error: error.exit_code)
 
 
 def _spark(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
@@ -95,20 +122,38 @@ def _spark(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
         raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
 
 
-def _serve(watches: list[Watch], status: Status, stop: threading.Event, spark: SparkSession) -> int:
+def _serve(watches: list[Watch], left_out: LeftOut, status: Status, stop: threading.Event, spark: SparkSession) -> int:
     try:
         while not stop.is_set():
             for watch in watches:
-                watch.tend()
-            status.say(*_summary(watches))
+                with left_out.when_broken(watch.lane.name), _while_others_land(watch, watches):
+                    watch.tend()
+            for watch in [watch for watch in watches if watch.lane.name in left_out]:
+                watches.remove(watch)
+                with suppress(Exception):  # it lands nothing any more, whatever Spark says to that
+                    watch.lane.stop()
+            if not watches:
+                raise left_out.worst()
+            status.say(*_summary(watches, left_out))
             stop.wait(_TICK_S)
         return 0
     finally:
         _within(_STOP_DEADLINE_S, [*(watch.lane.stop for watch in watches), spark.stop])
 
 
-def _summary(watches: list[Watch]) -> tuple[str, str]:
+@contextmanager
+def _while_others_land(watch: Watch, watches: list[Watch]) -> Iterator[None]:
+    """What one pipeline lacks, such as a topic, is no reason to start all of them anew."""
+    try:
+        yield
+    except Waiting:
+        if not any(other.running for other in watches if other is not watch):
+            raise
+
+
+def _summary(watches: list[Watch], left_out: LeftOut) -> tuple[str, str]:
     troubles = [f"{watch.lane.name}: {watch.trouble}" for watch in watches if watch.trouble is not None]
+    troubles += left_out.sentences()
     if all(watch.running for watch in watches):
         landed = ", ".join(f"{watch.lane.name} {watch.lane.landed} offsets" for watch in watches)
         return "running", "; ".join([f"landed since the last start: {landed}", *troubles])

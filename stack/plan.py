@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onefold.operate import state
+from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.stack.service import Ready, Service
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def _onefold(
         "ONEFOLD_POSTGRES_DSN": public["postgres_dsn"],
         "ONEFOLD_STATUS_FILE": str(status),
     }
+    if (project := project_file()) is not None:
+        environment[PROJECT_VARIABLE] = str(project.parent)  # whatever folder the service runs in
     return Service(
         name=name,
         argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),

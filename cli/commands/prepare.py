@@ -22,7 +22,7 @@ def command(
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
     topics = pipelines.create_topics(names, settings)
-    files = pipelines.migrate(settings)
+    files = pipelines.migrate(names, settings)
     if as_json:
         typer.echo(json.dumps({"topics": topics, "schema_files": files}))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from onefold.operate import pipelines, producing
 from onefold.operate.errors import USAGE, UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
-from onefold.proof import workloads
+from onefold.pipelines import Faulty
 
 # A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
 SHARE_MIN = 1024
@@ -91,16 +90,16 @@ class _Generated:
 
 
 def _workload(domain: str) -> Any:
+    pipeline = pipelines.found()[domain]
     try:
-        workload = importlib.import_module(f"{workloads.__name__}.{domain}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{workloads.__name__}.{domain}":
-            raise
-        workload = None
+        workload = pipeline.load_workload()
+    except Faulty as fault:
+        raise UserError(str(fault), exit_code=USAGE) from None
     if not hasattr(workload, "generate"):
         raise UserError(
             f"there is no generator of events for {domain}",
-            f"Write one in proof/workloads/{domain}.py, or send lines of your own, without --count.",
+            f"Name a module with generate(seed, count) as its workload in {pipeline.declared_in}, or send lines of your own, "
+            f"without --count.",
             USAGE,
         )
     return workload

@@ -28,6 +28,7 @@ def command(
     """
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
+    chosen = [pipelines.found()[name] for name in names]
     logs.configure(settings.log_format)
     progress = Progress()
     found = java.locate(settings.cache)
@@ -44,7 +45,7 @@ def command(
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     step, map_fails = failures.of_sink(settings)
     code = service.run(
-        names,
+        chosen,
         bootstrap_servers=settings.kafka(),
         kafka_options=settings.kafka_options,
         postgres_dsn=settings.postgres(),

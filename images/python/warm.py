@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onefold.operate import pipelines
 from onefold.operate.settings import load
+from onefold.pipelines import Pipeline
 from onefold.spark_sink import read, reduce
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.service import data_root
 from onefold.spark_sink.session import spark_session
 from onefold.stack import jars, java
 
@@ -33,8 +33,8 @@ def main(archive: str) -> None:
     found = java.locate(cache)
     with tempfile.TemporaryDirectory() as folder:
         spark = spark_session(jars.ensure("spark", cache, found.executable), str(found.spark_home), Path(folder))
-        for domain in pipelines.domains():
-            _stream(spark, domain, Path(folder) / domain)
+        for pipeline in pipelines.found().pipelines.values():
+            _stream(spark, pipeline, Path(folder) / pipeline.name)
             _ask_nobody(spark)
         gateway = spark.sparkContext._gateway.proc
         spark.stop()
@@ -44,9 +44,8 @@ def main(archive: str) -> None:
         sys.exit("warm.py: the JVM wrote no archive")
 
 
-def _stream(spark: SparkSession, name: str, checkpoint: Path) -> None:
-    root = data_root()
-    domain = load_domain(name, root / "avro", root / "sql")
+def _stream(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> None:
+    domain = load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
     ticks = spark.readStream.format("rate").load()
     topic = next(iter(domain.contracts))
     source = ticks.selectExpr(
@@ -58,7 +57,7 @@ def _stream(spark: SparkSession, name: str, checkpoint: Path) -> None:
         "timestamp",
     )
 
-    reduced = reduce.reducer(domain, {**domain.targets, **reduce.targets(spark, domain, root / "sql")})
+    reduced = reduce.reducer(domain, {**domain.targets, **reduce.targets(spark, domain, pipeline.sql)})
 
     def on_batch(frame: DataFrame, number: int) -> None:
         reduced(frame).toArrow()

@@ -67,10 +67,10 @@ def load(folder: Path = FOLDER) -> dict[str, Contract]:
             raw = json.loads(path.read_text())
             contract = _contract(raw)
         except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
-            raise Refused(f"avro/{path.name} is no usable contract: {error}") from error
+            raise Refused(f"{path} is no usable contract: {error}") from error
         for topic in raw.get("topics", ()):
             if topic in contracts:
-                raise Refused(f"avro/{path.name} claims topic {topic}, which {contracts[topic].name} has already")
+                raise Refused(f"{path} claims topic {topic}, which {contracts[topic].name} has already")
             contracts[topic] = contract
     return contracts
 

@@ -1,8 +1,6 @@
 """Per domain: input worth judging, and what is right. One module a domain; nothing here imports what is judged."""
 
-import importlib
-import re
-
+from onefold import pipelines
 from onefold.proof.expect import Workload
 
 
@@ -11,14 +9,21 @@ class UnknownDomain(Exception):
 
 
 def workload(domain: str) -> Workload:
-    """The workload of a domain, which is the module `onefold.proof.workloads.<domain>`."""
-    name = f"{__name__}.{domain}"
+    """The WORKLOAD of the module that a pipeline declares as its workload.
+
+    Raises:
+        UnknownDomain: there is no such pipeline, it has no workload, or that does not load.
+    """
     try:
-        if not re.fullmatch("[a-z][a-z0-9_]*", domain):
-            raise ModuleNotFoundError(name=name)
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise UnknownDomain(f"There is no domain called {domain!r}") from None
-    return module.WORKLOAD
+        pipeline = pipelines.find()[domain]
+        module = pipeline.load_workload()
+    except pipelines.Faulty as fault:
+        raise UnknownDomain(str(fault)) from fault
+    if module is None:
+        raise UnknownDomain(
+            f"no model: {pipeline.declared_in} names no workload for {domain}, which says what is right"
+        )
+    found = getattr(module, "WORKLOAD", None)
+    if not isinstance(found, Workload):
+        raise UnknownDomain(f"no model: {module.__name__} has no WORKLOAD")
+    return found

@@ -20,14 +20,15 @@ _CHILD = """
 import json, logging, sys
 from pathlib import Path
 from onefold.chaos import failpoint
+from onefold.pipelines import Pipeline
 from onefold.spark_sink import service
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 options = json.loads(sys.argv[1])
 root = Path(options.pop("root"))
-service.data_root = lambda: root
+pipelines = [Pipeline(name, root, "", None, root / "avro", root / "sql") for name in options.pop("domains")]
 paths = {name: Path(options.pop(name)) for name in ("checkpoint_root", "status_file")}
 jars = [Path(jar) for jar in options.pop("jars")]
-sys.exit(service.run(**options, **paths, jars=jars, kafka_options={}, step=failpoint.from_environment()))
+sys.exit(service.run(pipelines, **options, **paths, jars=jars, kafka_options={}, step=failpoint.from_environment()))
 """
 
 

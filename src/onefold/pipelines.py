@@ -1,0 +1,235 @@
+"""Which pipelines there are, and where their files are: found, never listed.
+
+A pipeline is declared as data, so that reading the declarations runs nobody's code. The same table stands in one of two
+places:
+
+    the project file         [tool.onefold.pipelines.orders] in the pyproject.toml of the working folder, or of one above it
+    an installed package     [pipelines.orders] in the onefold.toml of a package that the entry-point group
+                             "onefold.pipelines" names; the pipelines that Onefold brings along are declared in this way
+
+    [tool.onefold.pipelines.orders]
+    topology = "shop.orders:TOPOLOGY"     a module, and the name of a Topology in it
+    workload = "shop.orders_workload"     a module with a generator and a model; without it nothing is generated, and
+                                          `verify` cannot tell
+    contracts = "avro"                    folders beside the file; these are the defaults
+    sql = "sql"
+    kafka_only = ["orders.mails"]         outputs that no table wants: they are never landed, and nobody waits for them
+
+Processor, sink, judge and console all ask here. The judge takes names and paths, and never loads a topology.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+#: The entry-point group in which installed packages say that they bring pipelines.
+GROUP = "onefold.pipelines"
+#: What a package that brings pipelines declares them in.
+PACKAGE_FILE = "onefold.toml"
+#: What a project declares them in.
+PROJECT_FILE = "pyproject.toml"
+#: The folder to look for the project file in, instead of the working folder: services that run elsewhere get it.
+PROJECT_VARIABLE = "ONEFOLD_PROJECT"
+
+_KEYS = {"topology", "workload", "contracts", "sql", "kafka_only"}
+
+
+class Faulty(Exception):
+    """A pipeline cannot be used. The message is one sentence that names the file, and the line where there is one."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Where everything is that makes a pipeline.
+
+    Attributes:
+        name: also the first word of its topics, and its schema in Postgres.
+        declared_in: the file with its table, for sentences.
+        topology: "module:NAME" of its Topology.
+        workload: the module of its generator and model, or None.
+        contracts: the folder of its *.avsc.
+        sql: the folder of its schema/, merge/ and reduce/.
+        kafka_only: its output topics that are not landed in a table.
+        imported_from: what has to be on Python's path for its modules; None for what is installed.
+    """
+
+    name: str
+    declared_in: Path
+    topology: str
+    workload: str | None
+    contracts: Path
+    sql: Path
+    kafka_only: tuple[str, ...] = ()
+    imported_from: Path | None = None
+
+    def load_topology(self) -> Any:
+        """Its Topology. This runs its handler's module.
+
+        Raises:
+            Faulty: there is no such module or name, or the module does not load.
+        """
+        module, _, name = self.topology.partition(":")
+        loaded = self._import(module, "topology")
+        if not name or not hasattr(loaded, name):
+            raise Faulty(f"{self.declared_in}: pipeline {self.name}: {module} has no {name or 'name after a colon'}")
+        return getattr(loaded, name)
+
+    def load_workload(self) -> Any:
+        """The module of its generator and model; None when it has none. Raises `Faulty` like `load_topology`."""
+        return self._import(self.workload, "workload") if self.workload else None
+
+    def _import(self, module: str, key: str) -> Any:
+        if self.imported_from is not None and str(self.imported_from) not in sys.path:
+            # In front, as Python does it for a script: a project's own module is what it means by a name.
+            sys.path.insert(0, str(self.imported_from))
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+                raise Faulty(f"{_place(error, self)}: it imports {error.name}, which is not installed") from error
+            raise Faulty(
+                f"{self.declared_in}: pipeline {self.name}: {key} names the module {module}, which cannot be found"
+            ) from error
+        except SyntaxError as error:
+            raise Faulty(f"{error.filename}:{error.lineno}: {error.msg}") from error
+        except Exception as error:
+            raise Faulty(f"{_place(error, self)}: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is: usable pipelines by name, and a sentence for each declaration that is none."""
+
+    pipelines: Mapping[str, Pipeline]
+    faults: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, name: str) -> Pipeline:
+        if name not in self.pipelines:
+            raise Faulty(f"there is no pipeline {name!r}; there are {', '.join(sorted(self.pipelines)) or 'none'}")
+        return self.pipelines[name]
+
+
+def find(folder: Path | None = None) -> Found:
+    """All pipelines of installed packages and of the project around `folder` (the working folder if None).
+
+    A name that is declared twice is a fault of both declarations; the other pipelines stay.
+    """
+    declared: dict[str, list[Pipeline]] = {}
+    faults: list[str] = []
+    for source in _sources(folder, faults):
+        for pipeline in source.pipelines(faults):
+            declared.setdefault(pipeline.name, []).append(pipeline)
+    usable = {name: claims[0] for name, claims in sorted(declared.items()) if len(claims) == 1}
+    for name, claims in sorted(declared.items()):
+        if len(claims) > 1:
+            places = " and ".join(str(claim.declared_in) for claim in claims)
+            faults.append(f"the pipeline {name} is declared twice, in {places}: rename one of them")
+    return Found(usable, tuple(faults))
+
+
+def project_file(folder: Path | None = None) -> Path | None:
+    """The pyproject.toml with a table [tool.onefold] in the folder, or the nearest one above it."""
+    start = (folder or Path(os.environ.get(PROJECT_VARIABLE) or Path.cwd())).resolve()
+    for candidate in (start, *start.parents):
+        file = candidate / PROJECT_FILE
+        if file.is_file() and "onefold" in _read(file, []).get("tool", {}):
+            return file
+    return None
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One file with declarations."""
+
+    file: Path
+    tables: Any
+    imported_from: Path | None
+
+    def pipelines(self, faults: list[str]) -> Iterator[Pipeline]:
+        if not isinstance(self.tables, dict):
+            faults.append(f"{self.file}: pipelines is no table")
+            return
+        for name, table in self.tables.items():
+            try:
+                yield self._pipeline(name, table)
+            except Faulty as fault:
+                faults.append(str(fault))
+
+    def _pipeline(self, name: str, table: Any) -> Pipeline:
+        where = f"{self.file}:{_line(self.file, name)}: pipeline {name}"
+        if not name.isidentifier() or not name.islower():
+            raise Faulty(f"{where}: a name has small letters, digits and _, because a schema and topics have it too")
+        if not isinstance(table, dict):
+            raise Faulty(f"{where}: it is {table!r}, and no table")
+        if unknown := table.keys() - _KEYS:
+            raise Faulty(f"{where}: {min(unknown)} is not known; there are {', '.join(sorted(_KEYS))}")
+        kafka_only = table.get("kafka_only", [])
+        if not isinstance(kafka_only, list) or not all(isinstance(topic, str) for topic in kafka_only):
+            raise Faulty(f'{where}: kafka_only is a list of topics, as in kafka_only = ["{name}.mails"]')
+        if wrong := [key for key, value in table.items() if key != "kafka_only" and not isinstance(value, str)]:
+            raise Faulty(f"{where}: {wrong[0]} is a text")
+        if ":" not in table.get("topology", ""):
+            raise Faulty(f'{where}: topology is missing, as in topology = "{name}:TOPOLOGY"')
+        folders = {key: self.file.parent / table.get(key, default) for key, default in _FOLDERS.items()}
+        for key, folder in folders.items():
+            if not folder.is_dir():
+                raise Faulty(f"{where}: {key} is {folder}, which is no folder")
+        return Pipeline(
+            name,
+            self.file,
+            table["topology"],
+            table.get("workload"),
+            **folders,
+            kafka_only=tuple(kafka_only),
+            imported_from=self.imported_from,
+        )
+
+
+_FOLDERS = {"contracts": "avro", "sql": "sql"}
+
+
+def _sources(folder: Path | None, faults: list[str]) -> Iterator[_Source]:
+    for package in sorted({point.value for point in metadata.entry_points(group=GROUP)}):
+        try:
+            file = Path(str(resources.files(package))) / PACKAGE_FILE
+        except (ModuleNotFoundError, TypeError) as error:
+            faults.append(f"the package {package} says that it brings pipelines, but cannot be found: {error}")
+            continue
+        if not file.is_file():
+            faults.append(f"the package {package} says that it brings pipelines, but has no {PACKAGE_FILE}")
+            continue
+        yield _Source(file, _read(file, faults).get("pipelines", {}), None)
+    if file := project_file(folder):
+        yield _Source(file, _read(file, faults)["tool"]["onefold"].get("pipelines", {}), file.parent)
+
+
+def _read(file: Path, faults: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        faults.append(f"{file}: {error}")
+        return {}
+
+
+def _line(file: Path, name: str) -> int:
+    """Where the table of `name` begins; 1 when it is written in an unusual way."""
+    lines: Iterable[tuple[int, str]] = enumerate(file.read_text().splitlines(), 1)
+    return next(
+        (number for number, line in lines if line.strip().endswith((f"pipelines.{name}]", f'pipelines."{name}"]'))), 1
+    )
+
+
+def _place(error: BaseException, pipeline: Pipeline) -> str:
+    """File and line of the innermost frame that is the pipeline's own, or else of where it is declared."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename != __file__]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else str(pipeline.declared_in)

@@ -1,0 +1,124 @@
+"""Pipelines are found: of installed packages, and of the project around the working folder."""
+
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from onefold import pipelines
+from onefold.pipelines import Faulty
+
+HANDLER = """
+from onefold.processor.core.topology import Topology
+
+TOPOLOGY = Topology("orders", ("orders.orders",), lambda order: order.id, object, lambda state, event: (state, ()), {})
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project in the working folder."""
+    for folder in ("avro", "sql"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv(pipelines.PROJECT_VARIABLE, raising=False)
+    return tmp_path
+
+
+def declare(project: Path, text: str) -> None:
+    (project / "pyproject.toml").write_text(text)
+
+
+def orders(project: Path, module: str, rest: str = "") -> None:
+    declare(project, f'[tool.onefold.pipelines.orders]\ntopology = "{module}:TOPOLOGY"\n{rest}')
+
+
+def test_the_built_in_ones_are_declared_as_everybody_declares_theirs() -> None:
+    """By an entry point of the installed distribution, and a file of data."""
+    entries = importlib.metadata.entry_points(group=pipelines.GROUP)
+    assert "onefold" in {entry.value for entry in entries}
+    found = pipelines.find()
+    assert found.faults == ()
+    assert len(found.pipelines) >= 3
+    assert all(pipeline.load_workload() is not None for pipeline in found.pipelines.values())
+
+
+def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by the services that run elsewhere, through a variable."""
+    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\n')
+    (project / "handler_a.py").write_text(HANDLER)
+    (project / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(project / "deep" / "er")
+    pipeline = pipelines.find()["orders"]
+    assert pipeline.contracts == project / "avro"
+    assert pipeline.kafka_only == ("orders.mails",)
+    assert pipeline.load_workload() is None
+    assert pipeline.load_topology().name == "orders"
+
+    monkeypatch.chdir("/")
+    assert "orders" not in pipelines.find().pipelines
+    monkeypatch.setenv(pipelines.PROJECT_VARIABLE, str(project))
+    assert "orders" in pipelines.find().pipelines
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ('[tool.onefold.pipelines.orders]\nworkload = "w"', r"pyproject.toml:1: pipeline orders: topology is missing"),
+        ('[tool.onefold.pipelines.Or-ders]\ntopology = "a:B"', "a name has small letters"),
+        ('\n\n[tool.onefold.pipelines.orders]\ntopology = "a:B"\ntopics = "x"', r"toml:3: .*topics is not known"),
+        ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = "nowhere"', "sql is .*nowhere, which is no folder"),
+        ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nkafka_only = "x"', "kafka_only is a list of topics"),
+        ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = 7', "sql is a text"),
+        ('[tool.onefold]\npipelines = "orders"', "pipelines is no table"),
+    ],
+)
+def test_a_declaration_that_is_wrong_takes_no_other_one_down(project: Path, table: str, says: str) -> None:
+    declare(project, table)
+    found = pipelines.find()
+    (fault,) = found.faults
+    assert re.search(says, fault), fault
+    assert len(found.pipelines) >= 3
+    assert "orders" not in found.pipelines
+
+
+def test_a_name_that_is_taken_is_said_with_both_places(project: Path) -> None:
+    """Neither of the two is used: it would be chance which."""
+    taken = next(iter(pipelines.find().pipelines))
+    declare(project, f'[tool.onefold.pipelines.{taken}]\ntopology = "a:B"\n')
+    found = pipelines.find()
+    (fault,) = found.faults
+    assert f"the pipeline {taken} is declared twice" in fault
+    assert "onefold.toml" in fault
+    assert "pyproject.toml" in fault
+    assert taken not in found.pipelines
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        ("def broken(:\n", r"handler_{n}\.py:1: invalid syntax"),
+        ("\n1 / 0\n", r"handler_{n}\.py:2: ZeroDivisionError: division by zero"),
+        ("import no_such_package\n", r"handler_{n}\.py:1: it imports no_such_package, which is not installed"),
+        ("OTHER = 1\n", r"handler_{n} has no TOPOLOGY"),
+        (None, r"topology names the module handler_{n}, which cannot be found"),
+    ],
+    ids=["syntax", "raises", "import", "name", "module"],
+)
+def test_a_handler_that_does_not_load_is_one_sentence_with_file_and_line(
+    project: Path, handler: str | None, says: str, request: pytest.FixtureRequest
+) -> None:
+    number = abs(hash(request.node.name))
+    orders(project, f"handler_{number}")
+    if handler is not None:
+        (project / f"handler_{number}.py").write_text(handler)
+    with pytest.raises(Faulty, match=says.format(n=number)):
+        pipelines.find()["orders"].load_topology()
+
+
+def test_a_pipeline_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(Faulty, match="there is no pipeline 'nobody'; there are "):
+        pipelines.find()["nobody"]
