@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io import schemas
+from onefold.processor.io.contracts import Writer
 
+# A registry's own code for an id that it does not know, in an answer of status 404. A proxy or a wrong path has another.
+_NO_SUCH_SCHEMA = 40403
 _NOT_FOUND = 404
 # A schema is asked for once; a registry that needs longer is not there.
 TIMEOUT_S = 5
@@ -44,16 +47,16 @@ class ConfluentRegistry:
             raise Refused(f"the schema registry's address {url!r} can not be used: {error}") from None
         self._clock = clock
         # A schema, or why it is refused.
-        self._schemas: dict[int, Any] = {}
+        self._schemas: dict[int, Writer | _Refusal] = {}
         # Until when an id counts as unknown; the oldest first.
         self._unknown: dict[int, float] = {}
 
-    def schema(self, schema_id: int) -> Any:
+    def schema(self, schema_id: int) -> Writer:
         """The parsed writer schema.
 
         Raises:
             Rejected: the registry knows no such id, or the schema is none that is safe to read with.
-            Retriable: the registry does not answer.
+            Retriable: the registry does not answer, or what answers is none.
         """
         if schema_id not in self._schemas:
             self._refuse_unknown(schema_id)
@@ -79,15 +82,21 @@ class ConfluentRegistry:
 
     def _fetch(self, schema_id: int) -> str:
         try:
-            return self._client.get_schema(schema_id).schema_str
+            text = self._client.get_schema(schema_id).schema_str
         except SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND:
+                if error.error_code != _NO_SUCH_SCHEMA:
+                    what = f"the schema registry's address {self._url}"
+                    raise Retriable(f"{what} answers 404 and is no schema registry?") from error
                 self._remember_unknown(schema_id)
                 raise _no_schema(schema_id) from None
             raise Retriable(f"the schema registry at {self._url} answers {error}") from error
         except Exception as error:
             # Whatever the registry's HTTP library raises, the registry can not be reached; the record is not at fault.
             raise Retriable(f"the schema registry at {self._url} can not be reached: {error}") from error
+        if not isinstance(text, str):
+            raise Retriable(f"the schema registry's address {self._url} answers without a schema for id {schema_id}")
+        return text
 
 
 def _no_schema(schema_id: int) -> Rejected:

@@ -8,10 +8,10 @@ by symbol. What is refused here is refused for every record that names the schem
 import json
 from typing import Any, NamedTuple
 
-import fastavro
 import fastavro.schema
 
 from onefold.processor.core.errors import Rejected
+from onefold.processor.io.contracts import Writer, writer
 from onefold.processor.io.serde import DEPTH_MAX, INPUT_BYTES_MAX
 
 # Of a schema's text, as of a record: no schema is larger.
@@ -28,6 +28,7 @@ BRANCHES_MAX = 256
 _REASON_MAX = 200
 
 _BYTES = {"null": 0, "float": 4, "double": 8}
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 class _Weight(NamedTuple):
@@ -44,13 +45,13 @@ class _Weight(NamedTuple):
     depth: int
 
 
-def parse(schema_id: int, text: str) -> Any:
+def parse(schema_id: int, text: str) -> Writer:
     """The parsed schema; raises `Rejected` with the reason when it is none, or none that is safe to read with."""
     what = f"schema {schema_id} of the registry"
     if len(text) > TEXT_BYTES_MAX:
         raise Rejected(f"{what} has {len(text)} characters; at most {TEXT_BYTES_MAX} are taken")
     try:
-        parsed = fastavro.parse_schema(json.loads(text))
+        parsed = writer(json.loads(text))
     except RecursionError:
         raise Rejected(f"{what} is nested too deep to be parsed") from None
     except (
@@ -58,11 +59,13 @@ def parse(schema_id: int, text: str) -> Any:
         KeyError,
         TypeError,
         AttributeError,
+        # A default that no double can hold, a fixed that no memory can.
+        ArithmeticError,
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
     ) as error:
         raise Rejected(f"{what} can not be parsed: {str(error)[:_REASON_MAX]}") from None
-    weight = _weigh(what, parsed, {}, 0)
+    weight = _weigh(what, parsed.plain, {}, 0)
     if weight.values > VALUES_MAX:
         raise Rejected(f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken")
     return parsed
@@ -76,7 +79,8 @@ def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int)
     """
     if level > DEPTH_MAX:
         raise _too_deep(what)
-    if isinstance(schema, str) and schema in named:
+    # A record may be called `null`; to fastavro that name is the primitive type all the same.
+    if isinstance(schema, str) and schema in named and schema not in _PRIMITIVES:
         known = named[schema]
         if known is None:
             raise Rejected(f"{what} is recursive")

@@ -23,7 +23,7 @@ from onefold.processor.core.errors import Corrupted, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io.avro_encoder import encoder
-from onefold.processor.io.contracts import SINGLE_OBJECT, Contract
+from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, Writer
 
 # Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
 INPUT_BYTES_MAX = 1024 * 1024
@@ -31,9 +31,11 @@ INPUT_BYTES_MAX = 1024 * 1024
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 # No contract is nested this deep; a parser's own limit depends on how deep the caller's stack is already.
 DEPTH_MAX = 64
-# Of a decimal in Avro: 616 digits, when no contract has more than 18. To convert a number takes the square of its length, and
+# Of a decimal in Avro: 617 digits, when no contract has more than 18. To convert a number takes the square of its length, and
 # fastavro would begin with a megabyte: minutes.
 _DECIMAL_BYTES_MAX = 256
+# Nothing is as small as that, and a scale of billions would be an exponent that no decimal can have.
+_SCALE_MAX = 617
 # A magic byte and a big-endian schema id, from Confluent's wire format.
 _CONFLUENT_HEADER_BYTES = 5
 
@@ -68,14 +70,31 @@ _AVRO_ERRORS = (
 )
 
 
-_convert_decimal = LOGICAL_READERS["bytes-decimal"]
-
-
 def _read_decimal(data: bytes, writer_schema: Any = None, reader_schema: Any = None) -> Decimal:
-    """As fastavro reads it; a decimal that is too long is a ValueError before it is converted."""
+    """The number; a ValueError for one that is too long, before it is converted, and for one that no writer writes.
+
+    fastavro's own reader rounds what has more digits than the schema says.
+    """
     if len(data) > _DECIMAL_BYTES_MAX:
         raise ValueError(f"a decimal has {len(data)} bytes; at most {_DECIMAL_BYTES_MAX} are taken")
-    return _convert_decimal(data, writer_schema, reader_schema)
+    scale, precision = writer_schema.get("scale", 0), writer_schema.get("precision")
+    if type(scale) is not int or scale > _SCALE_MAX or type(precision) is not int:
+        raise ValueError(f"a decimal has scale {scale!r} and precision {precision!r}")
+    number = _integer(data)
+    if writer_schema["type"] == "bytes" and len(data) not in _lengths(number):
+        raise ValueError("a decimal has more bytes than it needs")
+    if len(str(abs(number))) > precision:
+        raise ValueError(f"a decimal has more than {precision} digits")
+    return Decimal(f"{number}E-{scale}")
+
+
+def _integer(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _lengths(number: int) -> tuple[int, int]:
+    """In how many bytes a writer spells it: Java in as few as it needs, fastavro in one more for -128, -32768 and so on."""
+    return (number if number >= 0 else ~number).bit_length() // 8 + 1, abs(number).bit_length() // 8 + 1
 
 
 # This is how fastavro takes readers of logical types, and it has no other limit: they hold for the whole process.
@@ -85,7 +104,7 @@ LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _read_deci
 class Registry(Protocol):
     """Where Confluent schema ids are looked up."""
 
-    def schema(self, schema_id: int) -> Any:
+    def schema(self, schema_id: int) -> Writer:
         """The parsed writer schema; `Rejected` when there is none, `Retriable` when the registry does not answer."""
 
 
@@ -130,7 +149,7 @@ class AvroCodec:
             raise Rejected(
                 f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}"
             )
-        return _convert(contract, _read(data, len(contract.prefix), contract.schema, None))
+        return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
 
     def _decode_confluent(self, topic: str, data: bytes) -> Any:
         if len(data) < _CONFLUENT_HEADER_BYTES:
@@ -184,21 +203,22 @@ def _refuse_depth(data: bytes) -> None:
             raise Rejected(f"the JSON text is nested deeper than {DEPTH_MAX}")
 
 
-def _read(data: bytes, start: int, writer: Any, reader: Any) -> Any:
+def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
     """The value of an Avro body that is exactly one value, as a writer makes it.
 
     The reader also takes trailing bytes, padded numbers and numbers beyond 64 bits (they wrap around). Writing what was read
     and comparing finds all of these. What is a union's names its branch for that: the writer would look for one that fits,
-    in nested unions twice as long for each level.
+    in nested unions twice as long for each level. Logical types are left out of it: a date or a time beyond Python's own,
+    an upper-case UUID, a decimal of Java's have one encoding as numbers, texts and bytes.
     """
     body = io.BytesIO(data)
     body.seek(start)
     again = io.BytesIO()
     try:
-        named = fastavro.schemaless_reader(body, writer, return_record_name=True, return_named_type=True)
-        fastavro.schemaless_writer(again, writer, named)
+        named = fastavro.schemaless_reader(body, writer.plain, return_record_name=True, return_named_type=True)
+        fastavro.schemaless_writer(again, writer.plain, named)
         body.seek(start)
-        value = fastavro.schemaless_reader(body, writer, reader)
+        value = fastavro.schemaless_reader(body, writer.schema, reader)
     except _AVRO_ERRORS as error:
         raise Rejected(f"the Avro body can not be read: {error or type(error).__name__}") from None
     if again.getvalue() != data[start:]:

@@ -19,20 +19,20 @@ GOOD = '"long"'
 class _Client:
     """A registry with some texts; it counts what it is asked."""
 
-    def __init__(self, texts: dict[int, str]) -> None:
+    def __init__(self, texts: dict[int, str | None]) -> None:
         self.texts = texts
         self.asked: list[int] = []
-        self.status = 404
+        self.status, self.code = 404, 40403
 
     def get_schema(self, schema_id: int) -> Any:
         self.asked.append(schema_id)
         if schema_id not in self.texts:
-            raise SchemaRegistryError(self.status, self.status * 100 + 3, "Schema not found")
+            raise SchemaRegistryError(self.status, self.code, "Schema not found")
         return type("Schema", (), {"schema_str": self.texts[schema_id]})
 
 
 class _World:
-    def __init__(self, texts: dict[int, str]) -> None:
+    def __init__(self, texts: dict[int, str | None]) -> None:
         self.now = 1000.0
         self.registry = ConfluentRegistry("http://127.0.0.1:1", clock=lambda: self.now)
         self.client = self.registry._client = _Client(texts)
@@ -53,8 +53,8 @@ def test_an_unknown_id_is_asked_for_once_in_a_while_and_found_when_it_is_registe
     world.now += registry.UNKNOWN_S - 0.1
     world.refused(7)
     world.now += 0.2
-    assert world.registry.schema(7) == "long"
-    assert world.registry.schema(7) == "long"
+    assert world.registry.schema(7).plain == "long"
+    assert world.registry.schema(7).plain == "long"
     assert world.client.asked == [7, 7]
 
 
@@ -97,6 +97,23 @@ def test_no_answer_is_not_remembered() -> None:
     assert world.client.asked == [7, 7]
 
 
+@pytest.mark.parametrize("code", [-1, None, 404, 40401])
+def test_a_404_that_no_registry_wrote_is_no_answer(code: int | None) -> None:
+    """A proxy, a wrong path: that makes no dead letters of good records, and is not remembered either."""
+    world = _World({})
+    world.client.code = code
+    for _ in range(2):
+        with pytest.raises(Retriable, match="answers 404 and is no schema registry"):
+            world.registry.schema(7)
+    assert world.client.asked == [7, 7]
+
+
+def test_an_answer_without_a_schema_is_no_answer() -> None:
+    world = _World({7: None})
+    with pytest.raises(Retriable, match="without a schema"):
+        world.registry.schema(7)
+
+
 def record(name: str, *kinds: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": f"f{n}", "type": k} for n, k in enumerate(kinds)]}
 
@@ -136,12 +153,16 @@ def branches(many: int) -> dict[str, Any]:
     return record("Top", [record(f"B{n}", "long") for n in range(many)])
 
 
+# What fastavro takes for a schema that it has parsed and so checked before.
+HIDDEN = {"__fastavro_parsed": True, "__named_schemas": {"Hidden": {"type": "array", "items": "null"}}}
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
         ("[" * 100_000, "too deep to be parsed"),
         ('{"type":' * 100_000, "too deep to be parsed"),
-        ('{"type": "array", "items":' * 900 + '"long"' + "}" * 900, "nested deeper than 64"),
+        ('{"type": "array", "items":' * 200 + '"long"' + "}" * 200, "nested deeper than 64"),
         (json.dumps(record("R", ["null", doubled(13)])), "values of one record"),
         (json.dumps(nested("long", 65)), "nested deeper than 64"),
         (json.dumps(chained(65)), "nested deeper than 64"),
@@ -153,6 +174,10 @@ def branches(many: int) -> dict[str, Any]:
         (json.dumps(array(["long", doubled(3)])), "nearly none"),
         (json.dumps({"type": "map", "values": doubled(3)}), "nearly none"),
         (json.dumps({"type": "fixed", "name": "F", "size": "5"}), "size is no number"),
+        (json.dumps(record("Top", record("null", "long"), {"type": "array", "items": "null"})), "take no bytes"),
+        (json.dumps({**record("Top", "Hidden"), **HIDDEN}), "can not be parsed"),
+        (json.dumps([{**record("Top", "Hidden"), **HIDDEN}]), "can not be parsed"),
+        (json.dumps({**record("R"), "fields": [{"name": "f", "type": "double", "default": 10**400}]}), "can not be parsed"),
         (json.dumps(symbols(4097)), "4097 symbols"),
         (json.dumps(branches(257)), "257 branches"),
         (json.dumps(record("R", record("Q", ["null", "R"]))), "recursive"),

@@ -131,14 +131,76 @@ def test_a_decimal_in_avro_has_a_bounded_length(monkeypatch: pytest.MonkeyPatch)
     codec = AvroCodec(trades.TOPOLOGY, contracts.load())
     assert codec.decode(trade(b"\x01\xe2\x40")).Value == Decimal("0.123456")
     converted: list[int] = []
-    convert = serde._convert_decimal
-    monkeypatch.setattr(
-        serde, "_convert_decimal", lambda data, *more: converted.append(len(data)) or convert(data, *more)
-    )
+    convert = serde._integer
+    monkeypatch.setattr(serde, "_integer", lambda data: converted.append(len(data)) or convert(data))
     for length in (257, 10_000):
         with pytest.raises(Rejected, match=f"a decimal has {length} bytes; at most 256"):
             codec.decode(trade(b"\x7f" * length))
     assert converted == []
-    with pytest.raises(Rejected, match="exactly one value"):
+    with pytest.raises(Rejected, match="more than 18 digits"):
         codec.decode(trade(b"\x7f" * 256))
-    assert set(converted) == {256}
+    assert converted == [256]
+
+
+@pytest.mark.parametrize(
+    ("number", "spellings"),
+    [
+        (0, ["00"]),
+        (127, ["7f"]),
+        (128, ["0080"]),
+        (-1, ["ff"]),
+        (-127, ["81"]),
+        (-128, ["80", "ff80"]),
+        (-129, ["ff7f"]),
+        (-(2**15), ["8000", "ff8000"]),
+        (-(2**15) + 1, ["8001"]),
+    ],
+)
+def test_a_decimal_is_taken_as_java_and_as_fastavro_write_it_and_no_longer(number: int, spellings: list[str]) -> None:
+    codec = AvroCodec(trades.TOPOLOGY, contracts.load())
+    for spelled in map(bytes.fromhex, spellings):
+        assert codec.decode(trade(spelled)).Value == Decimal(number) / 10**6
+    longest = bytes.fromhex(spellings[-1])
+    for spelled in (b"", (b"\xff" if number < 0 else b"\0") + longest):
+        with pytest.raises(Rejected, match="more bytes than it needs"):
+            codec.decode(trade(spelled))
+
+
+def test_a_decimal_has_no_more_digits_than_its_contract() -> None:
+    """fastavro would round it."""
+    codec = AvroCodec(trades.TOPOLOGY, contracts.load())
+    assert codec.decode(trade((10**18 - 1).to_bytes(8, "big"))).Value == Decimal("999999999999.999999")
+    with pytest.raises(Rejected, match="more than 18 digits"):
+        codec.decode(trade((10**18).to_bytes(8, "big")))
+
+
+SENT = {"name": "Send", "namespace": "campaigns", "type": "record"}
+UUID = "F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ({"type": "string", "logicalType": "uuid"}, UUID),
+        ({"type": "string", "logicalType": "uuid"}, "no uuid"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, -(2**63)),
+        ({"type": "int", "logicalType": "date"}, 2**31 - 1),
+        ({"type": "int", "logicalType": "time-millis"}, -1),
+    ],
+)
+def test_what_a_writer_calls_a_number_or_a_text_does_not_matter(kind: dict[str, str], value: object) -> None:
+    """Neither in a field that the contract does not know nor in one that it does."""
+    texts = [("email", kind if kind["type"] == "string" else "string"), ("subject", "string"), ("date", "string")]
+    numbers = [("id", {"type": "long", "logicalType": "timestamp-micros"}), ("sent", "long"), ("extra", kind)]
+    writer = {**SENT, "fields": [{"name": name, "type": kind} for name, kind in texts + numbers]}
+    plain = {**SENT, "fields": [{"name": n, "type": k if type(k) is str else k["type"]} for n, k in texts + numbers]}
+    body = BytesIO(b"\0\0\0\0\1")
+    body.seek(5)
+    email = value if type(value) is str else "a"
+    fields = {"email": email, "subject": "b", "date": "c", "id": 7, "sent": 8, "extra": value}
+    fastavro.schemaless_writer(body, fastavro.parse_schema(plain), fields)
+    registry = type("Registry", (), {"schema": lambda self, number: contracts.writer(writer)})()
+    decoded = AvroCodec(campaigns.TOPOLOGY, contracts.load(), registry).decode(
+        Record("campaigns.sends", 0, 0, None, body.getvalue())
+    )
+    assert (decoded.email, decoded.id, decoded.sent) == (email, 7, 8)

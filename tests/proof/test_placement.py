@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from onefold.proof.placement import home, murmur2
 
-TOPIC = "proof.placement"
+TOPIC = "onefold.proof.placement"
 PARTITIONS = 7
 
 
