@@ -70,8 +70,31 @@ VALUES = [
     b'" 7 "',
     b'"NaN"',
     b"[" * 70,
+    b'"' + b'\\\\"' * 70 + b'"',
+    b"[" * 62 + b'"\\\\"' + b"]" * 62,
+    b"[" * 64 + b'"\\\\\\""' + b"]" * 64,
 ]
 MARKS = [b"{", b"}", b'"', b",", b":", b"\\", b" ", b"\0", b"\x80", b"\xff", b"\xef\xbb\xbf", b"\xc3\x01"]
+
+
+@pytest.mark.parametrize("end", [b"", b'"', b"\\", b'\\"', b"[", b'"]', b"}" * 65])
+@pytest.mark.parametrize("part", [b'\\"', b'"', b"\\", b'"\\"', b'"[', b'"":', b'{"":', b'\\"[', b'"\\\\"['])
+@pytest.mark.parametrize("start", [b"{" * 65, b"[" * 65, b'{"x":' * 64, b'{"x":' * 65, b'{"x":"' + b"[" * 65])
+def test_on_quotes_and_brackets_without_end(start: bytes, part: bytes, end: bytes) -> None:
+    for times in (1, 2, 63, 64, 65, 3000):
+        value = start + part * times + end
+        for data in (value, TEXTS[campaigns.TOPIC][0][:-1] + b', "x": ' + value):
+            assert processed(campaigns.TOPIC, data) == judged(campaigns.TOPIC, data)
+
+
+@pytest.mark.parametrize("text", [b"", b"[" * 70, b'\\"' * 70, b"\\\\" * 70, b'\\\\\\"[' * 70, b"]" * 70, b'\\"]' * 70])
+def test_on_the_deepest_text_and_one_that_is_deeper(text: bytes) -> None:
+    """Whatever stands in its strings: levels are counted outside of them."""
+    for levels in (62, 63, 64):
+        nested = b"[" * levels + b'"' + text + b'", "' + text + b'"' + b"]" * levels
+        data = TEXTS[campaigns.TOPIC][0][:-1] + b', "x": ' + nested + b"}"
+        assert processed(campaigns.TOPIC, data) == judged(campaigns.TOPIC, data)
+        assert (judged(campaigns.TOPIC, data) is None) == (levels > 63)
 
 
 @given(st.data())

@@ -1,10 +1,13 @@
 """Which bytes are admissible: the rules in the docstring of `onefold.proof.decode`, one by one."""
 
+import json
 import random
+import time
+from itertools import product
 
 import pytest
 
-from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, contracts, decode
+from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, _depth, contracts, decode
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.proof.workloads.shaping import Shape
@@ -83,6 +86,34 @@ def test_depth_is_counted_in_levels_and_not_in_brackets() -> None:
     assert decode(SEND, SENT % (b'\\"[{' * 100))
 
 
+def test_depth_is_exact_in_well_formed_text() -> None:
+    """Every string of up to six of these characters that JSON allows, between brackets that count and do not."""
+    for length in range(7):
+        for characters in product('"\\[}a', repeat=length):
+            string = f'"{"".join(characters)}"'
+            try:
+                json.loads(string)
+            except ValueError:
+                continue
+            assert _depth(f"[{string}, [{string}]]") == 2, string
+
+
+def test_to_count_levels_takes_time_in_proportion_to_the_length() -> None:
+    """8 times the text, less than 24 times the CPU time of this thread, the best of five; a square would be 64 times."""
+
+    def took_s(part: str, times: int) -> float:
+        text = "{" * 65 + part * times
+        found = []
+        for _ in range(5):
+            begun = time.thread_time()
+            _depth(text)
+            found.append(time.thread_time() - begun)
+        return min(found)
+
+    for part in ('\\"', '"', "\\", "["):
+        assert took_s(part, 16_000) < 24 * took_s(part, 2_000), part
+
+
 def test_a_value_of_exactly_one_mebibyte_is_taken_and_one_byte_more_is_not() -> None:
     room = VALUE_BYTES_MAX - len(GOOD)
     assert decode(UPDATE, GOOD + b" " * room)
@@ -95,7 +126,7 @@ def test_confluent_needs_a_registry() -> None:
     value = b"\0" + (5).to_bytes(4, "big") + body
     with pytest.raises(Inadmissible):
         decode(UPDATE, value)
-    assert decode(UPDATE, value, {5: UPDATE.schema}.__getitem__) == decode(UPDATE, GOOD)
+    assert decode(UPDATE, value, {5: UPDATE.written}.__getitem__) == decode(UPDATE, GOOD)
 
 
 @pytest.mark.parametrize("domain", [runner, campaigns, trades])

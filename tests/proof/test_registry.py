@@ -4,12 +4,13 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from onefold.processor.apps.runner import TOPOLOGY
-from onefold.processor.core.errors import Rejected
+from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.core.values import Record
 from onefold.processor.service import codec_of
 from onefold.proof.decode import Inadmissible, contracts, decode
@@ -39,21 +40,43 @@ VALUE = b"\0\0\0\0\5" + b"\x02w" + bytes([2, 4, 6, 8, 10])
 UPDATE = {"run_id": 1, "user_id": 2, "distance_meters": 3, "timestamp_utc": 4, "sequence_id": 5}
 
 
+UNKNOWN = {"error_code": 40403, "message": "Schema not found"}
+ANSWERS: dict[int, tuple[int, Any]] = {
+    5: (200, {"schema": json.dumps(WRITER)}),
+    # Refused schemas.
+    7: (200, {"schema": "{"}),
+    8: (200, {"schema": json.dumps({"type": "array", "items": "null"})}),
+    # No answer of a registry.
+    20: (404, {"error_code": 404, "message": "HTTP 404 Not Found"}),
+    21: (404, "nginx"),
+    22: (404, []),
+    23: (200, {}),
+    24: (200, {"schema": None}),
+    25: (200, "welcome"),
+    26: (200, []),
+    27: (403, {"error_code": 40301}),
+}
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
+    asked: list[int] = []  # noqa: RUF012 - the fixture makes a new one
+
     def do_GET(self) -> None:
-        known = self.path.startswith("/schemas/ids/5")
-        body = {"schema": json.dumps(WRITER)} if known else {"error_code": 40403, "message": "Schema not found"}
-        self.send_response(200 if known else 404)
+        number = int(self.path.split("?")[0].rsplit("/", 1)[1])
+        self.asked.append(number)
+        status, body = ANSWERS.get(number, (404, UNKNOWN))
+        self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
+        self.wfile.write(body.encode() if isinstance(body, str) else json.dumps(body).encode())
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(_Handler, "asked", [])
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -72,6 +95,37 @@ def test_what_is_refused(url: str, value: bytes) -> None:
         decode(contracts()[runner.TOPIC], value, Registry(url))
     with pytest.raises(Rejected):
         codec_of(TOPOLOGY, url).decode(Record(runner.TOPIC, 0, 0, None, value))
+
+
+def numbered(schema_id: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + VALUE[5:]
+
+
+@pytest.mark.parametrize("schema_id", [20, 21, 22, 23, 24, 25, 26, 27])
+def test_what_is_no_registrys_answer_makes_no_record_inadmissible(url: str, schema_id: int) -> None:
+    """A proxy, a wrong path. Neither side remembers it."""
+    registry, codec = Registry(url), codec_of(TOPOLOGY, url)
+    for _ in range(2):
+        with pytest.raises(CannotTell, match="registry"):
+            decode(contracts()[runner.TOPIC], numbered(schema_id), registry)
+        with pytest.raises(Retriable, match="registry"):
+            codec.decode(Record(runner.TOPIC, 0, 0, None, numbered(schema_id)))
+
+
+@pytest.mark.parametrize(
+    ("schema_id", "times"), [(5, 1), (6, 1), (7, 1), (8, 1), (2**31 - 1, 1), (2**31, 0), (2**32 - 1, 0)]
+)
+def test_each_id_is_asked_for_once_in_a_run(url: str, schema_id: int, times: int) -> None:
+    registry = Registry(url)
+    for _ in range(3):
+        try:
+            decode(contracts()[runner.TOPIC], numbered(schema_id), registry)
+        except Inadmissible:
+            assert schema_id != 5
+    assert _Handler.asked == [schema_id] * times
+    if schema_id != 5:
+        with pytest.raises(Rejected):
+            codec_of(TOPOLOGY, url).decode(Record(runner.TOPIC, 0, 0, None, numbered(schema_id)))
 
 
 def test_without_an_answer_it_can_not_tell() -> None:

@@ -1,0 +1,224 @@
+"""Avro bodies, and the schemas that they were written with.
+
+Which schemas are taken is one rule for judge and judged, since a record is inadmissible when its schema is refused:
+  - the text has at most 1 MiB and is an Avro schema; marks of fastavro in it (`__...`) say nothing;
+  - it is no more than 64 levels deep (records, arrays, maps and unions, by name or in place) and not recursive;
+  - an enum has at most 4096 symbols, a union at most 256 branches, the size of a fixed is an integer;
+  - outside of arrays and maps a value is made of at most 10,000 values, and in them of at most four for each byte.
+
+Of logical types only decimals mean something: at most 256 bytes, none of them needless, and no more digits than the
+precision says. Java spells -2^(8k-1) in k bytes and fastavro in k+1: both are taken.
+"""
+
+import io
+import json
+import struct
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import fastavro
+import fastavro.read
+import fastavro.schema
+
+TEXT_MAX = 1_048_576
+DEPTH_MAX = 64
+SYMBOLS_MAX = 4096
+BRANCHES_MAX = 256
+VALUES_MAX = 10_000
+VALUES_PER_BYTE = 4
+DECIMAL_BYTES_MAX = 256
+SCALE_MAX = 617
+_TOLD_MAX = 200
+
+# fastavro looks readers of logical types up by name. Under a name of its own the judge's touches nobody else's.
+_DECIMAL = "judged-decimal"
+# The sizes of those that are not at least one byte long, and of all others one.
+_PRIMITIVES = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
+
+_BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    fastavro.read.SchemaResolutionError,
+    struct.error,
+)
+_NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
+
+
+class Refused(Exception):
+    """A schema or a body that is not taken; the text says why."""
+
+
+class Written(NamedTuple):
+    """A schema of a writer: as it is on the wire, and with its decimals for the judge."""
+
+    wire: Any
+    meant: Any
+
+
+def written(raw: Any) -> Written:
+    """A schema, as JSON has it; raises what fastavro raises for one that is none."""
+    # fastavro looks at a decimal's precision and scale, and at nothing of a logical type of ours.
+    fastavro.parse_schema(_rid(raw, "decimal"))
+    return Written(fastavro.parse_schema(_rid(raw)), fastavro.parse_schema(_rid(raw, _DECIMAL)))
+
+
+def schema(text: str) -> Written:
+    """A writer's schema from its text; raises `Refused`."""
+    if len(text) > TEXT_MAX:
+        raise Refused(f"{len(text)} characters")
+    try:
+        parsed = written(json.loads(text))
+        cost = _Costs().of(parsed.wire)
+    except _NO_SCHEMA as error:
+        raise Refused(f"no schema: {type(error).__name__}: {str(error)[:_TOLD_MAX]}") from None
+    if cost.most > VALUES_MAX:
+        raise Refused("too many values in one record")
+    return parsed
+
+
+def read(body: bytes, writer: Written, reader: Any = None) -> Any:
+    """The value of a body that is the one encoding of its values; raises `Refused`."""
+    try:
+        # fastavro reads numbers of any length and stops where the record ends; a writer makes only one encoding. It is to
+        # take the branch of a union that was written, and not search for one that fits.
+        found = fastavro.schemaless_reader(
+            io.BytesIO(body), writer.wire, return_record_name=True, return_named_type=True
+        )
+        again = io.BytesIO()
+        fastavro.schemaless_writer(again, writer.wire, found)
+        if again.getvalue() != body:
+            raise Refused("the Avro body is not the encoding of its values")
+        return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
+    except _BROKEN as error:
+        raise Refused(f"broken Avro: {type(error).__name__}") from None
+
+
+def _rid(raw: Any, decimals: str | None = None) -> Any:
+    """The schema without logical types, decimals excepted where a name for them is given, and without fastavro's marks."""
+    if isinstance(raw, list):
+        return [_rid(branch, decimals) for branch in raw]
+    if not isinstance(raw, dict):
+        return raw
+    left = {key: part for key, part in raw.items() if key != "logicalType" and not key.startswith("__")}
+    if decimals is not None and raw.get("logicalType") == "decimal":
+        left["logicalType"] = decimals
+    for key in {"type", "fields", "items", "values"} & left.keys():
+        left[key] = _rid(left[key], decimals)
+    return left
+
+
+def _decimal(data: bytes, writer: dict[str, Any], reader: Any = None) -> Decimal:
+    """What the bytes mean, exactly; raises ValueError for a decimal that is not taken."""
+    scale, precision = writer.get("scale", 0), writer.get("precision")
+    if len(data) > DECIMAL_BYTES_MAX:
+        raise ValueError("too long a decimal")
+    if {type(scale), type(precision)} != {int} or scale > SCALE_MAX:
+        raise ValueError("no scale and precision")
+    if writer["type"] == "bytes" and _padded(data):
+        raise ValueError("needless bytes in a decimal")
+    unscaled = _integer(data)
+    digits = tuple(map(int, str(abs(unscaled))))
+    if len(digits) > precision:
+        raise ValueError("more digits than the precision")
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+def _integer(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _padded(data: bytes) -> bool:
+    """Whether the first byte only repeats the sign. fastavro has one such byte before 0x80 00 ... 00."""
+    if not data:
+        return True
+    if data[:1] == b"\xff" and data[1:2] >= b"\x80":
+        return any(data[2:]) or data[1] != 0x80
+    return len(data) > 1 and data[0] == 0 and data[1] < 0x80
+
+
+fastavro.read.LOGICAL_READERS[f"bytes-{_DECIMAL}"] = _decimal
+fastavro.read.LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _decimal
+
+
+class _Cost(NamedTuple):
+    """Of one value outside of arrays and maps: how many values at most, how many fewer than its bytes allow, how deep."""
+
+    most: int
+    spare: int
+    deep: int = 0
+
+
+def _of_bytes(number: int) -> _Cost:
+    return _Cost(1, VALUES_PER_BYTE * number - 1)
+
+
+class _Costs:
+    """What values cost by their types; a name of `None` is being defined."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, _Cost | None] = {}
+
+    def of(self, kind: Any) -> _Cost:
+        """The cost of a parsed type; raises `Refused` for a type that costs too much."""
+        if isinstance(kind, str):
+            return self._by_name(kind)
+        if isinstance(kind, list):
+            return self._deeper(self._union([self.of(branch) for branch in kind]))
+        match kind["type"]:
+            case "record" | "error":
+                self._named[kind["name"]] = None
+                fields = [self.of(field["type"]) for field in kind["fields"]]
+                cost = self._deeper(
+                    _Cost(1 + sum(f.most for f in fields), sum(f.spare for f in fields) - 1, _deep(fields))
+                )
+            case "array" | "map" as whole:
+                return self._deeper(self._items(whole, self.of(kind["items" if whole == "array" else "values"])))
+            case "enum":
+                if len(kind["symbols"]) > SYMBOLS_MAX:
+                    raise Refused("too many symbols in an enum")
+                cost = _of_bytes(1)
+            case "fixed":
+                if not isinstance(kind["size"], int):
+                    raise Refused("the size of a fixed is no integer")
+                cost = _of_bytes(kind["size"])
+            case primitive:
+                return _of_bytes(_PRIMITIVES[primitive])
+        self._named[kind["name"]] = cost
+        return cost
+
+    def _by_name(self, name: str) -> _Cost:
+        if name in _PRIMITIVES:
+            return _of_bytes(_PRIMITIVES[name])
+        cost = self._named[name]
+        if cost is None:
+            raise Refused("recursive")
+        return cost
+
+    def _union(self, branches: list[_Cost]) -> _Cost:
+        if len(branches) > BRANCHES_MAX:
+            raise Refused("too many branches in a union")
+        most = max((branch.most for branch in branches), default=0)
+        # One byte says which branch.
+        spare = VALUES_PER_BYTE + min((branch.spare for branch in branches), default=0)
+        return _Cost(most, spare, _deep(branches))
+
+    def _items(self, whole: str, item: _Cost) -> _Cost:
+        # The key of a map is a value with a byte of its own.
+        if item.spare + (VALUES_PER_BYTE - 1 if whole == "map" else 0) < 0:
+            raise Refused(f"a {whole} of values that take (nearly) no bytes")
+        return _of_bytes(1)._replace(deep=item.deep)
+
+    def _deeper(self, cost: _Cost) -> _Cost:
+        if cost.deep >= DEPTH_MAX:
+            raise Refused("nested too deep")
+        return cost._replace(deep=cost.deep + 1)
+
+
+def _deep(parts: list[_Cost]) -> int:
+    return max((part.deep for part in parts), default=0)
