@@ -121,6 +121,24 @@ def test_on_the_branch_that_was_written_of_records_that_look_alike() -> None:
     assert values(both, b"\4\2") == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        ("long", b"\2"),
+        (["null", "long"], b"\0"),
+        ({"type": "record", "name": "Trade", "fields": [{"name": "Version", "type": ["null", "long"]}]}, b"\0"),
+        ({"type": "record", "name": "Trade", "fields": [{"name": "Version", "type": "string"}]}, b"\2x"),
+    ],
+)
+def test_on_a_sound_body_that_the_contract_can_not_be_read_from(schema: Any, body: bytes) -> None:
+    both = taken(json.dumps(schema))
+    assert None not in values(both, body)
+    with pytest.raises(Rejected):
+        _read(body, 0, both[0], processor_contracts.load()[trades.TOPIC].schema)
+    with pytest.raises(avro.Refused):
+        avro.read(body, both[1], contracts()[trades.TOPIC].schema)
+
+
 def length_of(value: bytes) -> bytes:
     length = io.BytesIO()
     fastavro.schemaless_writer(length, "long", len(value))
