@@ -1,6 +1,6 @@
 """One run of a workload under a nemesis: load flows, the fault comes and goes, everything drains, and the judge decides.
 
-Two questions are answered. Are the numbers right? That says `onefold.proof.verify`, which shares no code with what it judges. Did work
+Two questions are answered. Are the numbers right? That says `proof.verify`, which shares no code with what it judges. Did work
 go on soon? That says the longest time for which a partition stood still, on its way through the processor (no transaction was
 committed) and on its way into PostgreSQL (no batch was).
 """
