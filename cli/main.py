@@ -28,6 +28,7 @@ VERBS = {
     "prepare": "Make the topics and the tables that are missing.",
     "process": "Fold a domain's events, in the foreground.",
     "sink": "Land the results in PostgreSQL, in the foreground.",
+    "check": "Say what is wrong with a pipeline, before anything is started.",
     "test": "Run the test suite of this checkout.",
     "bench": "Measure, with the machine's description.",
     "chaos": "Break a running stack, heal it, and verify.",

@@ -1,0 +1,115 @@
+"""What is wrong with a pipeline, told before anything is started: its declaration, handler, contracts, SQL files and workload.
+
+Every finding is one sentence that names the file. A pipeline without findings can be started; whether its SQL works only
+PostgreSQL knows, and says so when the tables are made and when the sink begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from onefold.pipelines import Faulty, Found, Pipeline
+from onefold.processor import service
+from onefold.processor.core.errors import Refused
+from onefold.processor.core.topology import Topology
+from onefold.processor.io import contracts
+from onefold.processor.io.contracts import Contract
+from onefold.processor.io.serde import AvroCodec
+from onefold.spark_sink.contracts import REJECTED, load_domain
+from onefold.spark_sink.errors import Misconfigured
+
+_PLACES = ("merge", "reduce")
+
+
+def check_all(found: Found) -> dict[str, list[str]]:
+    """The findings of every pipeline by its name; what can not even be read as a declaration is under ""."""
+    findings = {name: check(pipeline) for name, pipeline in found.pipelines.items()}
+    return {"": list(found.faults), **findings}
+
+
+def check(pipeline: Pipeline) -> list[str]:
+    """Its findings; none when it can be started. Takes a fraction of a second, and asks no server."""
+    try:
+        topology = service.load_topology(pipeline)
+        known = contracts.load(pipeline.contracts)
+    except (Faulty, Refused) as error:
+        return [str(error)]
+    return [
+        *_of_topology(pipeline, topology, known),
+        *_of_sql(pipeline, topology),
+        *_of_workload(pipeline, topology),
+    ]
+
+
+def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract]) -> Iterator[str]:
+    where = f"{pipeline.topology}"
+    if not topology.inputs:
+        yield f"{where} has no inputs"
+    missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in known]
+    for topic in missing:
+        yield f'no contract in {pipeline.contracts} names the topic {topic} in its "topics"'
+    for topic, row in topology.outputs.items():
+        if row and topic in known:
+            fields = {field["name"] for field in known[topic].schema["fields"]}
+            for name in sorted(set(row) - fields):
+                yield f"{where}: a row of {topic} is identified by {name}, which its contract {known[topic].name} lacks"
+    for topic in sorted(set(pipeline.kafka_only) - set(topology.outputs)):
+        yield f"{pipeline.declared_in}: kafka_only names {topic}, which is no output of {pipeline.name}"
+    if not missing:
+        try:
+            AvroCodec(topology, known)
+        except (Refused, TypeError, ValueError) as error:
+            yield f"{where}: its state {topology.state.__name__} can not be kept: {error}"
+
+
+def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
+    landed = sorted(set(topology.outputs) - set(pipeline.kafka_only))
+    files = {place: list(_files(pipeline, place)) for place in _PLACES}
+    for topic in landed:
+        if not any(_topic_of(file, topology.outputs) == topic for file in (*files["merge"], *files["reduce"])):
+            yield (
+                f"{pipeline.sql / 'merge' / topic}.sql is missing: it says how records of {topic} become rows. "
+                f"If no table wants them, list the topic under kafka_only in {pipeline.declared_in}"
+            )
+    for file in (*files["merge"], *files["reduce"]):
+        if (topic := _topic_of(file, topology.outputs)) is None:
+            yield f"{file} is for a topic that {pipeline.name} does not write"
+        elif topic in pipeline.kafka_only:
+            yield f"{file} lands {topic}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
+    if any(files.values()):
+        try:
+            load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
+        except Misconfigured as error:
+            yield str(error)
+
+
+def _files(pipeline: Pipeline, place: str) -> Iterator[Path]:
+    """The statements of a pipeline. The sink's own may lie beside them."""
+    mine = (pipeline.sql / place).glob(f"{pipeline.name}.*.sql")
+    return (file for file in sorted(mine) if file.stem != REJECTED)
+
+
+def _topic_of(file: Path, outputs: Iterable[str]) -> str | None:
+    """`orders.totals.sql` and `orders.totals.by_day.sql` are both about orders.totals."""
+    return next((topic for topic in outputs if file.stem == topic or file.stem.startswith(f"{topic}.")), None)
+
+
+def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
+    try:
+        module: Any = pipeline.load_workload()
+    except Faulty as fault:
+        yield str(fault)
+        return
+    workload = getattr(module, "WORKLOAD", None)
+    if workload is None:
+        return
+    where = f"{module.__name__}.WORKLOAD"
+    if workload.name != pipeline.name:
+        yield f"{where} is called {workload.name}; give it the pipeline's name, {pipeline.name}"
+    for topic in sorted({*workload.inputs} ^ {*topology.inputs}):
+        side = "the topology has not" if topic in workload.inputs else "the topology has too"
+        yield f"{where} has other inputs than the topology: {topic}, which {side}"
+    for topic in sorted({*workload.outputs} - {*topology.outputs}):
+        yield f"{where} expects rows of {topic}, which {pipeline.name} does not write"
