@@ -3,7 +3,7 @@
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import psutil
@@ -16,7 +16,7 @@ _FAMILY_S = 2.0
 class Meter:
     """Samples processes with their children from creation until `stop`."""
 
-    def __init__(self, pids: dict[str, Sequence[int]]) -> None:
+    def __init__(self, pids: Mapping[str, Sequence[int]]) -> None:
         self._processes = {name: [psutil.Process(pid) for pid in found] for name, found in pids.items()}
         self._samples: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
         self._done = threading.Event()

@@ -51,7 +51,7 @@ def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> t
     ]
     shared_at = 0.0
     if instances > 1:
-        admin = AdminClient(stand.client)
+        admin = AdminClient({**stand.client})
         stand.wait(lambda: _shared_out(admin, domain, instances), _SHARE_S, "every processor has tasks")
         shared_at = time.time()
     broker = stand.infrastructure.kafka
@@ -122,11 +122,14 @@ def _commits(stand: Stand, domain: str) -> list[Commit]:
         ended: set[int] = set()
         while ended != set(partitions):
             for message in consumer.consume(5000, 1.0):
-                if message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
-                elif message.error() is None and message.key() == b"p":
-                    total = sum(json.loads(message.value())["counts"].values())
-                    if total > folded[message.partition()]:
-                        folded[message.partition()] = total
-                        commits.append((message.timestamp()[1] / 1000, message.partition(), total))
+                error, partition, value = message.error(), message.partition(), message.value()
+                if partition is None:
+                    continue  # an error of the cluster, which librdkafka mends by itself
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(partition)
+                elif error is None and value is not None and message.key() == b"p":
+                    total = sum(json.loads(value)["counts"].values())
+                    if total > folded[partition]:
+                        folded[partition] = total
+                        commits.append((message.timestamp()[1] / 1000, partition, total))
     return sorted(commits)

@@ -120,7 +120,7 @@ def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Chil
             "SELECT landed_at, sent_at, messages FROM trades.landed WHERE landed_at > to_timestamp(%s) ORDER BY 1, 2",
             [run.began],
         ).fetchall()
-        injected = dict(connection.execute("SELECT stage, failures FROM onefold.injected").fetchall())
+        injected: dict[str, int] = dict(connection.execute("SELECT stage, failures FROM onefold.injected").fetchall())
     # The sink's own word: a look from outside comes up to a second later.
     ended = max(landed.timestamp() for landed, _, _ in run.landings)
     seconds = ended - run.began

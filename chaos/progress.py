@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.operate.settings import Settings
 from onefold.processor import service
@@ -99,7 +99,7 @@ class Meter:
 def _ends(admin: AdminClient, topic: str) -> dict[Place, int]:
     """Where a reader of committed records would stand at the end: what an open transaction holds back does not count."""
     partitions = admin.list_topics(topic, CALL_SECONDS).topics[topic].partitions
-    asked: Any = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+    asked: Any = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]  # the library forgot its annotation
     answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=CALL_SECONDS)
     return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 

@@ -140,13 +140,13 @@ async def look(connection: Connection, cube: Cube, path: Path) -> Level:
     return Level(path, node, rows[:CHILDREN_MAX], left_out, await _adds_up(connection, cube), told_at)
 
 
-async def _sums(connection: Connection, query: sql.Composable, path: Path) -> dict[str | None, Sum]:
+async def _sums(connection: Connection, query: sql.Composed, path: Path) -> dict[str | None, Sum]:
     """By the child's name; None is the node itself."""
     rows = await (await connection.execute(query, path)).fetchall()
     return {name: Sum(value, int(count)) for name, value, count in rows if value is not None}
 
 
-def _own_sums(cube: Cube, path: Path) -> sql.Composable:
+def _own_sums(cube: Cube, path: Path) -> sql.Composed:
     """Rows of the cube: the node (child NULL) and its children. Finer levels are NULL in both."""
     child = cube.levels[len(path)] if len(path) < len(cube.levels) else None
     finer = cube.levels[len(path) + 1 :]
@@ -161,7 +161,7 @@ def _own_sums(cube: Cube, path: Path) -> sql.Composable:
     )
 
 
-def _told_sums(cube: Cube, path: Path) -> sql.Composable:
+def _told_sums(cube: Cube, path: Path) -> sql.Composed:
     """The producer speaks of leaves: summed up to the node's children, and to the node."""
     child = cube.levels[len(path)] if len(path) < len(cube.levels) else None
     return sql.SQL("SELECT {child}, sum({value}), sum({count}) FROM {table} WHERE {where} GROUP BY {groups}").format(
@@ -203,7 +203,7 @@ async def _adds_up(connection: Connection, cube: Cube) -> bool | None:
     return None if levels == 0 else bool(levels == 2 ** len(cube.levels) and different == 1)
 
 
-async def _one(connection: Connection, query: sql.Composable) -> tuple[Any, ...]:
+async def _one(connection: Connection, query: sql.Composed) -> tuple[Any, ...]:
     row = await (await connection.execute(query)).fetchone()
     assert row is not None, "an aggregate without groups always has its row"
     return row

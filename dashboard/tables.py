@@ -130,7 +130,7 @@ async def _by_key(
     compared = key[: len(place.values)] if place.kind == "from" else key
     if place.values and len(place.values) != len(compared):
         raise ValueError("the key has another number of columns")
-    condition = sql.SQL("true")
+    condition: sql.Composable = sql.SQL("true")
     if place.values:
         condition = sql.SQL("({}) {} ({})").format(
             sql.SQL(", ").join(_field(column) for column in compared),

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.operate import pipelines
 from onefold.operate.settings import Settings
@@ -48,7 +48,7 @@ def of_all(settings: Settings) -> dict[str, Lag]:
     return {name: of_domain(name, settings) for name in names}
 
 
-def _quiet(settings: Settings) -> dict[str, str]:
+def _quiet(settings: Settings) -> dict[str, Any]:
     """librdkafka's own complaints would mix with a command's output; a failed call is told in our words."""
     return {**settings.client(), "log_level": "0"}
 
@@ -79,7 +79,7 @@ def _stable_ends(names: Collection[str], client: dict[str, str]) -> dict[tuple[s
     ]
     if not places:
         return {}
-    asked: Any = {place: OffsetSpec.latest() for place in places}
+    asked: Any = {place: OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]  # the library forgot its annotation
     answers = kafka.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=CALL_SECONDS)
     return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 

@@ -77,7 +77,7 @@ class Contract:
 def contracts(domain: str | None = None) -> dict[str, Contract]:
     """The contracts of a pipeline by the topics that carry them; those of all pipelines if None."""
     found = pipelines.find().pipelines
-    chosen = [found[domain]] if domain in found else list(found.values())
+    chosen = [found[domain]] if domain is not None and domain in found else list(found.values())
     return {topic: contract for pipeline in chosen for topic, contract in _contracts(pipeline.contracts).items()}
 
 

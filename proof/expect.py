@@ -98,9 +98,11 @@ class View:
 
 
 class Model(Protocol):
-    """What is right in a domain. `rows[table][key]`: the values by column, and the source that last changed them."""
+    """What is right in a domain."""
 
-    rows: dict[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]
+    @property
+    def rows(self) -> Mapping[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]:
+        """`rows[table][key]`: the values by column, and the source that last changed them."""
 
     def key(self, value: dict[str, Any]) -> str:
         """The text of the state key of a well-formed value."""

@@ -20,7 +20,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.proof.expect import Record
 from onefold.proof.verdict import CannotTell
@@ -48,7 +48,8 @@ class Log:
 
     def __init__(self, client: dict[str, Any], topics: Iterable[str]) -> None:
         self._servers = client["bootstrap.servers"]
-        self._admin = AdminClient({**client, "logger": _QUIET})
+        quiet: dict[str, Any] = {**client, "logger": _QUIET}
+        self._admin = AdminClient(quiet)
         self.topics = self._describe(list(topics))
         self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
@@ -74,15 +75,15 @@ class Log:
 
     def starts(self) -> dict[Place, int]:
         """The first offset that each partition still has."""
-        return self._offsets(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
 
     def stable_ends(self) -> dict[Place, int]:
         """The offset up to which each partition can be read now."""
-        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
 
     def high_ends(self) -> dict[Place, int]:
         """The end of each partition, open transactions included."""
-        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
 
     def read(self, ends: dict[Place, int], take: Callable[[Record], None]) -> None:
         """Hand over every record before `ends` (and maybe a few after).
@@ -106,16 +107,23 @@ class Log:
                 at, end = positions[topic, partition], ends[topic, partition]
                 raise CannotTell(f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}")
 
-    def _take(self, message: Message, take: Callable[[Record], None]) -> Place:
+    def _take(self, message: Message, take: Callable[[Record], None]) -> Place | None:
+        """The place that the message moved; None for one that says that something is to be tried again."""
         error = message.error()
         topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if not error.retriable():
+                raise CannotTell(f"{topic or 'the log'} can not be read: {error.str()}")
+            return None
+        assert topic is not None, "records and ends are of a topic"
+        assert partition is not None, "and of a partition"
+        assert offset is not None, "and have their place there"
         if error is None:
-            take(Record(topic, partition, offset, message.key(), message.value(), message.headers() or _NO_HEADERS))
+            headers: Any = message.headers() or _NO_HEADERS
+            take(Record(topic, partition, offset, message.key(), message.value(), headers))
             self.positions[topic, partition] = offset + 1
-        elif error.code() == KafkaError._PARTITION_EOF:
+        else:
             self.positions[topic, partition] = max(offset, self.positions[topic, partition])
-        elif not error.retriable():
-            raise CannotTell(f"{topic or 'the log'} can not be read: {error.str()}")
         return topic, partition
 
     def _offsets(self, spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:

@@ -204,7 +204,7 @@ def _needed(rest: dict[str, str], name: str, because: str) -> str:
 
 
 def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
-    options = {}
+    options: dict[str, str] = {}
     if rest.pop("enable.ssl.certificate.verification", "true").lower() != "true":
         raise Misconfigured(
             "the Kafka setting 'enable.ssl.certificate.verification' can not be false: the sink's client always looks "
@@ -231,7 +231,7 @@ def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
 
 def _identity(rest: dict[str, str]) -> dict[str, str]:
     """The settings of our certificate and its key, when there are any; both then."""
-    found = {}
+    found: dict[str, str] = {}
     for pair in (_CERTIFICATE, _KEY):
         _one_of(dict(rest), pair)
         found |= {name: rest.pop(name) for name in pair if name in rest}

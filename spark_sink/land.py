@@ -73,7 +73,7 @@ def above(relation: sql.Composable, floors: dict[Partition, int]) -> sql.Composa
     )
 
 
-def merge(target: Target, relation: sql.Composable) -> sql.Composable:
+def merge(target: Target, relation: sql.Composable) -> sql.Composed:
     """The merge of `target`, reading from `relation`, which is put in the place of `:stage`."""
     statement: list[sql.Composable] = [sql.SQL(target.merge[0])]
     for piece in target.merge[1:]:

@@ -13,7 +13,7 @@ from psycopg import sql
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.spark_sink import checkpoint, identity, ledger, read, reduce
 from onefold.spark_sink.batches import Batches

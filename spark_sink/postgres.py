@@ -21,7 +21,7 @@ _SESSION = {
 }
 
 # The same from our side: a server that vanished without a word is given up after about 15 s.
-_NETWORK: dict[str, int] = {
+_NETWORK: dict[str, Any] = {
     "connect_timeout": 5,
     "tcp_user_timeout": 15_000,
     "keepalives_idle": 5,

@@ -29,7 +29,7 @@ def migrate(dsn: str, sql_root: Path) -> list[str]:
     try:
         connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
         connection.execute(_BOOKKEEPING)
-        applied = dict(connection.execute("SELECT file, sha256 FROM onefold.migration").fetchall())
+        applied: dict[str, str] = dict(connection.execute("SELECT file, sha256 FROM onefold.migration").fetchall())
         return [path.name for path in sorted((sql_root / "schema").glob("*.sql")) if _apply(connection, path, applied)]
     finally:
         connection.close()

@@ -4,9 +4,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.ledger import Last, Partition
@@ -44,7 +45,7 @@ class Topics:
         self._servers = bootstrap_servers
         # error_cb: without one librdkafka writes every refused connection to stderr; we raise our own sentence
         quiet = {"error_cb": lambda error: None, "log_level": 0}
-        settings = {**kafka_options, "bootstrap.servers": bootstrap_servers, **quiet}
+        settings: dict[str, Any] = {**kafka_options, "bootstrap.servers": bootstrap_servers, **quiet}
         self._admin = AdminClient(settings)
         self._consumer = Consumer(
             {
@@ -80,11 +81,14 @@ class Topics:
             self._consumer.assign([TopicPartition(topic, partition, offset)])
             message = self._consumer.poll(_PATIENCE_S)
             self._consumer.unassign()
-        if message is None or (message.error() and message.error().code() == KafkaError._PARTITION_EOF):
+        error = message.error() if message is not None else None
+        if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
             return None
-        if message.error():
-            raise Waiting(f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {message.error().str()}")
-        return Record(message.offset(), message.key(), message.value(), message.timestamp()[1])
+        if error is not None:
+            raise Waiting(f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}")
+        found = message.offset()
+        assert found is not None, "a record lies at an offset"
+        return Record(found, message.key(), message.value(), message.timestamp()[1])
 
     def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
         """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onefold.chaos.nemeses import Nemesis, nothing
+from onefold.chaos.nemeses import Act, Nemesis, Stack, nothing
 
 KAFKA, PROCESSOR, SINK, POSTGRES = "kafka", "processor", "spark_sink", "postgres"
 
@@ -36,41 +36,45 @@ def nemeses() -> dict[str, Nemesis]:
 
 def _of_every_service() -> Iterator[Nemesis]:
     for name in SERVICES:
-        processor_s, sink_s = BOUNDS[name]
-        yield Nemesis(
-            f"kill-{name}",
-            f"kill -9 of {name}; the stack starts it again",
-            lambda stack, name=name: stack.kill(name),
-            processor_s=processor_s,
-            sink_s=sink_s,
-        )
-        yield Nemesis(
-            f"restart-{name}",
-            f"{name} is asked to end, and starts again",
-            lambda stack, name=name: stack.restart(name),
-            processor_s=processor_s,
-            sink_s=sink_s,
-        )
-        yield Nemesis(
-            f"pause-{name}",
-            f"{name} is frozen for {PAUSE_S:.0f} s, longer than transactions and sessions live, and goes on where it was",
-            lambda stack, name=name: stack.pause(name),
-            lambda stack, name=name: stack.resume(name),
-            processor_s=processor_s,
-            sink_s=sink_s,
-            hold_s=PAUSE_S,
-            held=True,
-        )
-        yield Nemesis(
-            f"cut-{name}",
-            f"every packet from and to {name} is dropped for {CUT_S:.0f} s",
-            lambda stack, name=name: stack.cut(name),
-            lambda stack, name=name: stack.mend(name),
-            processor_s=processor_s,
-            sink_s=sink_s,
-            hold_s=CUT_S,
-            held=True,
-        )
+        yield from _of_service(name)
+
+
+def _of_service(name: str) -> Iterator[Nemesis]:
+    processor_s, sink_s = BOUNDS[name]
+    yield Nemesis(
+        f"kill-{name}",
+        f"kill -9 of {name}; the stack starts it again",
+        lambda stack: stack.kill(name),
+        processor_s=processor_s,
+        sink_s=sink_s,
+    )
+    yield Nemesis(
+        f"restart-{name}",
+        f"{name} is asked to end, and starts again",
+        lambda stack: stack.restart(name),
+        processor_s=processor_s,
+        sink_s=sink_s,
+    )
+    yield Nemesis(
+        f"pause-{name}",
+        f"{name} is frozen for {PAUSE_S:.0f} s, longer than transactions and sessions live, and goes on where it was",
+        lambda stack: stack.pause(name),
+        lambda stack: stack.resume(name),
+        processor_s=processor_s,
+        sink_s=sink_s,
+        hold_s=PAUSE_S,
+        held=True,
+    )
+    yield Nemesis(
+        f"cut-{name}",
+        f"every packet from and to {name} is dropped for {CUT_S:.0f} s",
+        lambda stack: stack.cut(name),
+        lambda stack: stack.mend(name),
+        processor_s=processor_s,
+        sink_s=sink_s,
+        hold_s=CUT_S,
+        held=True,
+    )
 
 
 def _of_some() -> Iterator[Nemesis]:
@@ -78,7 +82,7 @@ def _of_some() -> Iterator[Nemesis]:
         "takeover",
         "one of two processors is killed for good; the other takes its partitions",
         lambda stack: stack.leave_dead(PROCESSOR),
-        lambda stack: (stack.revive(PROCESSOR), stack.scale(PROCESSOR, 1)),
+        _in_turn(lambda stack: stack.revive(PROCESSOR), lambda stack: stack.scale(PROCESSOR, 1)),
         *BOUNDS[PROCESSOR],
         prepare=lambda stack: stack.scale(PROCESSOR, 2),
         hold_s=BOUNDS[PROCESSOR][0],
@@ -94,8 +98,8 @@ def _of_some() -> Iterator[Nemesis]:
     yield Nemesis(
         "two-sinks",
         "a second sink lands the same topics at once; then the first is killed, and the second goes on alone",
-        lambda stack: (stack.scale(SINK, 2), stack.leave_dead(SINK)),
-        lambda stack: (stack.revive(SINK), stack.scale(SINK, 1)),
+        _in_turn(lambda stack: stack.scale(SINK, 2), lambda stack: stack.leave_dead(SINK)),
+        _in_turn(lambda stack: stack.revive(SINK), lambda stack: stack.scale(SINK, 1)),
         *BOUNDS[SINK],
         hold_s=TOGETHER_S,
     )
@@ -108,7 +112,15 @@ def _of_some() -> Iterator[Nemesis]:
     yield Nemesis(
         "scale-processor",
         "three processors, then two, then one",
-        lambda stack: (stack.scale(PROCESSOR, 3), stack.scale(PROCESSOR, 2)),
+        _in_turn(lambda stack: stack.scale(PROCESSOR, 3), lambda stack: stack.scale(PROCESSOR, 2)),
         lambda stack: stack.scale(PROCESSOR, 1),
         *BOUNDS[PROCESSOR],
     )
+
+
+def _in_turn(*acts: Act) -> Act:
+    def act(stack: Stack) -> None:
+        for one in acts:
+            one(stack)
+
+    return act

@@ -182,9 +182,9 @@ def _render(what: What, told: dict[str, str], figures: dict[str, str | float | l
     for name, value in told.items():
         table.add_row(name, value, style="dim")
     table.add_section()
-    for name, value in figures.items():
-        if value is not None:
-            table.add_row(name.replace("_", " "), _told(value))
+    for name, figure in figures.items():
+        if figure is not None:
+            table.add_row(name.replace("_", " "), _told(figure))
     Console().print(table)
 
 

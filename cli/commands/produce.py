@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -120,7 +121,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[producing.Message | None]:
         if self._file is None:
-            yield from self._messages(producing.lines_as_they_come(sys.stdin.buffer))
+            yield from self._messages(producing.lines_as_they_come(cast("io.BufferedReader", sys.stdin.buffer)))
             return
         try:
             with self._file.open("rb") as lines:

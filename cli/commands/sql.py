@@ -32,8 +32,8 @@ def command(
     program = _psql()
     known = {VARIABLES[name]: str(value) for name, value in connection.items() if name in VARIABLES}
     # As sslmode. A secret that has no variable is left out: for the passphrase of a key, psql asks by itself.
-    more = {name: value for name, value in connection.items() if name not in {*VARIABLES, *hiding.SECRET}}
-    target = [psycopg.conninfo.make_conninfo(dbname=connection.get("dbname"), **more)] if more else []
+    more = {name: str(value) for name, value in connection.items() if name not in {*VARIABLES, *hiding.SECRET}}
+    target = [psycopg.conninfo.make_conninfo("", dbname=connection.get("dbname"), **more)] if more else []
     # psql takes this process's place, and with it the terminal and the exit code.
     os.execve(program, [program, *target, *(arguments or [])], {**os.environ, **known})  # noqa: S606
 

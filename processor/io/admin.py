@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
@@ -87,9 +87,10 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     at = TopicPartition(topic, partition)
     try:
         described = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_TIMEOUT_S)[topic].result()
-        first = admin.list_offsets({at: OffsetSpec.earliest()}, request_timeout=CALL_TIMEOUT_S)[at].result()
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
+        first = admin.list_offsets({at: earliest}, request_timeout=CALL_TIMEOUT_S)[at].result()
         last = admin.list_offsets(
-            {at: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_TIMEOUT_S
+            {at: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_TIMEOUT_S
         )[at].result()
     except KafkaException as error:
         raise _unanswered(error, f"topic {topic} can not be described") from error
@@ -163,7 +164,10 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
             raise Retriable(f"the end of {starts[0].topic} can not be read")
         error = message.error()
         if error is None and message.key() == PROGRESS_KEY:
-            found[message.partition()] = json.loads(message.value())["inputs"]
+            partition, value = message.partition(), message.value()
+            assert partition is not None, "whatever is read is of a partition"
+            assert value is not None, "a progress record is never a tombstone"
+            found[partition] = json.loads(value)["inputs"]
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             unread.discard(message.partition())
         elif error is not None:
@@ -175,7 +179,7 @@ def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[st
     """Last stable offsets."""
     try:
         asked = admin.list_offsets(
-            {at: OffsetSpec.latest() for at in partitions},
+            {at: OffsetSpec.latest() for at in partitions},  # type: ignore[no-untyped-call]  # the library forgot its annotation
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=CALL_TIMEOUT_S,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from keyword import iskeyword
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 
@@ -64,15 +64,15 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
         attribute = f"record.{field['name']}" if plain else f"getattr(record, {name})"
         attributes.append(f"        v{number} = {attribute}")
         parts.append(part)
-    found = ["    if isinstance(record, dict):", *items, "    else:", *attributes]
-    lines = ["def encode(record):", *found, f"    return join((prefix, {', '.join(parts)}))"]
+    body = ["    if isinstance(record, dict):", *items, "    else:", *attributes]
+    lines = ["def encode(record):", *body, f"    return join((prefix, {', '.join(parts)}))"]
     names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "more": _MORE, "number": _number}
     known: dict[str, bytes] = {}
     names |= {"known": known, "keep": partial(_keep, known)}
     names |= {"double": _DOUBLE, "boolean": _boolean}
     # The source is made of our own contract's field names and plain defaults alone, each as a Python literal or a name.
     exec("\n".join(lines), names)  # noqa: S102
-    return names["encode"]
+    return cast("Encode", names["encode"])
 
 
 def _part(schema: Any, name: str, text: str) -> str | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, Literal, NamedTuple
 
 import fastavro
@@ -145,8 +146,8 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
         case "enum":
             return Literal[tuple(schema["symbols"])]
         case "array":
-            return list[_type(schema["items"], primitives)]
+            return GenericAlias(list, (_type(schema["items"], primitives),))
         case "map":
-            return dict[str, _type(schema["values"], primitives)]
+            return GenericAlias(dict, (str, _type(schema["values"], primitives)))
         case primitive:
             return primitives[primitive]

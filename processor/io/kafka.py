@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -187,7 +188,9 @@ class KafkaSession:
                     if at > position:
                         position, deadline = at, time.monotonic() + RESTORE_STALL_S
                     if message.error() is None:
-                        yield message.key(), message.value()
+                        key = message.key()
+                        assert key is not None, "every record of a changelog has a key"
+                        yield key, message.value()
         finally:
             consumer.close()
 
@@ -242,10 +245,11 @@ class KafkaSession:
             messages += self._consumer.consume(count_max - 1, 0)
         if any(map(Message.error, messages)):
             for message in messages:
-                self._positions[message.topic()] = _position_after(message, "reading the input")
+                self._positions[message.topic() or ""] = _position_after(message, "reading the input")
             messages = [message for message in messages if not message.error()]
         # Column by column, the loops are all in C.
-        topics, offsets = list(map(Message.topic, messages)), list(map(Message.offset, messages))
+        topics: list[Any] = list(map(Message.topic, messages))
+        offsets: list[Any] = list(map(Message.offset, messages))
         for topic, offset in dict(zip(topics, offsets, strict=True)).items():
             self._positions[topic] = max(self._positions[topic], offset + 1)
         columns = topics, repeat(self.partition), offsets, map(Message.key, messages), map(Message.value, messages)
@@ -277,7 +281,7 @@ class KafkaSession:
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction; when the producer's queue is full, as soon as there is room."""
-        add = self._writer.produce
+        add: Callable[..., None] = self._writer.produce  # its stub refuses a list of headers that are all bytes
         try:
             for topic, partition, key, value, headers in writes:
                 at = UNASSIGNED if partition is None else partition
@@ -347,11 +351,12 @@ class KafkaSession:
 
 def _position_after(message: Message, doing: str) -> int:
     """The offset to read after this message; an end-of-partition event also counts the markers before it."""
-    error = message.error()
-    if error is None:
-        return message.offset() + 1
-    if error.code() == KafkaError._PARTITION_EOF:
-        return message.offset()
+    error, offset = message.error(), message.offset()
+    if error is None and offset is not None:
+        return offset + 1
+    assert error is not None, "a record lies at an offset"
+    if error.code() == KafkaError._PARTITION_EOF and offset is not None:
+        return offset
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Refused(
             f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}"

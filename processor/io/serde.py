@@ -117,7 +117,7 @@ class AvroCodec:
         self._encode = {topic: encoder(contracts[topic].schema, contracts[topic].prefix) for topic in topology.outputs}
         self._registry = registry
         self._state_encode = msgspec.json.Encoder().encode
-        self._state_decode = msgspec.json.Decoder(topology.state).decode
+        self._state_decode: Callable[[bytes], Any] = msgspec.json.Decoder(topology.state).decode
 
     def decode(self, record: Record) -> Any:
         """The value of an input record; raises `Rejected` with the reason when it breaks its contract."""

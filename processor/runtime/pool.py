@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import structlog
 
@@ -33,7 +34,7 @@ class TaskPool:
         """Begin the tasks of these partitions; those that run already go on."""
         for partition in partitions:
             if partition not in self._loops:
-                loop = TaskLoop(partition, lambda beat, partition=partition: self._make(partition, beat))
+                loop = TaskLoop(partition, partial(self._make, partition))
                 self._loops[partition] = loop
                 loop.start()
 

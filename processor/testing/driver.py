@@ -10,7 +10,7 @@ assert driver.read("runner.stats") == [...]
 import io
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 
@@ -91,10 +91,9 @@ class TopologyDriver:
     def read(self, topic: str) -> list[dict[str, Any]]:
         """The committed values of an output topic, partition by partition, in order."""
         contract = self._contracts[topic]
-        return [
-            fastavro.schemaless_reader(io.BytesIO((value or b"")[len(contract.prefix) :]), contract.schema, None)
-            for _, value, _ in self.records(topic)
-        ]
+        bodies = [(value or b"")[len(contract.prefix) :] for _, value, _ in self.records(topic)]
+        values: Any = [fastavro.schemaless_reader(io.BytesIO(body), contract.schema, None) for body in bodies]
+        return cast("list[dict[str, Any]]", values)
 
     def table(self, topic: str) -> dict[tuple[Any, ...], dict[str, Any]]:
         """An output topic as a table: the latest value of each row."""
