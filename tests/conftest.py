@@ -8,10 +8,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
-    "tests.fix_browser",
-    "tests.fix_docker",
-    "tests.fix_infrastructure",
-    "tests.fix_ledger",
-    "tests.fix_proxy",
-    "tests.fix_sink",
+    "tests.support.browser",
+    "tests.support.docker",
+    "tests.support.infrastructure",
+    "tests.support.landing",
+    "tests.support.kafka_proxy",
+    "tests.support.sink",
 ]

@@ -30,7 +30,7 @@ from onefold.processor.core.topology import Topology
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.spark_sink.schema import migrate
 from onefold.stack.postgres import Postgres
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def test_percentile() -> None:

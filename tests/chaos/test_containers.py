@@ -22,8 +22,8 @@ from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.proof.verify import verify
-from tests.fix_docker import ROOT
-from tests.waiting import eventually
+from tests.support.docker import ROOT
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.docker
 

@@ -8,7 +8,7 @@ import pytest
 
 from onefold.cli.commands.kafka import TOOLS
 from onefold.cli.main import run
-from tests.fix_docker import ROOT
+from tests.support.docker import ROOT
 
 
 def container_tests(*options: str) -> "subprocess.CompletedProcess[str]":

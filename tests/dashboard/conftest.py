@@ -7,8 +7,8 @@ import pytest
 from selenium import webdriver
 
 from onefold.spark_sink.schema import migrate
-from tests.dashboard.floor import Floor
-from tests.dashboard.site import ROOT, LivePage, Site
+from tests.support.floor import Floor
+from tests.support.site import ROOT, LivePage, Site
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from onefold.cli.main import run
 from onefold.operate.errors import USAGE
-from tests.dashboard.site import Site
+from tests.support.site import Site
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from selenium.webdriver.common.keys import Keys
 
 from onefold.processor.core.topology import Topology
 from onefold.stack.embedded import Infrastructure
-from tests.dashboard.floor import Floor
-from tests.dashboard.site import SOON_S, LivePage
-from tests.waiting import eventually
+from tests.support.floor import Floor
+from tests.support.site import SOON_S, LivePage
+from tests.support.waiting import eventually
 
 AXE = "tests/vendor/axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>&amp;\'"%{{7*7}}'

@@ -11,8 +11,8 @@ import pytest
 from onefold.dashboard import cubes
 from onefold.dashboard.reader import Connection, Reader, connect
 from onefold.spark_sink.schema import migrate
-from tests.dashboard.floor import Floor
-from tests.dashboard.site import ROOT
+from tests.support.floor import Floor
+from tests.support.site import ROOT
 
 
 def read(dsn: str, look: Callable[[Connection], Coroutine[Any, Any, Any]]) -> Any:

@@ -6,8 +6,8 @@ import urllib.parse
 
 import psycopg
 
-from tests.dashboard.floor import Floor
-from tests.dashboard.site import ROOT, Site
+from tests.support.floor import Floor
+from tests.support.site import ROOT, Site
 
 
 def test_pages_follow_the_key_without_a_gap(site: Site, floor: Floor) -> None:

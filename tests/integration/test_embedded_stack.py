@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from onefold.operate import state
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
 BACK_SECONDS = 30.0  # a killed broker is back after 4 to 6 s on an idle machine

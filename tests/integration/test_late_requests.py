@@ -8,9 +8,9 @@ that was sent twice.
 import pytest
 
 from onefold.processor.io.kafka import KafkaSession
-from tests.fix_proxy import END_TXN, KafkaProxy
-from tests.waiting import eventually
-from tests.worlds import KafkaWorld
+from tests.support.kafka_proxy import END_TXN, KafkaProxy
+from tests.support.waiting import eventually
+from tests.support.worlds import KafkaWorld
 
 
 @pytest.mark.parametrize("defence", [True, False])

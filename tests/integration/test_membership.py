@@ -15,7 +15,7 @@ from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import create_topics, group_of
 from onefold.processor.io.membership import Membership
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PARTITIONS = 6
 

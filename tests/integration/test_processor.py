@@ -25,9 +25,9 @@ from onefold.processor.service import topology_of
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.stack.embedded import Infrastructure
-from tests.fix_infrastructure import delete_topics
-from tests.processes import drained, instance, judge, opened, produce, records
-from tests.waiting import eventually
+from tests.support.infrastructure import delete_topics
+from tests.support.processes import drained, instance, judge, opened, produce, records
+from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}

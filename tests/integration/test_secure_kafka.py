@@ -19,8 +19,8 @@ from onefold.spark_sink.topics import Topics
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, free_ports
-from tests.certificates import Authority, Identity
-from tests.waiting import eventually
+from tests.support.certificates import Authority, Identity
+from tests.support.waiting import eventually
 
 NASTY = 'a "quoted" \\ back\\\\slash $HOME ${x} = ; \'it\' {} // /* ünï\t\n end\\"'
 SCRAM = "SCRAM-SHA-512"

@@ -9,8 +9,8 @@ from onefold.processor.core.abc import Session
 from onefold.processor.core.errors import Fenced, ProcessorError, Retriable
 from onefold.processor.core.values import Record
 from onefold.processor.io import kafka
-from tests.waiting import eventually
-from tests.worlds import KafkaWorld, SimulatedWorld, World
+from tests.support.waiting import eventually
+from tests.support.worlds import KafkaWorld, SimulatedWorld, World
 
 
 @pytest.fixture(params=["simulated", "kafka"])

@@ -13,7 +13,7 @@ from onefold.spark_sink import batches, checkpoint, reduce, stage
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.lane import Lane
-from tests.made_up_domain import MadeUp
+from tests.support.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
 MakeLane = Callable[..., Lane]

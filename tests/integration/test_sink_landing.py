@@ -17,8 +17,8 @@ from onefold.spark_sink.ledger import Batch, Last, Position
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.stage import LongWay, ShortWay, copy_as_attempt, distribute
 from onefold.spark_sink.topics import Reach, Record
-from tests.fix_ledger import ID, Landed, Sink, once
-from tests.made_up_domain import MadeUp
+from tests.support.landing import ID, Landed, Sink, once
+from tests.support.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
 

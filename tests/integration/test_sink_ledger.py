@@ -17,10 +17,10 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres import transaction
 from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.stage import LongWay, copy_as_attempt
-from tests.fix_ledger import ID, Landed, Sink, once
-from tests.made_up_domain import MadeUp
-from tests.postgres_proxy import Loss, PostgresProxy
-from tests.waiting import eventually
+from tests.support.landing import ID, Landed, Sink, once
+from tests.support.made_up_domain import MadeUp
+from tests.support.postgres_proxy import Loss, PostgresProxy
+from tests.support.waiting import eventually
 
 STEPS = [f"sink.{when}_{what}" for what in ("cas", "copy", "merge", "commit") for when in ("before", "after")]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onefold.stack.embedded import Infrastructure
-from tests.made_up_domain import MadeUp
-from tests.waiting import eventually
+from tests.support.made_up_domain import MadeUp
+from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
 

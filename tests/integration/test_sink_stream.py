@@ -15,11 +15,11 @@ from onefold.spark_sink.errors import Misconfigured, Refused, Waiting
 from onefold.spark_sink.lane import Lane
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.watch import Watch
-from tests.fix_sink import LANDED_IN_S
 from tests.integration.test_sink_ledger import STEPS
-from tests.made_up_domain import MadeUp
-from tests.postgres_proxy import Loss, PostgresProxy
-from tests.waiting import eventually
+from tests.support.made_up_domain import MadeUp
+from tests.support.postgres_proxy import Loss, PostgresProxy
+from tests.support.sink import LANDED_IN_S
+from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
 MakeLane = Callable[..., Lane]

@@ -23,9 +23,9 @@ from onefold.spark_sink.land import merge
 from onefold.spark_sink.lane import Lane
 from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.watch import Watch
-from tests.deltas import TOPIC, Deltas, encode
 from tests.integration.test_sink_ledger import STEPS
-from tests.waiting import eventually
+from tests.support.deltas import TOPIC, Deltas, encode
+from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
 MakeLane = Callable[..., Lane]

@@ -5,7 +5,7 @@ import psycopg
 from onefold.operate import verdicts
 from onefold.proof.verdict import INVALID, VALID, Verdict
 from onefold.spark_sink.schema import migrate
-from tests.dashboard.site import ROOT
+from tests.support.site import ROOT
 
 
 def test_the_last_verdict_takes_the_place_of_the_one_before(database: str) -> None:

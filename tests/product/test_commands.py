@@ -8,8 +8,8 @@ import psutil
 import psycopg
 import pytest
 
-from tests.product.conftest import Onefold
-from tests.waiting import eventually
+from tests.support.command_line import Onefold
+from tests.support.waiting import eventually
 
 
 def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:

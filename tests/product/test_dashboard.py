@@ -2,8 +2,8 @@
 
 import urllib.request
 
-from tests.product.conftest import Onefold
-from tests.waiting import eventually
+from tests.support.command_line import Onefold
+from tests.support.waiting import eventually
 
 
 def test_the_stack_has_a_page_and_says_where(onefold: Onefold) -> None:

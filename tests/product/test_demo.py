@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.product.conftest import Onefold
-from tests.waiting import eventually
+from tests.support.command_line import Onefold
+from tests.support.waiting import eventually
 
 
 @pytest.mark.parametrize("moment", ["waiting for", "producing events"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onefold.processor.io import contracts
 from onefold.processor.testing import TopologyDriver, driver
-from tests.product.conftest import ROOT, Onefold
+from tests.support.command_line import ROOT, Onefold
 
 
 def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_pat
     session = "\n".join(block for block in blocks if "./onefold demo" not in block and "docker compose" not in block)
     assert session.count("./onefold") >= 7
     program = tmp_path / "onefold"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.console.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.cli.main "$@"\n')
     program.chmod(0o755)
     environment = onefold.environment | {"ONEFOLD_HOME": str(tmp_path / "home")}
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.product.conftest import ROOT
+from tests.support.command_line import ROOT
 
 # What must not be found: any Java, any PostgreSQL, any container engine.
 HIDDEN = ("java", "javac", "keytool", "psql", "postgres", "pg_", "initdb", "docker", "mvn")

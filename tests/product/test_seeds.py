@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import psycopg
 
-from tests.product.conftest import Onefold
+from tests.support.command_line import Onefold
 
 MINUTE = 60_000
 SEED_TIME = 1_509_559_388_000

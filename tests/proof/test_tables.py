@@ -12,8 +12,8 @@ from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import trades
 from onefold.spark_sink.schema import migrate
-from tests.proof.stage import SQL
 from tests.proof.test_model_trades import A, B, message, told
+from tests.support.stage import SQL
 
 # The first trade leaves its leaf, in which nothing else ever was.
 STORY = told([message("one", 0, "10.5", A), message("one", 1, "3", B), message("two", 1, "4", B)])

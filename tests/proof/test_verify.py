@@ -18,7 +18,7 @@ from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner
 from onefold.proof.workloads.shaping import Shape
-from tests.proof.stage import Stage
+from tests.support.stage import Stage
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 400

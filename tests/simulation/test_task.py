@@ -11,7 +11,7 @@ from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
 INPUT = RUNNER.inputs[0]

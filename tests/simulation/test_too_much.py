@@ -15,7 +15,7 @@ from onefold.processor.runtime.loop import BACKOFF_FIRST_S, Phase, TaskLoop
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
 

@@ -12,7 +12,7 @@ from onefold.spark_sink import batches, reduce
 from onefold.spark_sink.batches import Batches
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.ledger import Last, Partition, Position, Span
-from tests.sink.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Frame, World, columns
+from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Frame, World, columns
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onefold.spark_sink.client import check, java_client_options
 from onefold.spark_sink.errors import Misconfigured
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 NASTY = """a "quoted" \\ back\\\\slash $HOME = ; 'it' {} // /* ünï\t\n end\\"""
 PLAIN = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "secret"}

@@ -8,7 +8,7 @@ import pytest
 
 from onefold.spark_sink.contracts import REJECTED, load_domain, read_contract
 from onefold.spark_sink.errors import Misconfigured
-from tests.made_up_domain import write_domain
+from tests.support.made_up_domain import write_domain
 
 
 def test_the_topics_of_a_domain_are_its_merge_files(checkout: Path) -> None:

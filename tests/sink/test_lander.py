@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from onefold.spark_sink.lander import Lander
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.ledger import Batch, Last, Span, advance, overlaps
 from onefold.spark_sink.reduce import rest, trimmed
 from onefold.spark_sink.stage import LongWay, ShortWay, Stage
-from tests.sink.frames import Frame, columns
+from tests.support.frames import Frame, columns
 
 NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
 SCHEMA = pa.schema(

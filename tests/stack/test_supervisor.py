@@ -19,7 +19,7 @@ from onefold.stack.child import end_known
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX, STABLE_SECONDS, Managed, Supervisor
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 FOREVER = "exec sleep 1000"

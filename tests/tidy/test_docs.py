@@ -7,7 +7,7 @@ import pytest
 
 from onefold.cli.main import VERBS, run
 from onefold.operate.settings import PREFIX, Settings
-from tests.tidy.rooms import ROOMS, ROOT
+from tests.support.rooms import ROOMS, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROSE = {page: page.read_text() for page in PAGES}

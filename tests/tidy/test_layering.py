@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.rooms import PACKAGE, ROOMS, ROOT, modules
+from tests.support.rooms import PACKAGE, ROOMS, ROOT, modules
 
 MODULES = modules()
 

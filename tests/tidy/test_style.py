@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.rooms import ROOT, modules
+from tests.support.rooms import ROOT, modules
 
 CODE = sorted(modules().values())
 SQL = sorted((ROOT / "sql").rglob("*.sql"))
@@ -22,7 +22,7 @@ BANNED = {
     r"from unittest|import mock\b": "real parts; a simulation where it keeps the same promises",
 }
 # A wait that is not for a condition. The two places that may: the helper that waits for conditions, and code that paces.
-MAY_SLEEP = {"tests/waiting.py"}
+MAY_SLEEP = {"tests/support/waiting.py"}
 
 
 @pytest.mark.parametrize("path", CODE, ids=str)

@@ -18,9 +18,9 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.session import spark_session
 from onefold.spark_sink.watch import Watch
 from onefold.stack.embedded import Infrastructure
-from tests.made_up_domain import MadeUp, write_domain
-from tests.postgres_proxy import PostgresProxy
-from tests.waiting import eventually
+from tests.support.made_up_domain import MadeUp, write_domain
+from tests.support.postgres_proxy import PostgresProxy
+from tests.support.waiting import eventually
 
 LANDED_IN_S = 60
 

@@ -23,7 +23,7 @@ from onefold.proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source
 from onefold.proof.placement import home
 from onefold.proof.workloads.shaping import Input
 from onefold.spark_sink.schema import migrate
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PARTITIONS = 2
 SQL = Path(__file__).resolve().parents[2] / "sql"

@@ -17,7 +17,7 @@ from onefold.processor.service import topology_of
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.embedded import infrastructure as start
 from onefold.stack.postgres import Postgres
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     """The root of the checkout that is tested."""
-    return Path(__file__).resolve().parents[1]
+    return Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

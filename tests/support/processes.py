@@ -22,7 +22,7 @@ from onefold.proof.decode import contracts, decode_output
 from onefold.proof.expect import Expected, Record, expect
 from onefold.proof.outputs import Outputs
 from onefold.proof.tables import KINDS
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 _CHILD = """
 import json, sys
@@ -51,7 +51,7 @@ def instance(
         "session_timeout_ms": 2000,
         **options,
     }
-    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     with log.open("ab") as out:
         process = _start(asked, environment, out)
         try:

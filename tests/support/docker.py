@@ -13,7 +13,7 @@ import pytest
 from onefold.chaos.containers import Containers
 from onefold.stack.embedded import free_ports
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HOW = "NO CONTAINER TEST RAN ({}). Start Docker, or as root on Debian run images/bootstrap --install; .ci/run requires them"
 PROJECT = "onefold-test-"  # and the pid of the test run: a run that was killed can be told from one that is at work
 BOOTSTRAP_SECONDS = 240.0  # it may pull the base image

@@ -13,7 +13,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.testing import SimulatedLog, SimulatedSession
-from tests.fix_infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics
 
 
 def nothing_topology() -> Topology:

@@ -12,7 +12,7 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 # A frame comes every second; on a busy machine it may take a few.

@@ -19,7 +19,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from onefold.spark_sink import ledger
 from onefold.spark_sink.postgres import connect
 from onefold.spark_sink.topics import Topics
-from tests.fix_infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics
 
 Row = tuple[Any, ...]
 

@@ -1,7 +1,7 @@
 """Takes the picture for the documents: the page of a running stack, under load.
 
     onefold up
-    python -m tests.dashboard.picture docs/dashboard.png --rate 5000 --seconds 120
+    python -m tests.support.picture docs/dashboard.png --rate 5000 --seconds 120
 
 Feeds seeded trades at that rate and tells their truth, kills a processor and the sink in the first quarter, and takes
 the picture while messages still come. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
@@ -23,8 +23,8 @@ import psycopg
 from onefold.operate import producing, state
 from onefold.operate.settings import Settings, load
 from onefold.proof.workloads.trade_feed import Feed
-from tests.dashboard.floor import tell
-from tests.fix_browser import start
+from tests.support.browser import start
+from tests.support.floor import tell
 
 WIDTH, HEIGHT = 1280, 1400
 KILLED = {0.2: "processor-trades-1", 0.25: "sink-1"}

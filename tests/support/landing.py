@@ -14,7 +14,7 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres import Connection, connect
 from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.stage import ShortWay, Stage, open_stage
-from tests.made_up_domain import MadeUp
+from tests.support.made_up_domain import MadeUp
 
 ID = "topic-id-1"
 

@@ -1,0 +1,99 @@
+"""The command line as its user has it, in a home of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from onefold.operate import state
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Onefold:
+    """The command line, in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_")}
+        self.environment |= {"ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
+        if "ONEFOLD_CACHE" in os.environ:
+            self.environment["ONEFOLD_CACHE"] = os.environ["ONEFOLD_CACHE"]
+
+    def __call__(self, *arguments: str, says: bytes = b"", code: int = 0, **settings: str) -> str:
+        """Run a command to its end; what it printed. Fails when it ends with another code than that."""
+        ran = self.run(*arguments, says=says, **settings)
+        assert code == ran.returncode, (
+            f"onefold {' '.join(arguments)} ended with {ran.returncode}: {ran.stdout!r} {ran.stderr!r}"
+        )
+        return ran.stdout.decode()
+
+    def run(self, *arguments: str, says: bytes = b"", **settings: str) -> "subprocess.CompletedProcess[bytes]":
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "onefold.cli.main", *arguments],
+            input=says,
+            capture_output=True,
+            timeout=300,
+            env=self.environment | settings,
+            cwd=self.home,
+        )
+
+    def start(self, *arguments: str, **settings: str) -> "subprocess.Popen[bytes]":
+        """Start a command and leave it running; its output goes to a file in the home."""
+        with (self.home / f"{arguments[0]}.out").open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, "-m", "onefold.cli.main", *arguments],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.environment | settings, cwd=self.home,
+            )  # fmt: skip
+
+    def pipe(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start a command whose input stays open."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "onefold.cli.main", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment, cwd=self.home,
+        )  # fmt: skip
+
+    def status(self) -> dict[str, Any]:
+        """What `onefold status --json` says."""
+        found: dict[str, Any] = json.loads(self("status", "--json"))
+        return found
+
+    @property
+    def dsn(self) -> str:
+        """The database of this stack, with the password, from where the commands have it."""
+        found = state.read_running(self.home)["postgres_dsn"]
+        assert isinstance(found, str)
+        return found
+
+    def pid(self, service: str) -> int:
+        """The process of a service of this stack."""
+        pid = eventually(lambda: self.status()["services"][service]["pid"], 30, f"{service} runs")
+        assert isinstance(pid, int)
+        return pid
+
+    def kill(self, service: str) -> None:
+        """kill -9, and wait until the supervisor has it running again."""
+        before = self.pid(service)
+        os.kill(before, signal.SIGKILL)
+
+        def back() -> bool:
+            entry = self.status()["services"][service]
+            return entry["pid"] not in (None, before) and entry["state"] == "running"
+
+        eventually(back, 90, f"{service} is back")
+
+    def drained(self, deadline_s: float = 120) -> None:
+        """Wait until nothing is left to fold or to land."""
+        eventually(lambda: all(lag["events"] == 0 for lag in self.status()["lag"].values()), deadline_s, "drained")
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Ask the database."""
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(query, values).fetchall()
