@@ -29,7 +29,7 @@ FAILURES = {"ONEFOLD_FAIL_STATE_PCT": "1", "ONEFOLD_FAIL_MAP_PCT": "2", "ONEFOLD
 # the sink took 14 CPU us for a message of what was measured instead of 17.
 _WARM_UP_MESSAGES, _WARM_UP_TIMES = 130_000, 6
 # A run at a rate has small batches, whose way is another one: a minute and a half of them, for as long the JVM compiles
-# (cli/commands/bench.py), at a rate that is no flood.
+# (cli/commands/bench/latency.py), at a rate that is no flood.
 _WARM_UP_PACED_S, _WARM_UP_RATE_MAX = 90, 20_000
 _DRAIN_S = 1800.0
 _LOOK_S = 0.25

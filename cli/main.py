@@ -14,8 +14,8 @@ import typer.core
 
 from onefold.operate.errors import USAGE, UserError
 
-# A new verb is one line here and a module cli/commands/<verb>.py with a function `command`; the line is its short
-# help.
+# A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
+# subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.
 VERBS = {
     "demo": "See all of it work: produce, kill, land, prove.",
     "up": "Start everything in the background; return when ready.",
@@ -39,42 +39,51 @@ INTERRUPTED = 130  # what a shell reports for Ctrl-C
 BROKEN_PIPE = 141  # and for a reader that left early, as in `onefold status | head -1`
 
 
+COMMANDS = "onefold.cli.commands"
+
+
 class Verbs(typer.core.TyperGroup):
     """A group that lists stand-ins with one line of help each, and imports a verb's module only to run it or to help
     with it.
     """
 
+    package = COMMANDS
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that the user wrote, imported."""
         name, stand_in, rest = super().resolve_command(ctx, args)
-        return name, load(name) if name else stand_in, rest
+        return name, load(self.package, name) if name else stand_in, rest
 
 
-def load(verb: str) -> Any:
-    """The command of a verb, from its module."""
-    module = importlib.import_module(f"onefold.cli.commands.{verb}")
+def load(package: str, verb: str) -> Any:
+    """The command of a verb, or the group of its subcommands, from its module."""
+    module = importlib.import_module(f"{package}.{verb.replace('-', '_')}")
+    if hasattr(module, "VERBS"):
+        return group(module.__name__, module.VERBS, module.HELP)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(verb, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)
     return typer.main.get_command(single)
 
 
-def build() -> Any:
-    """The whole command line."""
-    app = typer.Typer(
-        cls=Verbs,
-        add_completion=False,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        help="Kafka topics become Postgres tables whose numbers are right.\n\nExample: onefold up && onefold status",
-    )
+def group(package: str, verbs: dict[str, str], text: str) -> Any:
+    """The verbs of a package, none of them imported yet."""
+    app = typer.Typer(cls=Verbs, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=text)
 
     @app.callback()
-    def group() -> None:
+    def stand_in() -> None:
         pass
 
-    for verb, line in VERBS.items():
-        app.command(verb, help=line)(group)
-    return typer.main.get_command(app)
+    for verb, line in verbs.items():
+        app.command(verb, help=line)(stand_in)
+    made = typer.main.get_command(app)
+    made.package = package
+    return made
+
+
+def build() -> Any:
+    """The whole command line."""
+    text = "Kafka topics become Postgres tables whose numbers are right.\n\nExample: onefold up && onefold status"
+    return group(COMMANDS, VERBS, text)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -119,11 +128,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> int:
-    """A command line that makes no sense: the sentence of the parser and where to read on."""
+    """A command line that makes no sense: the sentence of the parser and where to read on. Nothing but the name of a group
+    is answered with what there is.
+    """
+    if type(error).__name__ == "NoArgsIsHelpError":  # typer has a click of its own, which is not for others to import
+        sys.stderr.write(error.format_message().rstrip() + "\n")
+        return USAGE
     verb = next((word for word in arguments if word in VERBS), "")
-    hint = f"Try: onefold {verb + ' ' if verb else ''}--help"
-    wrong = UserError(error.format_message().rstrip("."), hint, USAGE)
-    _tell(wrong, arguments)
+    context = getattr(error, "ctx", None)
+    hint = f"Try: {context.command_path if context else f'onefold {verb}'.rstrip()} --help"
+    _tell(UserError(error.format_message().rstrip("."), hint, USAGE), arguments)
     return USAGE
 
 

@@ -24,7 +24,8 @@ from onefold.bench.processor import _folded_after
 from onefold.bench.report import latencies, write
 from onefold.bench.stand import stand
 from onefold.bench.trades import Plan, Run, _by_window, throughput
-from onefold.cli.commands import bench
+from onefold.cli.commands.bench import common, latency, processor
+from onefold.cli.commands.bench import sink as sink_command
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
@@ -123,8 +124,8 @@ def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(sink, "_WARM_UP_EVENTS", 0)
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(UserError, match="ask for more events"):
-        bench.command(bench.What.SINK, events=1000, partitions=1, seed=1, as_json=False)
-    bench._render(bench.What.SINK, {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
+        sink_command.command(events=1000, partitions=1, seed=1, as_json=False)
+    common.render("sink", {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
     told = capsys.readouterr().out
     assert re.search(r"rows +│ 1,234 ", told)
     assert "none" not in told
@@ -151,7 +152,7 @@ def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
 
 
 def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.command(bench.What.LATENCY, rate=100, seconds=2.0, warm_up=1.0, partitions=1, seed=1, as_json=False)
+    latency.command(rate=100, seconds=2.0, warm_up=1.0, partitions=1, seed=1, as_json=False)
     told = capsys.readouterr().out
     figures = dict(re.findall(r"│ (\w[\w ]+?) +│ ([\d.,]+) +│", told))
     assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
@@ -166,18 +167,20 @@ def test_small_batches_have_no_more_partitions_than_cores(
     monkeypatch: pytest.MonkeyPatch, cores: int | None, paced: bool, partitions: int
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert bench._partitions(paced=paced) == partitions
+    assert common.partitions_for(paced=paced) == partitions
 
 
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
     with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
-        bench.command(bench.What.PROCESSOR, events=3000, instances=2, partitions=2, seed=1, as_json=True)
+        processor.command(events=3000, instances=2, partitions=2, seed=1, as_json=True)
 
 
-@pytest.mark.parametrize("domain", bench.Folded)
-def test_the_processor_bench_counts_every_event_once(domain: bench.Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.command(bench.What.PROCESSOR, domain=domain, events=3000, instances=1, partitions=2, seed=1, as_json=True)
+@pytest.mark.parametrize("domain", processor.Folded)
+def test_the_processor_bench_counts_every_event_once(
+    domain: processor.Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processor.command(domain=domain, events=3000, instances=1, partitions=2, seed=1, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["figures"]["domain"] == domain
     assert told["figures"]["events"] == 3000

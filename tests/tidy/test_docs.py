@@ -5,29 +5,34 @@ from pathlib import Path
 
 import pytest
 
-from onefold.cli.main import VERBS, run
+from onefold.cli.main import run
 from onefold.operate.settings import PREFIX, Settings
 from tests.support.rooms import ROOMS, ROOT
+from tests.support.verbs import COMMANDS
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROSE = {page: page.read_text() for page in PAGES}
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_verb_has_help_with_an_example(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """And stands in the documents."""
-    assert run([verb, "--help"]) == 0
-    assert re.search(rf"Example:\s[\s\S]*onefold\s+{verb}", capsys.readouterr().out)
-    assert any(re.search(rf"onefold[ `]{verb}|`{verb}`", text) for text in PROSE.values())
+    assert run([*words, "--help"]) == 0
+    written = " ".join(words)
+    assert f"onefold {written}" in " ".join(capsys.readouterr().out.partition("Example:")[2].split())
+    assert any(re.search(rf"onefold[ `]{written}\b|`{written}`", text) for text in PROSE.values())
 
 
 def test_every_verb_that_is_written_exists() -> None:
-    """In a command that a reader would paste."""
+    """In a command that a reader would paste; of a group also the word after it."""
+    groups = "|".join({words[0] for words in COMMANDS if len(words) > 1})
     written = {
-        verb for text in PROSE.values() for verb in re.findall(r"(?:^|\./|`)onefold ([a-z]+)", text, re.MULTILINE)
+        tuple(found.split())
+        for text in PROSE.values()
+        for found in re.findall(rf"(?:^|\./|`)onefold ((?:{groups}) [a-z][a-z-]*|[a-z][a-z-]*)", text, re.MULTILINE)
     }
 
-    assert set() == written - set(VERBS)
+    assert set() == written - set(COMMANDS)
 
 
 def test_every_setting_is_documented_and_the_other_way_round() -> None:

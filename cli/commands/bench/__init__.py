@@ -1,0 +1,12 @@
+"""`onefold bench`: how fast Onefold is here, on a stack of its own. One module a thing that can be measured."""
+
+HELP = """Measure on a broker and a database of its own, and print figures with what they ran on.
+
+Example: onefold bench processor --instances 1
+"""
+VERBS = {
+    "processor": "Events folded a second.",
+    "sink": "Output records landed a second.",
+    "latency": "From produce to a visible row.",
+    "trades": "The evaluation of the trade risk seed, with an HTML report.",
+}

@@ -1,0 +1,85 @@
+"""What every bench has: its options, the stack that it measures on, and how its figures are shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import PARTITIONS_MAX, Settings
+
+if TYPE_CHECKING:
+    from onefold.bench.stand import Stand
+
+Figures = dict[str, Any]
+
+PARTITIONS: int = Settings.model_fields["partitions"].default
+
+Events = Annotated[int, typer.Option(min=1000, help="Events in the topic beforehand.")]
+Partitions = Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of every topic.")]
+Seed = Annotated[int, typer.Option(help="The same seed generates the same events.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print machine and figures as JSON.")]
+
+
+def run(what: str, partitions: int, as_json: bool, measure: Callable[[Stand], Figures]) -> None:
+    """Measure on a fresh stack and print the figures. Raises UserError when nothing could be measured."""
+    from onefold.bench import machine
+
+    with measuring() as progress, fresh_stack(partitions, progress) as place:
+        told = machine.describe(place.infrastructure)
+        figures = measure(place)
+    if as_json:
+        typer.echo(json.dumps({"bench": what, "machine": told, "figures": figures}, indent=1))
+        return
+    render(what, told, figures)
+
+
+@contextmanager
+def measuring() -> Iterator[Progress]:
+    """Progress that is cleared at the end. What keeps a bench from measuring becomes a UserError."""
+    progress = Progress()
+    try:
+        yield progress
+    except RuntimeError as error:
+        raise UserError(f"nothing was measured: {error}") from None
+    finally:
+        progress.clear()
+
+
+def fresh_stack(partitions: int, progress: Progress) -> Any:
+    """A broker and a database that owe nothing to what ran before."""
+    from onefold.bench.stand import stand
+
+    return stand(partitions, progress.say)
+
+
+def partitions_for(*, paced: bool) -> int:
+    """What is there all at once goes in larger transactions where there are more partitions; small batches are cheaper
+    where the sink has fewer of them to open (docs/operating.md has both)."""
+    return min(os.cpu_count() or 1, PARTITIONS) if paced else PARTITIONS
+
+
+def render(what: str, told: dict[str, str], figures: Figures) -> None:
+    """What was not measured has no row."""
+    table = Table(title=f"onefold bench {what}", title_justify="left", title_style="bold", show_header=False)
+    for name, value in told.items():
+        table.add_row(name, value, style="dim")
+    table.add_section()
+    for name, value in figures.items():
+        if value is not None:
+            table.add_row(name.replace("_", " "), _told(value))
+    Console().print(table)
+
+
+def _told(value: str | float | list[float]) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return value if isinstance(value, str) else f"{value:,}"

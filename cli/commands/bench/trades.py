@@ -1,0 +1,76 @@
+"""`onefold bench trades`: the evaluation of the trade risk seed, with an HTML report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.cli.commands.bench.common import AsJson, Seed, fresh_stack, measuring, partitions_for, render
+from onefold.operate.errors import USAGE, UserError
+from onefold.operate.settings import PARTITIONS_MAX
+
+# Events a second when nothing is said: the seed's rate; the rate of the latency bar.
+_RATE, _PACED_RATE = 50_000, 20_000
+
+
+def command(
+    messages: Annotated[int, typer.Option(min=1000, help="Messages of each run.")] = 1_000_000,
+    rate: Annotated[int, typer.Option(min=0, help="Messages a second; 0: 50,000, or 20,000 with --paced.")] = 0,
+    failures: Annotated[
+        bool | None, typer.Option(help="Fail 1 % state, 2 % map, 2 % reduce; one run each way if not given.")
+    ] = None,
+    kills: Annotated[bool, typer.Option(help="In runs with failures also kill -9 each stage once.")] = False,
+    duplicates: Annotated[float, typer.Option(min=0, max=0.5, help="Share of messages sent twice.")] = 0.03,
+    disorder: Annotated[float, typer.Option(min=0, max=0.5, help="Share of messages that come late.")] = 0.02,
+    backlog: Annotated[int, typer.Option(min=0, help="Drain so many messages that come all at once.")] = 0,
+    paced: Annotated[bool, typer.Option(help="One run at 20,000 messages a second, nothing fails.")] = False,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=PARTITIONS_MAX,
+            help=f"Partitions of every topic; 0: {partitions_for(paced=False)}, and no more than cores with --paced.",
+        ),
+    ] = 0,
+    seed: Seed = 1,
+    report: Annotated[Path, typer.Option(help="Where the HTML report goes.")] = Path("onefold-trades.html"),
+    as_json: AsJson = False,
+) -> None:
+    """The evaluation of the trade risk seed, with an HTML report; --messages 10000000 is the seed's own size.
+
+    Each run is on a fresh stack, so that it owes nothing to the one before.
+
+    Example: onefold bench trades --messages 1000000 --no-failures
+    """
+    from onefold.bench import machine, trades
+    from onefold.bench.report import write
+    from onefold.proof.workloads.trade_feed import Mix
+
+    mix = Mix(duplicates=duplicates, late=disorder)
+    if backlog:
+        messages, rate, failures = backlog, 0, bool(failures)
+    elif paced:
+        rate, failures = rate or _PACED_RATE, False
+    else:
+        rate = rate or _RATE
+    ways = (False, True) if failures is None else (failures,)
+    runs: list[trades.Run] = []
+    told: dict[str, str] = {}
+    with measuring() as progress:
+        for way in ways:
+            with fresh_stack(partitions or partitions_for(paced=paced), progress) as place:
+                told = machine.describe(place.infrastructure)
+                runs.append(trades.measure(place, trades.Plan(messages, rate, mix, way, kills and way, seed)))
+        try:
+            write(report, runs, told)
+        except OSError as error:
+            raise UserError(f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE) from None
+    if as_json:
+        typer.echo(json.dumps({"bench": "trades", "machine": told, "runs": [run.figures for run in runs]}, indent=1))
+        return
+    for run in runs:
+        render("trades", told, run.figures)
+    typer.echo(f"The report, with the seed's graphs and figures: {report}")
