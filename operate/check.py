@@ -74,10 +74,11 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
                 f"If no table wants them, list the topic under kafka_only in {pipeline.declared_in}"
             )
     for file in (*files["merge"], *files["reduce"]):
-        if (topic := _topic_of(file, topology.outputs)) is None:
+        written = _topic_of(file, topology.outputs)
+        if written is None:
             yield f"{file} is for a topic that {pipeline.name} does not write"
-        elif topic in pipeline.kafka_only:
-            yield f"{file} lands {topic}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
+        elif written in pipeline.kafka_only:
+            yield f"{file} lands {written}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
     if any(files.values()):
         try:
             load_domain(pipeline.name, pipeline.contracts, pipeline.sql)

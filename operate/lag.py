@@ -41,11 +41,29 @@ def of_domain(domain: str, settings: Settings) -> Lag:
 def of_all(settings: Settings) -> dict[str, Lag]:
     """The lag of every domain; asks nothing more of a Kafka that does not answer the first question."""
     names = pipelines.domains()
-    try:
-        AdminClient(_quiet(settings)).list_topics(timeout=CALL_SECONDS)
-    except KafkaException:
+    missing = missing_topics(settings)
+    if missing is None:
         return {name: dict(UNKNOWN) for name in names}
-    return {name: of_domain(name, settings) for name in names}
+    return {name: dict(UNKNOWN) if name in missing else of_domain(name, settings) for name in names}
+
+
+def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
+    """Per pipeline the topics that Kafka does not have; None when Kafka does not answer. Nothing is late in a topic that is
+    not there, which is no reason to call the pipeline drained.
+    """
+    try:
+        there = AdminClient(_quiet(settings)).list_topics(timeout=CALL_SECONDS).topics
+    except KafkaException:
+        return None
+    missing = {}
+    for name, pipeline in pipelines.found().pipelines.items():
+        try:
+            topology = service.load_topology(pipeline)
+        except Faulty:
+            continue
+        if lacking := [topic for topic in (*topology.inputs, *topology.outputs) if topic not in there]:
+            missing[name] = lacking
+    return missing
 
 
 def _quiet(settings: Settings) -> dict[str, Any]:

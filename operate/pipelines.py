@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from onefold.operate.errors import USAGE, UserError, first_line
@@ -65,17 +66,27 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
         raise UserError(f"the topics could not be made: {error}") from None
 
 
+def migrate_engine(settings: Settings) -> list[str]:
+    """Applies the schema files of what Onefold itself keeps in the database. Returns those that were not applied yet."""
+    from onefold.spark_sink.contracts import ENGINE_SQL
+
+    return _migrate([ENGINE_SQL], settings)
+
+
 def migrate(names: Sequence[str], settings: Settings) -> list[str]:
     """Applies the schema files of the pipelines that were not applied yet. Returns their names."""
+    known = find()
+    return _migrate([known[name].sql for name in names], settings)
+
+
+def _migrate(roots: Sequence[Path], settings: Settings) -> list[str]:
     import psycopg
 
     from onefold.spark_sink import schema
-    from onefold.spark_sink.contracts import ENGINE_SQL
     from onefold.spark_sink.errors import SinkError
 
-    known, dsn = find(), settings.postgres()
+    dsn = settings.postgres()
     try:
-        roots = dict.fromkeys([ENGINE_SQL, *(known[name].sql for name in names)])
-        return [file for root in roots for file in schema.migrate(dsn, root)]
+        return [file for root in dict.fromkeys(roots) for file in schema.migrate(dsn, root)]
     except (psycopg.Error, SinkError) as error:
         raise UserError(f"the tables could not be made: {first_line(error)}") from None

@@ -4,12 +4,13 @@ behind.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def up(
     settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress
 ) -> tuple[dict[str, Any], bool]:
     """Starts the stack and returns (its state, True) when all services are ready; (state, False) when it was up
-    already.
+    already. Of one that is up, pipelines that were added since are taken in, and those that are gone are let go.
 
     only: names out of kafka and postgres to start nothing else; empty for everything. Raises UserError when a service
     does not
@@ -53,13 +54,13 @@ def up(
     with filelock.held(home / "run" / "lock"):
         running = state.read_running(home)
         if running:
-            return running, False
+            return (running, False) if only else _take_in(settings, domains, running, progress)
         _end_leftovers(home)
         plan = _plan(settings, domains, only, progress)
         plan.write(home)
         supervisor = _start_supervisor(home)
         try:
-            return _wait(home, plan, supervisor, progress), True
+            return _wait(home, plan, lambda: supervisor.poll() is None, progress), True
         except BaseException:
             progress.say("stopping what was started")
             supervisor.terminate()  # by its handle: it may not have written its state yet
@@ -144,22 +145,47 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait(home: Path, plan: Plan, supervisor: subprocess.Popen[bytes], progress: Progress) -> dict[str, Any]:
-    """Returns the state when every service of the plan is ready."""
+def _take_in(
+    settings: Settings, domains: Sequence[str], running: dict[str, Any], progress: Progress
+) -> tuple[dict[str, Any], bool]:
+    """Hands the running supervisor a plan with these pipelines. Says whether that changed anything."""
+    home = settings.home
+    now = Plan.read(home)
+    infrastructure = [stage for stage in now.stages if any(service.name in INFRASTRUCTURE for service in stage)]
+    if len(now.stages) == len(infrastructure):
+        return running, False  # it was started with --only
+    stages = [*infrastructure, *pipeline(settings, domains, now.public)]
+    if stages == [list(stage) for stage in now.stages]:
+        return running, False
+    number = now.public.get("plan", 0) + 1
+    plan = Plan(stages, {**now.public, "plan": number})
+    plan.write(home)
+    os.kill(running["supervisor_pid"], signal.SIGHUP)
+    there = lambda: state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
+    return _wait(home, plan, there, progress), True
+
+
+def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress) -> dict[str, Any]:
+    """Returns the state when every service of the plan is ready, or is one that the others can do without.
+
+    there: whether the supervisor runs.
+    """
     services = {service.name: service for stage in plan.stages for service in stage}
     told: set[str] = set()
     deadline = time.monotonic() + READY_SECONDS
     while True:
         found = state.read(home)
-        entries = found.get("services", {})
+        entries = found.get("services", {}) if found.get("plan") == plan.public.get("plan") else {}
         for name, entry in entries.items():
             if entry["was_ready"] and name not in told:
                 told.add(name)
                 progress.done(f"{name} is ready")
-            _give_up_if_hopeless(services[name], entry)
+            if name not in told and _is_hopeless(services[name], entry):
+                told.add(name)
+                progress.done(f"{name} is left out: {entry['detail'].partition(';')[0]}; its log: {services[name].log}")
         if len(told) == len(services):
             return found
-        if supervisor.poll() is not None:
+        if not there():
             log = home / "logs" / "supervisor.log"
             raise UserError(
                 "the supervisor ended while it started the stack", f"Its log, {log}, ends with:\n{tail(log)}"
@@ -173,13 +199,19 @@ def _wait(home: Path, plan: Plan, supervisor: subprocess.Popen[bytes], progress:
         time.sleep(POLL_SECONDS)
 
 
-def _give_up_if_hopeless(service: Service, entry: dict[str, Any]) -> None:
+def _is_hopeless(service: Service, entry: dict[str, Any]) -> bool:
+    """Whether it will not be ready, and the others can do without. Raises UserError when they can not."""
     if entry["was_ready"]:
-        return
+        return False
     if entry["exit_code"] in (USAGE, REFUSED):
-        raise _not_ready(service, "refused to start", entry)
-    if entry["restarts"] >= ATTEMPTS:
-        raise _not_ready(service, f"ended {entry['restarts']} times before it was ready", entry)
+        what = "refused to start"
+    elif entry["restarts"] >= ATTEMPTS:
+        what = f"ended {entry['restarts']} times before it was ready"
+    else:
+        return False
+    if service.needed:
+        raise _not_ready(service, what, entry)
+    return True
 
 
 def _not_ready(service: Service, what: str, entry: dict[str, Any]) -> UserError:

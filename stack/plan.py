@@ -53,7 +53,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
     None for none.
     """
-    prepare = _onefold(settings, public, "prepare", ("prepare",), Ready("done"), 10.0)
+    prepare = _onefold(settings, public, "prepare", ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [
         _onefold(
             settings,
@@ -62,6 +62,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
             ("process", domain, "--instance", str(number)),
             None,
             PROCESSOR_STOP_SECONDS,
+            needed=False,
         )
         for domain in domains
         for number in range(1, settings.processor_instances + 1)
@@ -90,6 +91,7 @@ def _onefold(
     arguments: tuple[str, ...],
     ready: Ready | None,
     stop_seconds: float,
+    needed: bool = True,
 ) -> Service:
     status = settings.home / "run" / f"{name}.status.json"
     environment = {
@@ -108,4 +110,5 @@ def _onefold(
         ready=ready or Ready("status_file", str(status)),
         environment=environment,
         stop_seconds=stop_seconds,
+        needed=needed,
     )

@@ -33,7 +33,9 @@ class Ready:
 
 @dataclass(frozen=True)
 class Service:
-    """One program under supervision. account: the (uid, gid) it runs as; None keeps the supervisor's."""
+    """One program under supervision. account: the (uid, gid) it runs as; None keeps the supervisor's. needed: whether the
+    stack is of no use without it; one pipeline's processor is not.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -45,6 +47,7 @@ class Service:
     stop_seconds: float = 10.0
     death_signal: int = signal.SIGKILL
     account: tuple[int, int] | None = None
+    needed: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """The service as plain JSON values."""

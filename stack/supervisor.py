@@ -138,6 +138,21 @@ class Supervisor:
         self._published: dict[str, Any] | None = None
         self._complaint = ""
 
+    def adopt(self, stages: Sequence[Sequence[Service]]) -> None:
+        """Goes over to another plan: a service that is in both as it is goes on untouched, one that is gone or changed is
+        stopped, and what is new or changed is started in its turn.
+        """
+        before = {managed.service.name: managed for stage in self.stages for managed in stage}
+        kept = {
+            service.name: before.pop(service.name)
+            for stage in stages
+            for service in stage
+            if service.name in before and before[service.name].service == service
+        }
+        _stop(list(before.values()))
+        self.stages = [[kept.get(service.name) or Managed(service) for service in stage] for stage in stages]
+        self._published = None
+
     def turn(self) -> float:
         """Looks at every service of the stages that are due once. Returns the seconds until the next look is due."""
         busy = False
@@ -176,40 +191,62 @@ class Supervisor:
     def stop(self) -> None:
         """Stops every stage, the last one first: all services of a stage at once, each with its own patience."""
         for stage in reversed(self.stages):
-            for managed in stage:
-                with suppress(OSError):  # one that may not be signalled must not keep the others from being stopped
-                    managed.child.ask_to_stop()
-            for managed in stage:
-                with suppress(OSError):
-                    managed.child.stop()
-                managed.state, managed.detail = "stopped", ""
+            _stop(stage)
             self.publish()
 
 
+def _stop(services: Sequence[Managed]) -> None:
+    for managed in services:
+        with suppress(OSError):  # one that may not be signalled must not keep the others from being stopped
+            managed.child.ask_to_stop()
+    for managed in services:
+        with suppress(OSError):
+            managed.child.stop()
+        managed.state, managed.detail = "stopped", ""
+
+
 def serve(home: Path) -> None:
-    """Runs the plan of `home` until asked to stop; then removes the state file."""
+    """Runs the plan of `home` until asked to stop; then removes the state file. SIGHUP has it read the plan again."""
     plan = Plan.read(home)
     head = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid()), **plan.public}
     supervisor = Supervisor(plan.stages, lambda services: state.write(state.path(home), {**head, "services": services}))
+
+    def read_again() -> None:
+        found = Plan.read(home)
+        head.update(found.public)
+        supervisor.adopt(found.stages)
+
     try:
-        run(supervisor)
+        run(supervisor, read_again=read_again)
     finally:
         with suppress(OSError):  # then it names a supervisor that is gone, which readers notice
             state.path(home).unlink(missing_ok=True)
 
 
-def run(supervisor: Supervisor, after_each_turn: Callable[[], None] = lambda: None) -> None:
-    """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread."""
+def run(
+    supervisor: Supervisor,
+    after_each_turn: Callable[[], None] = lambda: None,
+    read_again: Callable[[], None] = lambda: None,
+) -> None:
+    """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread.
+
+    read_again: called between two turns after a SIGHUP.
+    """
     stopping: list[int] = []
+    asked: list[int] = []
     waker, wake = socket.socketpair()
     for end in (waker, wake):
         end.setblocking(False)
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGHUP, lambda number, frame: asked.append(number))
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake the loop
     try:
         while not stopping:
+            if asked:
+                asked.clear()
+                read_again()
             seconds = supervisor.turn()
             after_each_turn()
             select.select([waker], [], [], seconds)

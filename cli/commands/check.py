@@ -21,7 +21,7 @@ def command(
 
     Exit code 0: nothing was found. 2: something was, one sentence each.
 
-    Example: onefold check orders
+    Example: onefold check runner
     """
     from onefold.operate.check import check_all
 

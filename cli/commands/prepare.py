@@ -8,21 +8,36 @@ from typing import Annotated
 import typer
 
 from onefold.operate import pipelines
+from onefold.operate.errors import UserError
 from onefold.operate.settings import load
 
 
 def command(
     domains: Annotated[list[str] | None, typer.Argument(help="Domains; all of them if none is named.")] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="End with 0 although a pipeline's topics or tables can not be made.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
-    """Make the topics and tables that are missing. `onefold up` does this by itself; servers of your own need it once.
+    """Make the topics and tables that are missing. `onefold up` does this by itself; servers of your own need it once. What
+    one pipeline lacks does not keep the others from theirs.
 
     Example: ONEFOLD_BOOTSTRAP_SERVERS=kafka:9092 ONEFOLD_POSTGRES_DSN=postgresql://me@db/events onefold prepare
     """
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
-    topics = pipelines.create_topics(names, settings)
-    files = pipelines.migrate(names, settings)
+    topics: list[str] = []
+    files = pipelines.migrate_engine(settings)
+    failed: list[UserError] = []
+    for name in names:
+        try:
+            topics += pipelines.create_topics([name], settings)
+            files += pipelines.migrate([name], settings)
+        except UserError as error:
+            typer.echo(f"{name}: {error.message}", err=True)
+            failed.append(error)
+    if failed and not keep_going:
+        raise UserError(f"{len(failed)} of {len(names)} pipelines could not be prepared", exit_code=failed[0].exit_code)
     if as_json:
         typer.echo(json.dumps({"topics": topics, "schema_files": files}))
         return

@@ -7,8 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.operate import hiding
+from onefold.operate import hiding, pipelines
 from onefold.operate.settings import Settings, load
+
+# What the services are called that fold; stack/plan.py names them.
+PROCESSOR = "processor-"
 
 
 def command(
@@ -26,19 +29,35 @@ def command(
 
 def describe(settings: Settings, show_password: bool = False) -> dict[str, Any]:
     """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "services": {name: {"state", ...}},
-    "lag": {domain: {...}}}. The DSN is without its password unless that is asked for.
+    "lag": {domain: {...}}, "missing_topics": {domain: [...]}, "not_running": [domain]}.
+    The DSN is without its password unless that is asked for.
     """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
     dsn = settings.postgres_dsn or running.get("postgres_dsn")
+    asked = bool(servers and dsn and _answering(running))
     return {
         "running": bool(running),
         "bootstrap_servers": servers,
         "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
         "dashboard": running.get("dashboard"),
         "services": running.get("services", {}),
-        "lag": _lag(settings) if servers and dsn and _answering(running) else {},
+        "lag": _lag(settings) if asked else {},
+        "missing_topics": _missing_topics(settings) if asked else {},
+        "not_running": _not_running(running),
     }
+
+
+def _not_running(running: dict[str, Any]) -> list[str]:
+    """The pipelines that the running embedded stack has no processor for: they came after it was started, or are broken."""
+    services = running.get("services", {})
+    if not any(name.startswith(PROCESSOR) for name in services):
+        return []
+    return [
+        name
+        for name in pipelines.domains()
+        if not any(service.startswith(f"{PROCESSOR}{name}-") for service in services)
+    ]
 
 
 def _answering(running: dict[str, Any]) -> bool:
@@ -53,6 +72,12 @@ def _lag(settings: Settings) -> dict[str, Any]:
     return lag.of_all(settings)
 
 
+def _missing_topics(settings: Settings) -> dict[str, list[str]]:
+    from onefold.operate import lag
+
+    return lag.missing_topics(settings) or {}
+
+
 def _text(settings: Settings, found: dict[str, Any]) -> str:
     lines = []
     if not found["running"]:
@@ -65,5 +90,12 @@ def _text(settings: Settings, found: dict[str, Any]) -> str:
     lines.append(f"{'dashboard':24} {found['dashboard'] or '-'}")
     for domain, lag in found["lag"].items():
         told = {name: "unknown" if value is None else f"{value:,}" for name, value in lag.items()}
-        lines.append(f"{'lag of ' + domain:24} {told['input_events']} to fold, {told['output_events']} to land")
+        if domain in found["not_running"]:
+            lines.append(
+                f"{'lag of ' + domain:24} not running: `onefold check` says what is wrong, `onefold up` takes it in"
+            )
+        elif missing := found["missing_topics"].get(domain):
+            lines.append(f"{'lag of ' + domain:24} Kafka has no topic {', '.join(missing)}: `onefold prepare` makes it")
+        else:
+            lines.append(f"{'lag of ' + domain:24} {told['input_events']} to fold, {told['output_events']} to land")
     return "\n".join(lines)

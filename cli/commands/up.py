@@ -32,12 +32,26 @@ def command(
     if unknown:
         raise UserError(f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}", exit_code=USAGE)
     progress = Progress()
-    state, started = control.up(settings, pipelines.domains() if not wanted else [], wanted, progress)
+    state, started = control.up(settings, _sound() if not wanted else [], wanted, progress)
     progress.clear()
     told = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
     if told["postgres_dsn"] and not show_password:
         told["postgres_dsn"] = hiding.dsn(told["postgres_dsn"])
     typer.echo(json.dumps({**told, "started": started}) if as_json else _text(settings, told, started))
+
+
+def _sound() -> list[str]:
+    """The pipelines that nothing is wrong with. What is wrong with the others is said; they are left out."""
+    from onefold.operate.check import check_all
+
+    findings = check_all(pipelines.found())
+    declared = findings.pop("")
+    for sentence in (*declared, *(f"{name}: {found}" for name, each in findings.items() for found in each)):
+        typer.echo(f"left out: {sentence}", err=True)
+    sound = [name for name, found in findings.items() if not found]
+    if not sound:
+        raise UserError("no pipeline can be started", "Say `onefold check` for what is wrong with each.", USAGE)
+    return sound
 
 
 def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:

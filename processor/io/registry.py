@@ -82,7 +82,7 @@ class ConfluentRegistry:
 
     def _fetch(self, schema_id: int) -> str:
         try:
-            text = self._client.get_schema(schema_id).schema_str or ""
+            text = self._client.get_schema(schema_id).schema_str
         except SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND:
                 if error.error_code != _NO_SUCH_SCHEMA:

@@ -208,8 +208,8 @@ def _sources(folder: Path | None, faults: list[str]) -> Iterator[_Source]:
             faults.append(f"the package {package} says that it brings pipelines, but has no {PACKAGE_FILE}")
             continue
         yield _Source(file, _read(file, faults).get("pipelines", {}), None)
-    if file := project_file(folder):
-        yield _Source(file, _read(file, faults)["tool"]["onefold"].get("pipelines", {}), file.parent)
+    if project := project_file(folder):
+        yield _Source(project, _read(project, faults)["tool"]["onefold"].get("pipelines", {}), project.parent)
 
 
 def _read(file: Path, faults: list[str]) -> dict[str, Any]:

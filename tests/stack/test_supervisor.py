@@ -247,3 +247,57 @@ def test_a_service_travels_as_json(tmp_path: Path) -> None:
 def test_the_state_file_is_private(tmp_path: Path) -> None:
     state.write(state.path(tmp_path), {"postgres_dsn": "with a password"})
     assert state.path(tmp_path).stat().st_mode & 0o077 == 0
+
+
+def test_another_plan_leaves_what_is_in_both_alone(tmp_path: Path) -> None:
+    """What is new is started, what is gone or changed is stopped; a service that is the same keeps its process."""
+    published: list[dict[str, Any]] = []
+    forever = f"{SAY_RUNNING} {FOREVER}"
+    same, gone, changed = (service(tmp_path, name, forever) for name in ("same", "gone", "changed"))
+    supervisor = Supervisor([[same], [gone, changed]], published.append)
+
+    def running(*names: str) -> bool:
+        supervisor.turn()
+        return {name for name, entry in published[-1].items() if entry["state"] == "running"} == set(names)
+
+    try:
+        eventually(lambda: running("same", "gone", "changed"), 10, "all three run")
+        pids = {name: entry["pid"] for name, entry in published[-1].items()}
+        other, new = service(tmp_path, "changed", f": other; {forever}"), service(tmp_path, "new", forever)
+        supervisor.adopt([[same], [other, new]])
+        eventually(lambda: running("same", "changed", "new"), 10, "the new plan runs")
+
+        assert published[-1]["same"]["pid"] == pids["same"]
+        assert published[-1]["changed"]["pid"] != pids["changed"]
+        assert not psutil.pid_exists(pids["gone"])
+        assert not psutil.pid_exists(pids["changed"])
+    finally:
+        supervisor.stop()
+
+
+def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
+    """The program itself, with a plan that gets one service more while it runs; the other one stays what it was."""
+    forever = f"{SAY_RUNNING} {FOREVER}"
+    one, two = service(tmp_path, "one", forever), service(tmp_path, "two", forever)
+    Plan([[one]], {}).write(tmp_path)
+    process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
+
+    def pids(*names: str) -> dict[str, int] | None:
+        services = state.read(tmp_path).get("services", {})
+        well = services.keys() == set(names) and all(entry["state"] == "running" for entry in services.values())
+        return {name: entry["pid"] for name, entry in services.items()} if well else None
+
+    try:
+        eventually(lambda: pids("one"), 10, "the first plan runs")
+        before = pids("one")
+        Plan([[one, two]], {"plan": 1}).write(tmp_path)
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: pids("one", "two"), 10, "the second plan runs")
+        after = pids("one", "two")
+        assert before is not None
+        assert after is not None
+        assert after["one"] == before["one"]
+        assert state.read(tmp_path)["plan"] == 1
+    finally:
+        process.terminate()
+        process.wait(20)
