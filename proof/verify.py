@@ -18,6 +18,7 @@ from typing import Any
 
 from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.log import Log, Place
+from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.registry import Registry
 from onefold.proof.tables import Comparison, Snapshot
@@ -76,10 +77,14 @@ class _Judge:
         self._progress = progress
         inputs = self._work.inputs
         self._changelog = f"{domain}.changelog"
-        self._log = Log(client, [*inputs, *self._work.outputs, *(f"{topic}.dead" for topic in inputs), self._changelog])
+        several = len(inputs) > 1
+        self._order_topic = f"{domain}.order" if several else ""
+        others = [*(f"{topic}.dead" for topic in inputs), self._changelog, *([self._order_topic] if several else [])]
+        self._log = Log(client, [*inputs, *self._work.outputs, *others])
         self._outputs = Outputs(self._work)
         registry = Registry(schema_registry_url) if schema_registry_url else None
         self._oracle = Oracle(self._work, self._log.topics[inputs[0]].partitions, registry)
+        self._order = Order(inputs, self._oracle.feed) if several else None
         self._progresses: dict[int, dict[str, Any]] = {}
         self._read = 0
 
@@ -96,7 +101,7 @@ class _Judge:
             verdict.offsets = _by_topic(ends)
             deadline = deadline or time.monotonic() + timeout_s
             late = time.monotonic() > deadline
-            holdup = self._holdup(ends)
+            holdup = self._holdup(ends) or (self._order.left_over() if self._order else "")
             if not holdup or late:
                 findings = self._compare(verdict)
                 still = self._log.stable_ends() == ends and not holdup
@@ -120,7 +125,9 @@ class _Judge:
         if self._read % 10_000 == 0:
             self._progress("reading the topics", self._read)
         if record.topic in self._work.inputs:
-            self._oracle.feed(record)
+            self._order.feed(record) if self._order else self._oracle.feed(record)
+        elif record.topic == self._order_topic and self._order:
+            self._order.tell(record)
         elif record.topic != self._changelog:
             self._outputs.feed(record)
         elif record.key == b"p":

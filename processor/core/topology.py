@@ -48,6 +48,11 @@ class Topology:
         return f"{self.name}.changelog"
 
     @property
+    def order(self) -> str | None:
+        """The topic that says in which order the records of several inputs were folded; None with a single one."""
+        return f"{self.name}.order" if len(self.inputs) > 1 else None
+
+    @property
     def dead(self) -> dict[str, str]:
         """Per input topic the topic of its dead letters."""
         return {topic: f"{topic}.dead" for topic in self.inputs}

@@ -39,6 +39,8 @@ def create_topics(topology: Topology, partitions: int, client: Mapping[str, str]
     wanted = {topology.changelog: {**_COMPACT, **_LARGE}}
     wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.outputs}
     wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.dead.values()}
+    if topology.order is not None:
+        wanted[topology.order] = {**_KEEP, **_LARGE}
     if inputs:
         # Larger than admission allows, so that what is too large becomes a dead letter and not a producer's riddle.
         wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.inputs}

@@ -10,6 +10,7 @@ from onefold.processor.core.errors import Abortable, Corrupted, Rejected, TooMuc
 from onefold.processor.core.fold import fold
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, source_template
+from onefold.processor.runtime import interleaving
 from onefold.processor.runtime.batch_size import BatchSize
 from onefold.processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from onefold.processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
@@ -197,7 +198,7 @@ class Task:
             chosen = decode if rejected else self._codec.decode
             transaction = fold(self.topology, self.store, records, chosen, self._session.home)
             try:
-                return transaction, self._encode(transaction)
+                return transaction, [*self._encode(transaction), *self._order(records)]
             except _Unencodable as fault:
                 rejected[fault.record] = fault.reason
 
@@ -222,6 +223,12 @@ class Task:
             add((record.topic, home, key.encode(), record.value, [(SOURCE_HEADER, record.source)]))
         writes += [self._dead(letter) for letter in transaction.dead_letters]
         return writes
+
+    def _order(self, records: Sequence[Record]) -> list[Write]:
+        """With several inputs: in which order their records were folded, which nobody else can know."""
+        if self.topology.order is None:
+            return []
+        return [(self.topology.order, self._session.partition, None, interleaving.encode(records), None)]
 
     def _dead(self, letter: DeadLetter) -> Write:
         record = letter.record

@@ -41,7 +41,8 @@ class TopologyDriver:
         self.codec = AvroCodec(topology, contracts.load())
         self.log = log or SimulatedLog()
         if log is None:
-            for topic in (*topology.inputs, *topology.outputs, *topology.dead.values(), topology.changelog):
+            order = (topology.order,) if topology.order else ()
+            for topic in (*topology.inputs, *topology.outputs, *topology.dead.values(), *order, topology.changelog):
                 self.log.create(topic, partitions)
         self.partitions = partitions
         self.restarts = 0

@@ -1,0 +1,92 @@
+"""The records of several inputs in the order in which the processor folded them, as it wrote it down.
+
+What depends on the order between two topics (which record changed a row last, and often its values) can only be judged against
+the order that was. The processor says it in the topic `<domain>.order`, in the transaction that commits the results: a record
+for each transaction, with runs [topic, first offset, last offset + 1). That it says the truth about the *results* is what the
+judge finds out; an order that loses or repeats a record leaves records over, and is no verdict.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from onefold.proof.expect import Record
+from onefold.proof.verdict import CannotTell
+
+_VERSION = 1
+Place = tuple[str, int]
+
+
+class Order:
+    """Puts the records of a domain's inputs into that order, partition by partition, as both become known.
+
+    Args:
+        take: gets each record when it is its turn.
+    """
+
+    def __init__(self, inputs: Iterable[str], take: Callable[[Record], object]) -> None:
+        self._inputs = tuple(inputs)
+        self._take = take
+        self._waiting: dict[Place, deque[Record]] = {}
+        self._runs: dict[int, deque[tuple[str, int, int]]] = {}
+        # Per place the offset up to which its records have been handed in, and in an order.
+        self._read: dict[Place, int] = {}
+        self._told: dict[Place, int] = {}
+
+    def feed(self, record: Record) -> None:
+        """A record of an input topic; those of one partition come in the order of offsets."""
+        place = (record.topic, record.partition)
+        self._waiting.setdefault(place, deque()).append(record)
+        self._read[place] = record.offset + 1
+        self._go_on(record.partition)
+
+    def tell(self, record: Record) -> None:
+        """A record of the order topic. Raises `CannotTell` when it makes no sense."""
+        runs = self._runs.setdefault(record.partition, deque())
+        for topic, start, end in _decode(record):
+            place = (topic, record.partition)
+            if topic not in self._inputs or not self._told.get(place, 0) <= start < end:
+                raise CannotTell(
+                    f"{record.topic}/{record.partition}/{record.offset} says that {topic} was folded from {start} to {end}, "
+                    f"which can not follow what was folded before"
+                )
+            self._told[place] = end
+            runs.append((topic, start, end))
+        self._go_on(record.partition)
+
+    def left_over(self) -> str:
+        """A sentence about records that no order speaks of, or that it speaks of and that are not there; else nothing."""
+        for (topic, partition), waiting in sorted(self._waiting.items()):
+            if waiting:
+                return f"in which order {topic}/{partition} was folded is not written down from offset {waiting[0].offset} on"
+        for partition, runs in sorted(self._runs.items()):
+            if runs:
+                topic, start, end = runs[0]
+                return f"{topic}/{partition} was folded from {start} to {end}, it is said, but not all of that is there"
+        return ""
+
+    def _go_on(self, partition: int) -> None:
+        runs = self._runs.get(partition)
+        while runs:
+            topic, start, end = runs[0]
+            place = (topic, partition)
+            waiting = self._waiting.get(place) or deque()
+            if waiting and waiting[0].offset < start:
+                return  # skipped by the order: it is left over
+            while waiting and waiting[0].offset < end:
+                self._take(waiting.popleft())
+            if self._read.get(place, 0) < end:
+                return
+            runs.popleft()
+
+
+def _decode(record: Record) -> list[tuple[str, int, int]]:
+    try:
+        body = json.loads(record.value or b"")
+        if body["version"] > _VERSION:
+            raise CannotTell(
+                f"{record.topic} is written by a newer Onefold, in version {body['version']}; verify with that one"
+            )
+        return [(str(topic), int(start), int(end)) for topic, start, end in body["runs"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CannotTell(f"{record.topic}/{record.partition}/{record.offset} can not be read: {error}") from None

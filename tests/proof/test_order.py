@@ -1,0 +1,172 @@
+"""The judge reads several inputs in the order that the processor wrote down, and in no other."""
+
+import dataclasses
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.steps import STEPS
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Event
+from onefold.processor.core.values import Record as Read
+from onefold.processor.runtime import interleaving
+from onefold.processor.runtime.task import Task
+from onefold.processor.testing import Crash, SimulatedLog, SimulatedSession
+from onefold.proof.expect import Record
+from onefold.proof.order import Order
+from onefold.proof.verdict import CannotTell
+
+LEFT, RIGHT = "join.left", "join.right"
+
+
+def told(*runs: tuple[str, int, int], version: int = 1) -> Record:
+    return Record("join.order", 0, 0, None, json.dumps({"version": version, "runs": runs}).encode())
+
+
+def read(topic: str, *offsets: int) -> list[Record]:
+    return [Record(topic, 0, offset, None, b"") for offset in offsets]
+
+
+def test_however_the_topics_are_read_the_order_is_the_one_that_was_written_down() -> None:
+    """A hundred ways in which a consumer may give three topics; offsets have holes."""
+    runs = [(LEFT, 0, 3), (RIGHT, 1, 2), (LEFT, 5, 6), (RIGHT, 2, 9)]
+    wanted = [(LEFT, 0), (LEFT, 2), (RIGHT, 1), (LEFT, 5), (RIGHT, 4), (RIGHT, 8)]
+    for seed in range(100):
+        dice = random.Random(seed)
+        streams: list[list[Record]] = [
+            read(LEFT, 0, 2, 5),
+            read(RIGHT, 1, 4, 8),
+            [told(*runs[:1]), told(*runs[1:3]), told(*runs[3:])],
+        ]
+        taken: list[tuple[str, int]] = []
+        order = Order((LEFT, RIGHT), lambda record: taken.append((record.topic, record.offset)))  # noqa: B023
+        while any(streams):
+            record = dice.choice([stream for stream in streams if stream]).pop(0)
+            order.tell(record) if record.topic == "join.order" else order.feed(record)
+        assert taken == wanted
+        assert order.left_over() == ""
+
+
+def test_what_no_order_speaks_of_is_left_over() -> None:
+    """It was folded by an older version, or not yet: nothing can be said about it."""
+    order = Order((LEFT, RIGHT), lambda record: None)
+    for record in read(LEFT, 0, 1, 2):
+        order.feed(record)
+    order.tell(told((LEFT, 0, 2)))
+    assert "join.left/0 was folded is not written down from offset 2 on" in order.left_over()
+
+
+def test_an_order_that_passes_over_a_record_never_gets_past_it() -> None:
+    """A processor that loses a record, and says so."""
+    taken: list[int] = []
+    order = Order((LEFT, RIGHT), lambda record: taken.append(record.offset))
+    for record in read(LEFT, 0, 1, 2):
+        order.feed(record)
+    order.tell(told((LEFT, 0, 1), (LEFT, 2, 3)))
+    assert taken == [0]
+    assert "from offset 1 on" in order.left_over()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        told((LEFT, 0, 1)),
+        told((LEFT, 5, 5)),
+        told(("other.topic", 7, 8)),
+        told((LEFT, 7, 8), version=2),
+        Record("join.order", 0, 0, None, b"junk"),
+    ],
+    ids=["repeated", "empty", "another topic", "a newer version", "junk"],
+)
+def test_an_order_that_makes_no_sense_is_no_verdict(record: Record) -> None:
+    order = Order((LEFT, RIGHT), lambda record: None)
+    order.tell(told((LEFT, 0, 3)))
+    with pytest.raises(CannotTell):
+        order.tell(record)
+
+
+class Plain:
+    """A codec of numbers."""
+
+    def decode(self, record: Read) -> int:
+        if record.value == b"junk":
+            raise Rejected("no number")
+        return int(record.value or b"")
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        return b""
+
+    def encode_state(self, state: Any) -> bytes:
+        return json.dumps(state).encode()
+
+    def decode_state(self, topology: Topology, data: bytes) -> Any:
+        return json.loads(data)
+
+
+def remember(state: list[Any] | None, event: Event) -> tuple[list[Any], list[Any]]:
+    """The state is the order in which its key was folded."""
+    return [*(state or []), [event.topic, event.offset]], []
+
+
+JOIN = Topology("join", (LEFT, RIGHT), lambda value: "one", list, remember, {})
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_is_written_down_is_what_was_folded_whatever_crashes(step: str) -> None:
+    """The state knows the order in which its key was folded; the judge's order is the same, after a crash at every step."""
+    for hit in itertools.count(1):
+        log = SimulatedLog()
+        for topic in (*JOIN.inputs, *JOIN.dead.values(), "join.order", JOIN.changelog):
+            log.create(topic, 1)
+        left = [hit]
+
+        def step_function(name: str, left: list[int] = left) -> None:
+            left[0] -= name == step
+            if name == step and left[0] == 0:
+                raise Crash(step)
+
+        crashed = False
+        dice, sent = random.Random(hit), itertools.count()
+        task: Task | None = None
+        for _ in range(12):
+            for _ in range(dice.randrange(4)):
+                value = b"junk" if dice.random() < 0.2 else b"%d" % next(sent)
+                log.append(dice.choice(JOIN.inputs), b"one", value, partition=0)
+            try:
+                if task is None:
+                    task = _open(log, step_function)
+                task.turn()
+            except Crash:
+                crashed, task = True, None
+        task = task or _open(log, lambda name: None)
+        while task.turn():
+            pass
+        order = Order(JOIN.inputs, (folded := []).append)
+        for topic, feed in ((LEFT, order.feed), (RIGHT, order.feed), ("join.order", order.tell)):
+            for offset, entry in log.read(topic, 0, 0)[0]:
+                feed(Record(topic, 0, offset, entry.key, entry.value))
+        assert order.left_over() == ""
+        good = [[record.topic, record.offset] for record in folded if record.value != b"junk"]
+        assert task.store.get("one") == good
+        if not crashed:
+            assert hit > 1
+            return
+
+
+def _open(log: SimulatedLog, step: Any) -> Task:
+    task = Task(JOIN, SimulatedSession(log, JOIN, 0), Plain(), step)
+    task.open()
+    return task
+
+
+def test_a_single_input_writes_no_order() -> None:
+    """Its offsets are the order: nobody pays for what is known."""
+    assert dataclasses.replace(JOIN, inputs=(LEFT,)).order is None
+    assert json.loads(interleaving.encode([Read(LEFT, 0, 3, None, None), Read(LEFT, 0, 5, None, None)])) == {
+        "version": 1,
+        "runs": [[LEFT, 3, 6]],
+    }
