@@ -139,7 +139,7 @@ class _Lines:
     def _key(self, value: bytes) -> bytes | None:
         try:
             decoded = self._codec.decode(self._record(self._topic, 0, 0, None, value))
-            return str(self._topology.key(decoded)).encode()
+            return str(self._topology.keys[self._topic](decoded)).encode()
         except self._rejected as error:
             self.refused += 1
             self.reason = self.reason or str(error)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Fields, Record
+from onefold.processor.core.values import Fields, Headers, Record
 
 
 class Identity(NamedTuple):
@@ -17,7 +17,7 @@ class Identity(NamedTuple):
 
 #: A record to be written: topic, partition (None: that of its key), key, value, headers. No headers are None: an empty
 #: list costs the Kafka client as much as the rest of the record.
-Write = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+Write = tuple[str, int | None, bytes | None, bytes | None, Headers | None]
 
 
 class Session(Protocol):
@@ -52,7 +52,7 @@ class Session(Protocol):
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
         """What is there, at most so many records, in order within each topic; waits at most that time for the first,
-        and less when an input's end is found.
+        and less when an input's end is found. Each has its envelope, of which nothing was taken out yet.
 
         It does not wait for more. How many come together is the broker's business: a transaction costs the same whatever
         is in it.

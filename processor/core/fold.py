@@ -16,14 +16,25 @@ A zombie can not commit at all: its successor took its transactional id.
 `fold` is the only place that calls a handler.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.topology import Settle, Topology
-from onefold.processor.core.values import Change, Counts, DeadLetter, Event, Forward, Produced, Record, Transaction
+from onefold.processor.core.values import (
+    OWN_HEADERS,
+    Change,
+    Counts,
+    DeadLetter,
+    Event,
+    Forward,
+    Output,
+    Produced,
+    Record,
+    Transaction,
+)
 
 # Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
 _new = tuple.__new__
@@ -57,7 +68,7 @@ def fold(
         decode: turns a record into the value of its contract, or raises `Rejected`.
         home: the partition where all records of a key belong.
     """
-    key_of, handle, known = topology.key, topology.handle, states.get
+    key_of, handle, known = topology.keys, topology.handle, states.get
     every: list[Produced] = []
     latest: dict[str, Latest | None]
     latest = {
@@ -72,18 +83,18 @@ def fold(
     folded = ignored = 0
     for record in records:
         folded += 1
-        topic, partition, offset, _, _ = record
+        topic, partition, offset, _, _, envelope = record
         offsets_next[topic] = offset + 1
         try:
             value = decode(record)
-            key = str(key_of(value))
+            key = str(key_of[topic](value))
             changed = changes.get(key)
             state = known(key) if changed is None else changed[0]
             # A key that has a state here has its home here: the hash is computed for new keys only.
             if state is None and (at := home(key)) != partition:
                 forwards.append(Forward(record, key, at))
                 continue
-            state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value)))
+            state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value, envelope)))
         except Rejected as reason:
             dead_letters.append(DeadLetter(record, str(reason)))
             continue
@@ -93,14 +104,18 @@ def fold(
         if changed is None:
             befores.append(state)
         changes[key] = (state_new, record)
-        for output_topic, fields in outputs:
+        for output in outputs:
+            try:
+                output_topic, fields = output
+                produced = (output_topic, key, fields, record, ())
+            except ValueError:  # more than two: whoever has no key or headers to name does not pay for a look
+                produced = output_topic, _, fields, _, _ = _addressed(output, key, record)
             place = latest[output_topic]
             if place is None:
-                every.append((output_topic, key, fields, record))
+                every.append(produced)
             else:
                 item, attribute, rows = place
-                row = item(fields) if isinstance(fields, dict) else attribute(fields)
-                rows[row] = (output_topic, key, fields, record)
+                rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
     accepted = folded - ignored - len(forwards) - len(dead_letters)
     counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
     if topology.settle is not None:
@@ -112,5 +127,18 @@ def fold(
 def _settled(settle: Settle, befores: list[Any], changes: dict[str, Change]) -> Iterator[Produced]:
     for before, (key, (after, record)) in zip(befores, changes.items(), strict=True):
         if before is not after:
-            for topic, fields in settle(key, before, after):
-                yield topic, key, fields, record
+            for output in settle(key, before, after):
+                yield (output[0], key, output[1], record, ()) if len(output) == 2 else _addressed(output, key, record)
+
+
+def _addressed(output: Sequence[Any], key: str, record: Record) -> Produced:
+    """An output with more than topic and fields. Raises TypeError or ValueError for a key or headers that can not be."""
+    topic, fields, named, headers = Output(*output)
+    if not isinstance(named, str | int | None):
+        raise TypeError(f"the key of an output is an int or text, and not {named!r}")
+    for name, value in headers:
+        if not isinstance(name, str) or not isinstance(value, bytes | None):
+            raise TypeError(f"a header is a text and bytes, and not {name!r} and {value!r}")
+        if name.startswith(OWN_HEADERS):
+            raise ValueError(f"an output can not have the header {name}: those of that beginning are the processor's")
+    return topic, key if named is None else str(named), fields, record, tuple(headers)

@@ -5,10 +5,30 @@ plain tuples with a name for the type checker only: a NamedTuple costs 0.2 micro
 dozen of them would be a tenth of a core.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
+#: Names of headers that begin so are the processor's own.
+OWN_HEADERS = "onefold-"
 #: Header of every record that the processor writes: `topic/partition/offset` of the input record that caused it.
 SOURCE_HEADER = "onefold-source"
+#: Header of a forwarded copy: the timestamp of the original, in milliseconds since 1970, as decimal digits.
+TIMESTAMP_HEADER = "onefold-timestamp"
+
+#: Headers of a record: name and value each, in order; a name may come more than once.
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Envelope(Protocol):
+    """What a record carries besides its key and value. A message of the Kafka client is one, kept as it is: what nobody asks
+    for is never taken out of it (docs/decisions/0020).
+    """
+
+    def timestamp(self) -> tuple[int, int]:
+        """Whose clock it was, and the milliseconds since 1970."""
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """All of them, the processor's own included."""
 
 
 class Record(NamedTuple):
@@ -19,6 +39,20 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    envelope: Envelope | None = None
+
+    def __hash__(self) -> int:
+        return hash(self[:3])
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Milliseconds since 1970: when the record was sent or appended. A forwarded copy has that of its original."""
+        return _timestamp_ms(self.envelope)
+
+    @property
+    def headers(self) -> Headers:
+        """Those that the sender set, in order."""
+        return _headers(self.envelope)
 
     @property
     def source(self) -> bytes:
@@ -31,23 +65,74 @@ def source_template(topic: str, partition: int) -> bytes:
     return b"%b/%d/%%d" % (topic.encode(), partition)
 
 
+def _timestamp_ms(envelope: Envelope | None) -> int:
+    if envelope is None:
+        return 0
+    kept = [value for name, value in envelope.headers() or () if name == TIMESTAMP_HEADER]
+    digits = (kept[-1] or b"") if kept else b""
+    return int(digits) if digits.isdigit() else envelope.timestamp()[1]
+
+
+def _headers(envelope: Envelope | None) -> Headers:
+    found = () if envelope is None else envelope.headers() or ()
+    return [header for header in found if not header[0].startswith(OWN_HEADERS)]
+
+
 class Event(NamedTuple):
-    """A decoded input record, as a handler sees it: the value's fields are attributes named as in the contract."""
+    """A decoded input record, as a handler sees it.
+
+    Attributes:
+        topic, partition, offset: where the record lies. Of one partition of one topic the offsets go up; see `Topology`.
+        value: by the topic's contract; its fields are attributes named as there.
+        envelope: what `timestamp_ms` and `headers` are taken from, when they are asked for.
+    """
 
     topic: str
     partition: int
     offset: int
     value: Any
+    envelope: Envelope | None = None
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The record's timestamp as Kafka keeps it, in milliseconds since 1970: when it was sent, or appended where the topic
+        says so. It is the same in every replay. 0 when the event was made by hand, without an envelope.
+        """
+        return _timestamp_ms(self.envelope)
+
+    @property
+    def headers(self) -> Headers:
+        """The record's headers, (name, bytes or None) each, in order; those of the processor's own are not among them."""
+        return _headers(self.envelope)
 
 
 #: The fields of an output: a dict, or else an object that has all of them as attributes, such as a msgspec Struct.
 Fields = Any
 
-#: A record that a handler asks for: the topic, and the fields of that topic's contract. It is keyed by the state key.
-Output = tuple[str, Fields]
 
-#: An output on its way: topic, key, fields, and the input record that caused it, which becomes its source header.
-Produced = tuple[str, str, Fields, Record]
+class Output(NamedTuple):
+    """A record that a handler asks for. A plain `(topic, fields)` means the same as `Output(topic, fields)`, and is made in a
+    tenth of the time.
+
+    Attributes:
+        topic: one of the topology's outputs.
+        fields: those of the topic's contract, in a dict, or in an object that has all of them as attributes.
+        key: the record's key, which decides its partition: an int or text; None is the state key. Where a topic has row
+            fields a row belongs under one key for ever: of records under two keys nobody can say which is the later one.
+        headers: (name, bytes or None) each. Names that begin with `onefold-` are the processor's.
+    """
+
+    topic: str
+    fields: Fields
+    key: str | int | None = None
+    headers: Headers = ()
+
+
+#: What a handler returns as its outputs: any number of `Output`s and plain `(topic, fields)`, in any mixture.
+Outputs = Sequence[Output | tuple[str, Fields]]
+
+#: An output on its way: topic, key, fields, the input record that caused it (its source header), and further headers.
+Produced = tuple[str, str, Fields, Record, Headers]
 
 #: The new state of a key (None: forget the key), and the last input record that changed it.
 Change = tuple[Any, Record]

@@ -252,8 +252,9 @@ class KafkaSession:
         offsets: list[Any] = list(map(Message.offset, messages))
         for topic, offset in dict(zip(topics, offsets, strict=True)).items():
             self._positions[topic] = max(self._positions[topic], offset + 1)
-        columns = topics, repeat(self.partition), offsets, map(Message.key, messages), map(Message.value, messages)
-        return list(map(_record, zip(*columns, strict=False)))
+        keys, values = map(Message.key, messages), map(Message.value, messages)
+        # The message itself is the envelope: the timestamp and the headers stay in it until somebody asks.
+        return list(map(_record, zip(topics, repeat(self.partition), offsets, keys, values, messages, strict=False)))
 
     def positions(self) -> dict[str, int]:
         """Per input topic the offset to read next, markers at the end included."""

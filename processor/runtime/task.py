@@ -9,7 +9,15 @@ from onefold.processor.core.abc import Codec, Session, Write
 from onefold.processor.core.errors import Abortable, Corrupted, Rejected, TooMuch
 from onefold.processor.core.fold import fold
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.core.values import SOURCE_HEADER, Counts, DeadLetter, Record, Transaction, source_template
+from onefold.processor.core.values import (
+    SOURCE_HEADER,
+    TIMESTAMP_HEADER,
+    Counts,
+    DeadLetter,
+    Record,
+    Transaction,
+    source_template,
+)
 from onefold.processor.runtime import interleaving
 from onefold.processor.runtime.batch_size import BatchSize
 from onefold.processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
@@ -210,8 +218,10 @@ class Task:
         add = writes.append
         cause: Record | None = None
         try:
-            for topic, key, value, cause in transaction.outputs:
-                headers = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
+            for topic, key, value, cause, more in transaction.outputs:
+                headers: list[tuple[str, bytes | None]] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
+                if more:
+                    headers += more
                 add((topic, None, key.encode(), encode(topic, value), headers))
             for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it can not be encoded
                 data = None if state is None else encode_state(state)
@@ -220,7 +230,9 @@ class Task:
             assert cause is not None, "something was being encoded"
             raise _Unencodable(cause, str(reason)) from reason
         for record, key, home in transaction.forwards:
-            add((record.topic, home, key.encode(), record.value, [(SOURCE_HEADER, record.source)]))
+            # Its own timestamp is when it is copied: an old one could be deleted, by age, before it is read.
+            kept = [(SOURCE_HEADER, record.source), (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)]
+            add((record.topic, home, key.encode(), record.value, [*record.headers, *kept]))
         writes += [self._dead(letter) for letter in transaction.dead_letters]
         return writes
 

@@ -1,6 +1,6 @@
 """`TopologyDriver`: send, run, read, and crash wherever you like.
 
-driver = TopologyDriver(TOPOLOGY)
+driver = TopologyDriver(TOPOLOGY, contracts="avro")
 driver.send("runner.updates", {"user_id": 1, ...})
 driver.crash_at("before_commit")
 driver.run()
@@ -10,14 +10,16 @@ assert driver.read("runner.stats") == [...]
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import fastavro
 
+from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Record
-from onefold.processor.io import contracts
+from onefold.processor.core.values import Headers, Record
+from onefold.processor.io.contracts import FOLDER, Contract, load
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing.log import SimulatedLog
@@ -32,13 +34,29 @@ class TopologyDriver:
     """A topology with everything it needs, in memory.
 
     Args:
+        topology: the pipeline.
+        contracts: the folder of its `.avsc` files, or the contracts by topic; without it those that Onefold brings along.
         partitions: of the inputs; each is a task.
         log: shared with another driver when several instances are to share it.
+
+    Raises:
+        Refused: a file is no usable contract, or a topic of the pipeline has none.
     """
 
-    def __init__(self, topology: Topology, *, partitions: int = 1, log: SimulatedLog | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        contracts: Path | str | Mapping[str, Contract] = FOLDER,
+        partitions: int = 1,
+        log: SimulatedLog | None = None,
+    ) -> None:
+        found = contracts if isinstance(contracts, Mapping) else load(Path(contracts))
+        for topic in (*topology.inputs, *topology.outputs):
+            if topic not in found:
+                raise Refused(f"no contract names the topic {topic} in its topics")
         self.topology = topology
-        self.codec = AvroCodec(topology, contracts.load())
+        self.codec = AvroCodec(topology, found)
         self.log = log or SimulatedLog()
         if log is None:
             order = (topology.order,) if topology.order else ()
@@ -46,22 +64,37 @@ class TopologyDriver:
                 self.log.create(topic, partitions)
         self.partitions = partitions
         self.restarts = 0
-        self._contracts = contracts.load()
+        self._contracts = found
         self._crash: tuple[str, int] | None = None
         self._tasks: dict[int, Task] = {}
 
-    def send(self, topic: str, value: Mapping[str, Any] | bytes, *, partition: int | None = None) -> None:
+    def send(
+        self,
+        topic: str,
+        value: Mapping[str, Any] | bytes,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int = 0,
+        headers: Headers = (),
+    ) -> None:
         """One input record. A mapping goes as JSON, into the partition of its key; bytes go as they are.
 
         Args:
+            topic: one of the inputs.
+            value: the fields of its contract, or any bytes.
             partition: where it is to lie; bytes without it go to partition 0.
+            timestamp_ms: the record's timestamp, in milliseconds since 1970.
+            headers: (name, bytes or None) each.
+
+        Raises:
+            Rejected: the fields break the contract; send them as bytes to see what becomes of them.
         """
         if isinstance(value, bytes):
-            self.log.append(topic, None, value, partition=partition or 0)
+            self.log.append(topic, None, value, partition=partition or 0, timestamp_ms=timestamp_ms, headers=headers)
             return
         data = json.dumps(value).encode()
         key = self._key(topic, data)
-        self.log.append(topic, key.encode(), data, partition=partition)
+        self.log.append(topic, key.encode(), data, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def crash_at(self, step: str, hit: int = 1) -> None:
         """Crash at the n-th time that the step (one of `core.steps.STEPS`) is reached from now on, once."""
@@ -101,7 +134,7 @@ class TopologyDriver:
         fields = self.topology.outputs[topic] or ()
         return {tuple(value[field] for field in fields): value for value in self.read(topic)}
 
-    def records(self, topic: str) -> list[tuple[bytes | None, bytes | None, dict[str, bytes]]]:
+    def records(self, topic: str) -> list[tuple[bytes | None, bytes | None, dict[str, bytes | None]]]:
         """Key, value and headers of the committed records of any topic."""
         return [
             (entry.key, entry.value, dict(entry.headers))
@@ -139,4 +172,4 @@ class TopologyDriver:
             raise Crash(step)
 
     def _key(self, topic: str, data: bytes) -> str:
-        return str(self.topology.key(self.codec.decode(Record(topic, 0, 0, None, data))))
+        return str(self.topology.keys[topic](self.codec.decode(Record(topic, 0, 0, None, data))))

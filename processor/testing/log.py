@@ -9,23 +9,38 @@
 - A deleted and re-created topic has another id, and offsets from zero.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Fenced
+from onefold.processor.core.values import Headers
 from onefold.processor.testing.partition import home
 
 
 class Entry(NamedTuple):
-    """One offset of a partition: a record, or a marker (then key, value and headers mean nothing)."""
+    """One offset of a partition: a record, or a marker (then key, value, headers and timestamp mean nothing)."""
 
     transaction: int
     marker: bool
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int = 0
+
+
+class SimulatedEnvelope(NamedTuple):
+    """What a record carries besides key and value, as a message of the Kafka client gives it."""
+
+    entry: Entry
+
+    def timestamp(self) -> tuple[int, int]:
+        """The sender's clock (1, as librdkafka has it), and milliseconds since 1970."""
+        return 1, self.entry.timestamp_ms
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """None when there are none."""
+        return list(self.entry.headers) or None
 
 
 @dataclass
@@ -66,7 +81,8 @@ class SimulatedLog:
         value: bytes | None,
         *,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Headers = (),
+        timestamp_ms: int = 0,
         transaction: int = 0,
     ) -> int:
         """Write a record, by default outside of any transaction and in the partition of its key. Returns its offset."""
@@ -74,7 +90,7 @@ class SimulatedLog:
         if partition is None:
             partition = home((key or b"").decode(), len(found.partitions))
         entries = found.partitions[partition]
-        entries.append(Entry(transaction, False, key, value, tuple(headers)))
+        entries.append(Entry(transaction, False, key, value, tuple(headers), timestamp_ms))
         return len(entries) - 1
 
     def identity(self, topic: str, partition: int) -> Identity:
@@ -120,7 +136,8 @@ class SimulatedLog:
         partition: int | None,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
+        headers: Headers,
+        timestamp_ms: int = 0,
     ) -> None:
         """A record of the id's transaction, which the first record opens."""
         producer = self._current(transactional_id, epoch)
@@ -129,7 +146,8 @@ class SimulatedLog:
             self._state[producer.open] = "open"
         if partition is None:
             partition = home((key or b"").decode(), self.partitions(topic))
-        self.append(topic, key, value, partition=partition, headers=headers, transaction=producer.open)
+        sent = {"headers": headers, "timestamp_ms": timestamp_ms}
+        self.append(topic, key, value, partition=partition, transaction=producer.open, **sent)
         producer.touched.add((topic, partition))
 
     def end(self, transactional_id: str, epoch: int, *, commit: bool) -> None:

@@ -6,7 +6,7 @@ from onefold.processor.core.abc import Identity, Write
 from onefold.processor.core.errors import Corrupted, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
-from onefold.processor.testing.log import SimulatedLog
+from onefold.processor.testing.log import SimulatedEnvelope, SimulatedLog
 from onefold.processor.testing.partition import home
 
 
@@ -66,7 +66,10 @@ class SimulatedSession:
         records: list[Record] = []
         for topic, position in list(self._positions.items()):
             found, self._positions[topic] = self._log.read(topic, self.partition, position, count_max - len(records))
-            records += [Record(topic, self.partition, at, entry.key, entry.value) for at, entry in found]
+            records += [
+                Record(topic, self.partition, at, entry.key, entry.value, SimulatedEnvelope(entry))
+                for at, entry in found
+            ]
         return records
 
     def positions(self) -> Mapping[str, int]:

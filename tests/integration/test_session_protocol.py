@@ -170,6 +170,31 @@ def test_poll_gives_committed_records_from_the_progress_on(world: World, session
     assert [(record.offset, record.value) for record in records] == [(1, b"b"), (5, b"c")]
 
 
+def test_a_record_has_its_timestamp_and_its_headers(world: World, session: Session) -> None:
+    """In order, a name twice, a header without a value; and none at all."""
+    headers = [("trace", b"1"), ("empty", None), ("trace", b"2")]
+    world.append(world.input, b"a", headers=headers, timestamp_ms=1_700_000_000_123)
+    world.append(world.input, b"b", timestamp_ms=1)
+    session.seek({world.input: 0})
+    first, second = polled(session, 2)
+
+    assert (first.timestamp_ms, first.headers) == (1_700_000_000_123, headers)
+    assert (second.timestamp_ms, second.headers) == (1, [])
+
+
+def test_a_copy_keeps_the_timestamp_and_the_headers_of_its_original(world: World, session: Session) -> None:
+    """Also through a second copy. The processor's own headers are not among those that the sender set."""
+    sent = [("trace", b"1"), ("empty", None)]
+    own = [("onefold-source", b"t/1/0"), ("onefold-timestamp", b"1700000000123")]
+    session.begin()
+    session.produce([(world.input, 0, b"k", b"copy", [*sent, *own])])
+    session.commit()
+    session.seek({world.input: 0})
+    (copy,) = polled(session, 1)
+
+    assert (copy.timestamp_ms, copy.headers) == (1_700_000_000_123, sent)
+
+
 def test_what_is_there_does_not_wait_for_more(world: World, session: Session) -> None:
     """The time is for the first record only."""
     world.append(world.input, b"a", b"b")

@@ -115,7 +115,7 @@ def test_a_forwarded_copy_that_is_too_large_becomes_a_dead_letter(
     session = KafkaSession(topology, 0, client)
     values = [os.urandom(300) for _ in range(30)]
     large = os.urandom(1850)
-    while session.home(topology.key(large)) == 0:
+    while session.home(topology.keys[topology.inputs[0]](large)) == 0:
         large = os.urandom(1850)
     for value in (*values[:20], large, *values[20:]):
         send(client, topology.inputs[0], 0, [value])
@@ -126,7 +126,7 @@ def test_a_forwarded_copy_that_is_too_large_becomes_a_dead_letter(
     ((value, headers),) = committed(client, topology.dead[topology.inputs[0]])
     assert value == large
     assert b"MSG_SIZE_TOO_LARGE" in headers["onefold-reason"]
-    here = [value for value in values if session.home(topology.key(value)) == 0]
+    here = [value for value in values if session.home(topology.keys[topology.inputs[0]](value)) == 0]
     assert sorted(value for value, _ in committed(client, next(iter(topology.outputs)))) == sorted(here)
 
 

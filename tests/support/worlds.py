@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.processor.core.abc import Session
 from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Headers
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.testing import SimulatedLog, SimulatedSession
@@ -40,8 +41,10 @@ class World(ABC):
         """Values that a reader of committed records sees."""
 
     @abstractmethod
-    def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
-        """Write values in a transaction of somebody else."""
+    def append(
+        self, topic: str, *values: bytes, commit: bool = True, headers: Headers = (), timestamp_ms: int = 0
+    ) -> None:
+        """Write values in a transaction of somebody else; without a timestamp, with any."""
 
     @abstractmethod
     def leave_open(self, topic: str) -> Callable[[], None]:
@@ -67,10 +70,12 @@ class SimulatedWorld(World):
     def committed(self, topic: str) -> list[bytes | None]:
         return [entry.value for _, entry in self.log.read(topic, 0, 0)[0]]
 
-    def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
+    def append(
+        self, topic: str, *values: bytes, commit: bool = True, headers: Headers = (), timestamp_ms: int = 0
+    ) -> None:
         epoch = self.log.init("somebody")
         for value in values:
-            self.log.write("somebody", epoch, topic, 0, b"s", value, ())
+            self.log.write("somebody", epoch, topic, 0, b"s", value, headers, timestamp_ms)
         self.log.end("somebody", epoch, commit=commit)
 
     def leave_open(self, topic: str) -> Callable[[], None]:
@@ -110,10 +115,12 @@ class KafkaWorld(World):
         assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
         return values
 
-    def append(self, topic: str, *values: bytes, commit: bool = True) -> None:
+    def append(
+        self, topic: str, *values: bytes, commit: bool = True, headers: Headers = (), timestamp_ms: int = 0
+    ) -> None:
         producer = self._producer("somebody")
         for value in values:
-            producer.produce(topic, value, b"s", 0)
+            producer.produce(topic, value, b"s", 0, timestamp=timestamp_ms, headers=list(headers))
         producer.flush(10)
         producer.commit_transaction(20) if commit else producer.abort_transaction(20)
 
