@@ -25,9 +25,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from onefold.processor.core.errors import Rejected
-from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Event, Output
+from onefold import Event, Outputs, Rejected, Topology
 
 # More mails than people; the sum of SENDS_MAX of them stays far inside 64 bits.
 SENT_MAX = 10**12
@@ -60,7 +58,7 @@ class Campaign:
     changes: int
 
 
-def handle(campaign: Campaign | None, event: Event) -> tuple[Campaign | None, tuple[Output, ...]]:
+def handle(campaign: Campaign | None, event: Event) -> tuple[Campaign | None, Outputs]:
     """Keep the greater of two records of one send; what is kept already changes nothing."""
     value = event.value
     date = _admit(value)
@@ -109,12 +107,12 @@ def canonical(date: str) -> str:
     return instant.isoformat(sep=" ")
 
 
-def _accepted(campaign_id: int, date: str, send: Send) -> Output:
+def _accepted(campaign_id: int, date: str, send: Send) -> tuple[str, dict[str, Any]]:
     fields = {"sent": send.sent, "email": send.email, "subject": send.subject, "version": send.version}
     return "campaigns.accepted", {"id": campaign_id, "date": date, **fields}
 
 
-def _totals(campaign_id: int, campaign: Campaign) -> Output:
+def _totals(campaign_id: int, campaign: Campaign) -> tuple[str, dict[str, Any]]:
     counting = sorted(date for date, send in campaign.sends.items() if send.sent)
     latest = campaign.sends[max(counting or campaign.sends)]
     first, second = [*counting[:2], None, None][:2]

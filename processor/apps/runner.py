@@ -24,9 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onefold.processor.core.errors import Rejected
-from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Event, Output
+from onefold import Event, Outputs, Rejected, Topology
 
 # Ten thousand kilometres in one update is no runner; the bound also keeps every sum far inside 64 bits.
 DISTANCE_METERS_MAX = 10_000_000
@@ -58,7 +56,7 @@ class Runner(Struct, gc=False):
     runs: list[Run]
 
 
-def handle(runner: Runner | None, event: Event) -> tuple[Runner | None, tuple[Output, ...]]:
+def handle(runner: Runner | None, event: Event) -> tuple[Runner | None, Outputs]:
     """Take only sequence ids that move forward; a repeat changes nothing."""
     update = event.value
     _admit(update)
@@ -113,7 +111,7 @@ def _tendency(before: Run | None, now: Run) -> str:
     return "good job"
 
 
-def _outputs(update: Any, run: Run, tendency: str, previous: str) -> tuple[Output, ...]:
+def _outputs(update: Any, run: Run, tendency: str, previous: str) -> Outputs:
     user, sequence, run_id, timestamp = update.user_id, update.sequence_id, run.run_id, update.timestamp_utc
     stats = {
         "run_id": run_id,

@@ -24,9 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onefold.processor.core.errors import Rejected
-from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Event, Output
+from onefold import Event, Outputs, Rejected, Topology
 
 # 2^53 microseconds, the year 2255: up to here a double counts microseconds exactly.
 TIMESTAMP_MAX = 9_007_199_254
@@ -74,7 +72,7 @@ class Trade(Struct, gc=False):
     changes: int = 1
 
 
-def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Output, ...]]:
+def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, Outputs]:
     """Take only versions that move forward; a repeat changes nothing. What is to be told of a change, `settle` tells."""
     message = event.value
     leaf = message.Hierarchy
@@ -90,7 +88,7 @@ def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, tuple[Outpu
     return Trade(version, value, risk_type, region, trade_desk, traded_at, changes), ()
 
 
-def settle(trade_id: str, before: Trade | None, after: Trade) -> tuple[Output, ...]:
+def settle(trade_id: str, before: Trade | None, after: Trade) -> Outputs:
     """The delta of a trade that changed. Trades are never forgotten, so there is always an after."""
     risk_type, region, trade_desk = after.risk_type, after.region, after.trade_desk
     messages = after.changes

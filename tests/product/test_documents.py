@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onefold.processor.io import contracts
-from onefold.processor.testing import TopologyDriver, driver
+import pytest
+
+from onefold.testing import TopologyDriver
 from tests.support.command_line import ROOT, Onefold
 
 
@@ -32,23 +33,19 @@ def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_pat
     assert "valid" in said
 
 
-def test_the_tutorials_pipeline(tmp_path: Path, monkeypatch: object) -> None:
+def test_the_tutorials_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its contract, its handler and its session with the test kit, as they are printed."""
     page = (ROOT / "docs" / "tutorial.md").read_text()
     (scan,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     handler, session = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "parcels.Scan.avsc").write_text(scan)
-    (tmp_path / "parcels.Place.avsc").write_text(
+    (tmp_path / "avro").mkdir()
+    (tmp_path / "avro/parcels.Scan.avsc").write_text(scan)
+    (tmp_path / "avro/parcels.Place.avsc").write_text(
         scan.replace("Scan", "Place").replace("parcels.scans", "parcels.places")
     )
-    found = contracts.load(tmp_path)
     names: dict[str, object] = {}
     exec(handler, names)
-    load = contracts.load
-    driver.contracts.load = lambda: found  # type: ignore[assignment]
-    try:
-        exec(session, names)
-    finally:
-        driver.contracts.load = load
+    monkeypatch.chdir(tmp_path)
+    exec(session, names)
     assert isinstance(names["driver"], TopologyDriver)
     assert names["driver"].restarts == 1

@@ -1,6 +1,8 @@
 """Who may import whom. Think hard before you edit this table: it is the architecture."""
 
 import ast
+import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -36,7 +38,8 @@ MAY_IMPORT = {
     "onefold.stack": ("onefold.operate",),
     "onefold.operate": ("onefold.processor", "onefold.proof", "onefold.spark_sink"),
     "onefold.processor.core": (),
-    "onefold.processor.apps": ("onefold.processor.core",),
+    # A pipeline needs what everybody's pipeline needs, and nothing else: the public names.
+    "onefold.processor.apps": ("=onefold",),
     "onefold.processor.runtime": ("onefold.processor.core",),
     "onefold.processor.io": ("onefold.processor.core",),
     # The driver runs the real loop and the real codec, or it would prove nothing about them.
@@ -54,7 +57,9 @@ MAY_IMPORT = {
     "onefold.proof": (),
     # Names and paths of pipelines: data, which processor, sink and judge may all ask for.
     "onefold.pipelines": (),
-    "onefold": (),
+    # The public names, for pipelines and for their tests.
+    "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
+    "onefold": ("onefold.processor.core",),
     "tests": ("onefold",),
 }
 # One door for each library of the outside world.
@@ -117,7 +122,8 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def within(name: str, rooms: tuple[str, ...]) -> bool:
-    return any(name == room or name.startswith(f"{room}.") for room in rooms)
+    """A room is a module and what is below it; with a = before it, it is the module alone."""
+    return any(name == room.removeprefix("=") or name.startswith(f"{room}.") for room in rooms)
 
 
 def room_of(name: str) -> str:
@@ -128,11 +134,25 @@ def room_of(name: str) -> str:
 def test_a_room_imports_only_what_it_may(name: str) -> None:
     """As the table says."""
     room = room_of(name)
-    allowed = (room, *MAY_IMPORT[room], "onefold.pipelines") if room != "onefold" else ()
+    everybody = ("onefold.pipelines",) if room not in ("onefold", "onefold.processor.apps") else ()
+    allowed = (*((room,) if room != "onefold" else ()), *everybody, *MAY_IMPORT[room])
     wrong = [f"{MODULES[name].relative_to(ROOT)}:{line} imports {found}" for found, line in imports(MODULES[name])
              if within(found, (PACKAGE, "tests")) and not within(found, allowed)]  # fmt: skip
 
     assert wrong == []
+
+
+def test_the_public_names_are_cheap_to_import() -> None:
+    """Whatever imports anything of Onefold loads them first: no client, no codec, no third party at all."""
+    program = "import sys, onefold; print(*sys.modules)"
+    here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, env=here)
+    loaded = {name for name in ran.stdout.split() if within(name, (PACKAGE,))}
+
+    assert loaded <= {PACKAGE, "onefold.processor"} | {
+        name for name in MODULES if within(name, ("onefold.processor.core",))
+    }
+    assert not {name.split(".")[0] for name in ran.stdout.split()} & DOORS.keys()
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
