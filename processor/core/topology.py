@@ -31,7 +31,7 @@ class Topology:
     one topic in the order of their offsets. Nothing is promised between two topics, nor between a record that was sent to
     the partition of its key and one that was forwarded there: a payment may come before its order, in each replay the other
     way round. A handler that joins topics keeps in its state what came first, whichever it is. What was committed once
-    never changes: a crash repeats no event and takes no other order for what was folded.
+    never changes: a crash repeats no event, and the order in which it was folded is written down in the topic `order`.
 
     Attributes:
         name: the domain; also the application id, and the first word of its topics.

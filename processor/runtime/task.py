@@ -20,6 +20,7 @@ from onefold.processor.core.values import (
 )
 from onefold.processor.runtime import interleaving
 from onefold.processor.runtime.batch_size import BatchSize
+from onefold.processor.runtime.bugs import NO_FAULT, Bugs
 from onefold.processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
 from onefold.processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
@@ -70,6 +71,7 @@ class Task:
         self._checked_at = 0.0
         self._went_well = 0
         self._size = BatchSize()
+        self._bugs = Bugs()
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -195,20 +197,30 @@ class Task:
         return transaction, progress
 
     def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
-        """Fold and encode. What can not be encoded is the fault of the record that caused it: fold again without it."""
+        """Fold and encode. What can not be folded or encoded is the fault of a record: fold again without it."""
 
         def decode(record: Record) -> object:
             if record in rejected:
                 raise Rejected(rejected[record])
             return self._codec.decode(record)
 
+        home = self._session.home
         while True:
             chosen = decode if rejected else self._codec.decode
-            transaction = fold(self.topology, self.store, records, chosen, self._session.home)
             try:
+                transaction = fold(self.topology, self.store, records, chosen, home)
                 return transaction, [*self._encode(transaction), *self._order(records)]
             except _Unencodable as fault:
                 rejected[fault.record] = fault.reason
+                continue
+            except NO_FAULT:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again unless a record is at fault
+                bug = error
+            faults = self._bugs.at_fault(self.topology, self.store, records, chosen, home, self._try_encode)
+            if not faults:
+                raise bug
+            rejected.update(faults)
 
     def _encode(self, transaction: Transaction) -> list[Write]:
         encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self.topology.changelog
@@ -241,6 +253,10 @@ class Task:
         if self.topology.order is None:
             return []
         return [(self.topology.order, self._session.partition, None, interleaving.encode(records), None)]
+
+    def _try_encode(self, transaction: Transaction) -> None:
+        with suppress(_Unencodable):
+            self._encode(transaction)
 
     def _dead(self, letter: DeadLetter) -> Write:
         record = letter.record
