@@ -6,7 +6,8 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
 from onefold.processor.core import steps as processor_steps
 from onefold.spark_sink import steps as sink_steps
 

@@ -12,7 +12,8 @@ from typing import Any
 import typer
 import typer.core
 
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE
+from onefold.operate.errors import UserError
 
 # A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
 # subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.
@@ -35,8 +36,6 @@ VERBS = {
     "verify": "Recompute everything from the log and compare.",
 }
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
-BROKEN_PIPE = 141  # and for a reader that left early, as in `onefold status | head -1`
 
 
 COMMANDS = "onefold.cli.commands"
@@ -75,7 +74,7 @@ def group(package: str, verbs: dict[str, str], text: str) -> Any:
 
     for verb, line in verbs.items():
         app.command(verb, help=line)(stand_in)
-    made = typer.main.get_command(app)
+    made: Any = typer.main.get_command(app)
     made.package = package
     return made
 
@@ -106,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
             UserError(f"{error.filename}: {error.strerror}", "ONEFOLD_HOME must be a folder that you may write to."),
             arguments,
         )
-        return 1
+        return FAILED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again while it exits
         return BROKEN_PIPE
@@ -120,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
             ),
             arguments,
         )
-        return 1
+        return FAILED
     except Exception as error:
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-FAILED = 1  # the work could not be done
-USAGE = 2  # the command or a setting is wrong; nothing was tried
+from onefold.exit_codes import FAILED
 
 
 def first_line(error: BaseException) -> str:

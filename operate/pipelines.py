@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onefold.operate.errors import USAGE, UserError, first_line
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError, first_line
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Found, find
 from onefold.processor import service

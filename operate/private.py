@@ -6,7 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
 
 FOLDER, FILE = 0o700, 0o600
 # Others may walk through and read nothing: PostgreSQL's own account has its folder in a home of root's.

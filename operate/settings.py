@@ -14,8 +14,9 @@ import platformdirs
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from onefold.exit_codes import USAGE
 from onefold.operate import hiding, state
-from onefold.operate.errors import USAGE, UserError
+from onefold.operate.errors import UserError
 
 PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"

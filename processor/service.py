@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from onefold import pipelines
+from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
@@ -38,9 +39,6 @@ ROUND_S = 0.3
 # Folding makes many objects and no cycles. To look for cycles took a fifth of the time at Python's own thresholds, and 8
 # to 10 % at a hundred thousand; at a million it is lost in the noise.
 GC_THRESHOLDS = (1_000_000, 50, 100)
-
-EXIT_REFUSED = 3
-EXIT_UNAVAILABLE = 69
 
 
 def topology_of(name: str) -> Topology:
@@ -124,11 +122,11 @@ def run(
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
-        return EXIT_REFUSED
+        return REFUSED
     except Retriable as error:
         status.write("stopped", str(error))
         log.error(f"{error} (waited {patience_s:.0f} s)")
-        return EXIT_UNAVAILABLE
+        return UNAVAILABLE
     finally:
         faulthandler.cancel_dump_traceback_later()
     status.write("stopped", "asked to stop")

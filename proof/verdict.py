@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from onefold import exit_codes
+
 VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
-EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
+EXIT_CODES = {VALID: exit_codes.OK, INVALID: exit_codes.FAILED, UNKNOWN: exit_codes.UNKNOWN}
 
 #: What can be wrong, the worst first: what was doubled or made up, then what is lost, then what is otherwise wrong.
 KINDS = {

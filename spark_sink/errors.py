@@ -6,15 +6,19 @@ answer: stop the query, read the positions from Postgres again, go on from there
 
 import psycopg
 
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
+
 
 class SinkError(Exception):
     """One clear sentence for the user. `exit_code` is what the process ends with when it cannot go on."""
 
-    exit_code = 1
+    exit_code = FAILED
 
 
 class Waiting(SinkError):
     """Something that the sink needs is not there yet: Kafka, Postgres or a topic. Tried again until the deadline."""
+
+    exit_code = UNAVAILABLE
 
 
 class Rewind(SinkError):
@@ -35,13 +39,13 @@ class Overlap(SinkError):
 class Misconfigured(SinkError):
     """A contract, a merge or a migration is wrong: nothing but an edit can help."""
 
-    exit_code = 2
+    exit_code = USAGE
 
 
 class Refused(SinkError):
     """The topics are not the ones whose records Postgres holds: going on would lose or mix data. A human decides."""
 
-    exit_code = 3
+    exit_code = REFUSED
 
 
 # 22: a value that the column cannot hold; 23: a constraint that the row breaks. The same rows fail again for ever.

@@ -47,7 +47,7 @@ def run(
 
     A pipeline that can not be landed is left out with its sentence, and the others go on. `writer` names this sink in the
     ledger; `map_fails` is asked for each batch whether its tasks should fail on purpose; `patience_s` is how long it goes on
-    when nothing gets what it needs. Returns the exit code: 0 stopped on request, 1 gave up waiting, and when every
+    when nothing gets what it needs. Returns the exit code: 0 stopped on request, 69 gave up waiting, and when every
     pipeline was left out 2 for a contract or SQL file that is wrong, 3 for topics that are not the ones whose records
     Postgres holds.
     """

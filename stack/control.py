@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private, state
-from onefold.operate.errors import USAGE, UserError
+from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
 from onefold.stack import filelock
@@ -29,7 +30,6 @@ from onefold.stack.service import Service
 READY_SECONDS = 180.0  # everything on a busy machine; 15 s on an idle one
 STOP_SECONDS = 90.0  # the sum of what the services may take, and then some
 ATTEMPTS = 3  # a service that ended this often without ever being ready will not be
-REFUSED = 3  # a processor's or sink's exit code for "a human decides"
 POLL_SECONDS = 0.05
 
 INFRASTRUCTURE = ("kafka", "postgres")

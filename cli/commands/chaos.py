@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import USAGE, UserError
+from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 

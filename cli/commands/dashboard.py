@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from onefold.exit_codes import USAGE
 from onefold.operate import logs
-from onefold.operate.errors import USAGE, UserError
+from onefold.operate.errors import UserError
 from onefold.operate.settings import load
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 from onefold.stack import jars, java

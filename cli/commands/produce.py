@@ -12,8 +12,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, producing
-from onefold.operate.errors import USAGE, UserError
+from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
 from onefold.pipelines import Faulty

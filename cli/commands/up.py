@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from onefold.exit_codes import USAGE
 from onefold.operate import hiding, pipelines
-from onefold.operate.errors import USAGE, UserError
+from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
 from onefold.stack import control

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from onefold.cli import main
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
 from onefold.stack import control
 from tests.support.verbs import COMMANDS
 

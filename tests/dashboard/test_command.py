@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.main import run
-from onefold.operate.errors import USAGE
+from onefold.exit_codes import USAGE
 from tests.support.site import Site
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from onefold.exit_codes import UNAVAILABLE
 from onefold.stack.embedded import Infrastructure
 from tests.support.made_up_domain import MadeUp
 from tests.support.waiting import eventually
@@ -121,7 +122,7 @@ def test_a_sink_without_topics_waits_says_why_and_goes_on(
 
 def test_a_sink_gives_up_when_its_patience_is_over(start: Start) -> None:
     child = start(postgres_dsn="host=127.0.0.1 port=1 dbname=x", patience_s=1.0)
-    assert child.process.wait(60) == 1
+    assert child.process.wait(60) == UNAVAILABLE
     assert "gave up after 1 s: Postgres does not answer" in child.status()["detail"]
     _says_no_more_than_sentences(child)
 

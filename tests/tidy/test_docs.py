@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from onefold import exit_codes
 from onefold.cli.main import run
 from onefold.operate.settings import PREFIX, Settings
 from tests.support.rooms import ROOMS, ROOT
@@ -40,6 +41,13 @@ def test_every_setting_is_documented_and_the_other_way_round() -> None:
     documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", PROSE[ROOT / "docs" / "operating.md"]))
 
     assert {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} == documented
+
+
+def test_every_exit_code_is_documented_and_the_other_way_round() -> None:
+    """By number and name, in docs/operating.md."""
+    rows = re.findall(r"^\| (\d+) \| `([A-Z_]+)` \| \S", PROSE[ROOT / "docs" / "operating.md"], re.MULTILINE)
+
+    assert {(str(code), name) for name, code in vars(exit_codes).items() if name.isupper()} == set(rows)
 
 
 def test_every_variable_of_the_compose_file_is_documented() -> None:

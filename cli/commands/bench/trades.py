@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from onefold.cli.commands.bench.common import AsJson, Seed, fresh_stack, measuring, partitions_for, render
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
 from onefold.operate.settings import PARTITIONS_MAX
 
 # Events a second when nothing is said: the seed's rate; the rate of the latency bar.
