@@ -18,8 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Only what needs no server: a minute.")] = False,
 ) -> None:
     """Run the test suite of this checkout, on a broker, a database and a Spark that it starts for itself.
+
+    -m broker, postgres, spark, docker or browser runs what needs that; -m matrix the pairs that take an hour.
 
     Example: onefold test -k campaigns
     """
@@ -27,4 +30,4 @@ def command(
         raise UserError("the tests are not part of an installation", "Run ./onefold test in a checkout.")
     os.chdir(ROOT)
     # It takes this process's place, and with it the terminal and the exit code.
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *(arguments or [])])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *(["--fast"] if fast else []), *(arguments or [])])  # noqa: S606

@@ -119,6 +119,9 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
     assert not re.search(r"(src|href)=.?https?://", page)
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
 def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Its table shows the figures of what came after the first batch; without such a batch there are none."""
     monkeypatch.setattr(sink, "_WARM_UP_EVENTS", 0)
@@ -137,6 +140,8 @@ def test_only_events_committed_after_the_clock_started_count() -> None:
     assert [_folded_after(commits, moment) for moment in (0.0, 1.0, 3.0, 4.5, 5.0)] == [55, 45, 25, 5, 0]
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
 def test_a_stand_leaves_nothing_behind() -> None:
     """Also not what lies outside of its folder: PostgreSQL's data when we are root."""
     with stand(1, lambda text: None) as place:
@@ -151,6 +156,9 @@ def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
     assert course(ways, 15) == [2.0, 0.5, 0.25]
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
 def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
     latency.command(rate=100, seconds=2.0, warm_up=1.0, partitions=1, seed=1, as_json=False)
     told = capsys.readouterr().out
@@ -170,12 +178,16 @@ def test_small_batches_have_no_more_partitions_than_cores(
     assert common.partitions_for(paced=paced) == partitions
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
     with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
         processor.command(events=3000, instances=2, partitions=2, seed=1, as_json=True)
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
 @pytest.mark.parametrize("domain", processor.Folded)
 def test_the_processor_bench_counts_every_event_once(
     domain: processor.Folded, capsys: pytest.CaptureFixture[str]

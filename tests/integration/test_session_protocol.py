@@ -12,8 +12,11 @@ from onefold.processor.io import kafka
 from tests.support.waiting import eventually
 from tests.support.worlds import KafkaWorld, SimulatedWorld, World
 
+#: The fixture of a broker is asked for in the middle, where nobody can see it beforehand.
+KAFKA = pytest.param("kafka", marks=pytest.mark.broker)
 
-@pytest.fixture(params=["simulated", "kafka"])
+
+@pytest.fixture(params=["simulated", KAFKA])
 def world(request: pytest.FixtureRequest) -> World:
     """Each test twice."""
     return SimulatedWorld() if request.param == "simulated" else KafkaWorld(request.getfixturevalue("client"))
@@ -104,7 +107,7 @@ def test_taking_over_ends_what_was_left_open(world: World, session: Session) -> 
     successor.close()
 
 
-@pytest.mark.parametrize("world", ["kafka"], indirect=True)
+@pytest.mark.parametrize("world", [KAFKA], indirect=True)
 def test_taking_over_asks_only_what_can_be_answered(
     world: KafkaWorld, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

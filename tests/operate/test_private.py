@@ -133,6 +133,7 @@ def test_up_secures_the_home_before_anything_is_written_there(tmp_path: Path) ->
     assert_private(home)
 
 
+@pytest.mark.postgres
 def test_the_database_is_private_in_an_old_home_and_keeps_its_password(tmp_path: Path, open_room: Path) -> None:
     server = Postgres(tmp_path / "postgres", 1)
     server.prepare()
@@ -147,6 +148,7 @@ def test_the_database_is_private_in_an_old_home_and_keeps_its_password(tmp_path:
 
 
 @as_root
+@pytest.mark.postgres
 @pytest.mark.parametrize("umask", [0o000, 0o077], indirect=True)
 @pytest.mark.parametrize("closed", [False, True], ids=["in the home", "in a room of its own"])
 def test_the_database_of_root_is_reached_by_its_account_and_by_nobody_else(

@@ -11,6 +11,9 @@ from tests.support.command_line import Onefold
 from tests.support.waiting import eventually
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
 @pytest.mark.parametrize("moment", ["waiting for", "producing events"])
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, moment: str) -> None:
     """While the services start, and in the middle of the work."""

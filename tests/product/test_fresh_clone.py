@@ -28,6 +28,9 @@ def bare_path(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
 def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
     """Empty caches, no Java, no Postgres, no settings: `./onefold demo` makes what it needs, and its numbers are right."""
     clone = tmp_path / "clone"
@@ -35,9 +38,9 @@ def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
     )
     for name in tracked.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
+        if name and (ROOT / name).exists():  # also the links from src/onefold to the rooms
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, clone / name)
+            shutil.copy(ROOT / name, clone / name, follow_symlinks=False)
     keep = ("PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY", "LANG", "LC_")
     environment = {name: value for name, value in os.environ.items() if name.startswith(keep)}
     environment |= {"PATH": str(bare_path), "HOME": str(tmp_path / "home")}

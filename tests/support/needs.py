@@ -1,0 +1,106 @@
+"""What a test needs is a marker: `broker`, `postgres`, `spark`, `docker`, `browser`, found by the fixtures that it uses.
+
+A test that starts such a thing without a fixture of the list says so itself, `@pytest.mark.broker`. One that forgets it
+fails when it does: an unmarked test may not start a program of theirs.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+
+NEEDS = ("broker", "postgres", "spark", "docker", "browser")
+#: What is not for a minute's run, needs apart.
+LONG = ("slow", "matrix")
+#: By fixture; what these use themselves is counted with them. All three servers come with `onefold`, the stack that is up.
+FIXTURES = {
+    "bootstrap_servers": ("broker",),
+    "postgres_dsn": ("postgres",),
+    "infrastructure": ("broker", "postgres"),
+    "spark": ("spark",),
+    "chromium": ("browser",),
+    "images": ("docker",),
+    "onefold": ("broker", "postgres", "spark"),
+}
+#: Words of a command line that tell whose program it is.
+PROGRAMS = {
+    "kafka.Kafka": "broker",
+    "postgres": "postgres",
+    "initdb": "postgres",
+    "pyspark-shell": "spark",
+    "compose": "docker",
+    "chromedriver": "browser",
+}
+_STARTS_ALL = {"up", "demo"}
+_running: list[pytest.Item] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For a first answer, and for a machine that has nothing."""
+    parser.addoption("--fast", action="store_true", help="only what needs no server, no browser and no minute")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Once a process: what watches for programs cannot be taken away again."""
+    sys.addaudithook(_watch)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks every test; leaves out what was not asked for."""
+    for item in items:
+        for need in needs(item):
+            item.add_marker(need)
+    unwanted = set[str]()
+    if config.getoption("--fast"):
+        unwanted = {*NEEDS, *LONG}
+    elif "matrix" not in config.getoption("-m"):
+        unwanted = {"matrix"}
+    left_out = [item for item in items if unwanted & {marker.name for marker in item.iter_markers()}]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def needs(item: pytest.Item) -> set[str]:
+    """What the fixtures of a test need; down to those of the list, and not what these are made with."""
+    found = getattr(item, "_fixtureinfo", None)
+    return set(_needs(found.initialnames, found.name2fixturedefs)) if found else set()
+
+
+def _needs(names: Iterable[str], fixtures: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    for name in names:
+        if name in FIXTURES:
+            yield from FIXTURES[name]
+        elif name in fixtures:
+            yield from _needs(fixtures[name][-1].argnames, fixtures)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Whose programs are started now."""
+    _running.append(item)
+    try:
+        return (yield)
+    finally:
+        _running.pop()
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "subprocess.Popen" or not _running:
+        return
+    missing = started(arguments[1]) - {marker.name for marker in _running[-1].iter_markers()}
+    if missing:
+        raise AssertionError(f"{_running[-1].nodeid} starts what it is not marked for: {', '.join(sorted(missing))}")
+
+
+def started(command: Any) -> set[str]:
+    """What a command line starts, as far as can be seen; a `tool --version` starts nothing."""
+    words = [os.fsdecode(word) for word in command] if isinstance(command, list | tuple) else []
+    if words[-1:] == ["--version"]:
+        return set()
+    found = {PROGRAMS[name] for word in words if (name := PurePath(word).name) in PROGRAMS}
+    if "onefold.cli.main" in words and _STARTS_ALL & set(words):
+        found |= {"broker", "postgres"} if "--only" in words else {"broker", "postgres", "spark"}
+    return found
