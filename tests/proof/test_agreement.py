@@ -31,6 +31,8 @@ DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app}
 CODECS = {domain.TOPIC: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for domain, app in DOMAINS.items()}
 TEXTS = {domain.TOPIC: [i.value for i in domain.generate(1, 50)] for domain in DOMAINS}
 
+MANY = settings().max_examples  # 100, and a tenth of them with --fast
+
 
 def judged(topic: str, value: bytes | None) -> dict[str, Any] | None:
     try:
@@ -98,7 +100,7 @@ def test_on_the_deepest_text_and_one_that_is_deeper(text: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=15 * MANY, deadline=None)
 def test_on_mutilated_input(data: st.DataObject) -> None:
     topic = data.draw(st.sampled_from(sorted(TEXTS)))
     value = bytearray(data.draw(st.sampled_from(TEXTS[topic])))
@@ -117,7 +119,7 @@ NEARLY_DATES = (
 
 
 @given(st.text(max_size=30) | st.from_regex(NEARLY_DATES, fullmatch=True))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=20 * MANY, deadline=None)
 def test_on_dates(text: str) -> None:
     try:
         mine: str | None = instant(text).isoformat(sep=" ")

@@ -94,7 +94,7 @@ def test_a_crash_at_any_step_leaves_no_trace(topology: Topology, inputs: list[di
     pytest.fail(f"step {step} never ran out of hits")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 6)), max_size=6))
 def test_any_sequence_of_crashes_leaves_no_trace(crashes: list[tuple[str, int]]) -> None:
     """One crash after another, also while recovering from the one before."""
