@@ -1,14 +1,15 @@
 """Whether a service makes progress, for a container's health check: `python -m onefold.operate.healthy <status file>`.
 
-The standard library only, and none of Onefold's other modules: it is asked every few seconds, in every container.
+The standard library only, and of Onefold what needs no more: it is asked every few seconds, in every container.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
+
+from onefold import status_file
 
 STALE_SECONDS = 10.0  # a service refreshes its status every second; one that is this late hangs, or is not there
 
@@ -16,10 +17,12 @@ STALE_SECONDS = 10.0  # a service refreshes its status every second; one that is
 def trouble(path: Path, now: float) -> str:
     """Why the service is not well, in a few words; nothing when it is. now: unix seconds."""
     try:
-        status = json.loads(path.read_text())
-        state, detail, age = status["state"], status["detail"], now - status["updated_at"]
-    except (OSError, ValueError, KeyError, TypeError):
+        status = status_file.read(path)
+    except status_file.Newer as error:
+        return str(error)
+    if not status:
         return "it has not said yet how it is"
+    state, detail, age = status["state"], status["detail"], now - status["updated_at"]
     if age > STALE_SECONDS:
         return f"it has said nothing for {age:.0f} s; then it was {state}: {detail}"
     return "" if state == "running" else f"{state}: {detail}"

@@ -2,8 +2,6 @@
 
 import faulthandler
 import gc
-import json
-import os
 import signal
 import threading
 import time
@@ -24,6 +22,7 @@ from onefold.processor.io.registry import ConfluentRegistry
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.task import Task
+from onefold.status_file import Status
 
 log = structlog.get_logger()
 
@@ -102,7 +101,7 @@ def run(
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
         instance: a name that survives a restart; unique among the instances of the domain.
-        status_file: kept fresh with {"state", "detail", "updated_at"}.
+        status_file: kept fresh, see `onefold.status_file`.
         patience_s: how long to wait for a cluster or an input topic that is not there yet.
         watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
         session_timeout_ms: a killed instance's tasks go to the others after this time.
@@ -131,22 +130,6 @@ def run(
         faulthandler.cancel_dump_traceback_later()
     status.write("stopped", "asked to stop")
     return 0
-
-
-class Status:
-    """The status file: written whole or not at all."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-
-    def write(self, state: str, detail: str) -> None:
-        """Say how it is now."""
-        if self._path is None:
-            return
-        body = {"state": state, "detail": detail, "updated_at": time.time()}
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps(body))
-        os.replace(fresh, self._path)
 
 
 def _maker(

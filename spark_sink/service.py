@@ -19,8 +19,8 @@ from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting
 from onefold.spark_sink.lane import Lane
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.session import spark_session
-from onefold.spark_sink.status import Status
 from onefold.spark_sink.watch import Watch
+from onefold.status_file import Status
 
 log = logging.getLogger("onefold.sink")
 
@@ -52,7 +52,7 @@ def run(
     Postgres holds.
     """
     status = Status(status_file)
-    status.say("starting", "starting Spark")
+    status.write("starting", "starting Spark")
     left_out = LeftOut()
     try:
         java_options = java_client_options(bootstrap_servers, kafka_options)
@@ -82,7 +82,7 @@ def run(
             return _serve([Watch(Lane(spark, plan), patience_s) for plan in plans], left_out, status, stop, spark)
     except SinkError as error:
         log.error("%s", sentence(error))
-        status.say("waiting", sentence(error))
+        status.write("waiting", sentence(error))
         return error.exit_code
 
 
@@ -134,7 +134,7 @@ def _serve(watches: list[Watch], left_out: LeftOut, status: Status, stop: thread
                     watch.lane.stop()
             if not watches:
                 raise left_out.worst()
-            status.say(*_summary(watches, left_out))
+            status.write(*_summary(watches, left_out))
             stop.wait(_TICK_S)
         return 0
     finally:

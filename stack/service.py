@@ -4,7 +4,6 @@ JSON.
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import socket
@@ -13,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from onefold import status_file
 from onefold.operate.errors import first_line
 
 PROBE_SECONDS = 0.5  # how long one question to a service may take; it is asked again
@@ -114,7 +114,7 @@ def _postgres_answers(dsn: str) -> tuple[bool, str]:
 
 def _status_says_running(path: Path) -> tuple[bool, str]:
     try:
-        status = json.loads(path.read_text())
-        return status["state"] == "running", str(status.get("detail", ""))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False, ""
+        status = status_file.read(path)
+    except status_file.Newer as error:
+        return False, str(error)
+    return status.get("state") == "running", status.get("detail", "")

@@ -5,14 +5,13 @@ A process each, because folding is work for one core, and so that what ends one 
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onefold import status_file
 from onefold.stack.plan import PROCESSOR_STOP_SECONDS
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Supervisor, run
@@ -20,10 +19,10 @@ from onefold.stack.supervisor import Supervisor, run
 OUTPUT = Path("/dev/stdout")  # what the processes say goes where this one's output goes
 
 
-def process(domains: Sequence[str], instance: str, status_file: Path) -> None:
-    """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `status_file`."""
-    status_file.parent.mkdir(parents=True, exist_ok=True)
-    services = [_service(domain, instance, _beside(status_file, domain)) for domain in domains]
+def process(domains: Sequence[str], instance: str, path: Path) -> None:
+    """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    services = [_service(domain, instance, _beside(path, domain)) for domain in domains]
     files = {service.name: Path(service.ready.target) for service in services}
     supervisor = Supervisor([services], lambda services: None)
 
@@ -31,7 +30,7 @@ def process(domains: Sequence[str], instance: str, status_file: Path) -> None:
         described = {managed.service.name: managed.describe() for managed in supervisor.stages[0]}
         # On a full disk the file gets stale, which a health check notices; the processes need none of it.
         with suppress(OSError):
-            _write(status_file, summary(described, {name: _read(file) for name, file in files.items()}))
+            status_file.write(path, **summary(described, {name: _read(file) for name, file in files.items()}))
 
     run(supervisor, tell)
 
@@ -68,19 +67,12 @@ def _service(domain: str, instance: str, status: Path) -> Service:
     )
 
 
-def _beside(status_file: Path, domain: str) -> Path:
-    return status_file.with_name(f"{status_file.stem}.{domain}.json")
+def _beside(path: Path, domain: str) -> Path:
+    return path.with_name(f"{path.stem}.{domain}.json")
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and {"state", "detail"} <= found.keys() else {}
-
-
-def _write(file: Path, status: dict[str, Any]) -> None:
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    draft.write_text(json.dumps(status))
-    draft.replace(file)
+        return status_file.read(file)
+    except status_file.Newer as error:
+        return {"state": "waiting", "detail": str(error), "updated_at": 0.0}

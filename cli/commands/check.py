@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import USAGE
 
 
 def command(
