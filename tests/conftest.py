@@ -11,7 +11,7 @@ pytest_plugins = [
     "tests.support.browser",
     "tests.support.docker",
     "tests.support.infrastructure",
-    "tests.support.kafka_proxy",
+    "tests.support.proxy",
     "tests.support.landing",
     "tests.support.needs",
     "tests.support.sink",

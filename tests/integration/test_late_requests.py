@@ -8,7 +8,7 @@ that was sent twice.
 import pytest
 
 from onefold.processor.io.kafka import KafkaSession
-from tests.support.kafka_proxy import END_TXN, KafkaProxy
+from tests.support.proxy import END_TXN, KafkaProxy
 from tests.support.waiting import eventually
 from tests.support.worlds import KafkaWorld
 

@@ -19,7 +19,7 @@ from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.stage import LongWay, copy_as_attempt
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
-from tests.support.postgres_proxy import Loss, PostgresProxy
+from tests.support.proxy import Loss, PostgresProxy
 from tests.support.waiting import eventually
 
 STEPS = [f"sink.{when}_{what}" for what in ("cas", "copy", "merge", "commit") for when in ("before", "after")]

@@ -17,7 +17,7 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.watch import Watch
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.made_up_domain import MadeUp
-from tests.support.postgres_proxy import Loss, PostgresProxy
+from tests.support.proxy import Loss, PostgresProxy
 from tests.support.sink import LANDED_IN_S
 from tests.support.waiting import eventually
 

@@ -16,7 +16,7 @@ from onefold.processor.io import kafka
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.runtime.task import Task
-from tests.support.kafka_proxy import KafkaProxy
+from tests.support.proxy import KafkaProxy
 from tests.support.worlds import KafkaWorld
 
 

@@ -10,7 +10,7 @@ from onefold.pipelines import Pipeline
 from onefold.spark_sink import service
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting
 from onefold.spark_sink.service import LeftOut
-from onefold.spark_sink.status import Status
+from onefold.status_file import Status
 
 
 class Lane:
@@ -57,7 +57,7 @@ class StopsAfter(threading.Event):
 def serve(*watches: Watch, turns: int = 3) -> tuple[Any, LeftOut, list[Any]]:
     left_out, said = LeftOut(), []
     status = Status(None)
-    status.say = lambda state, detail: said.append((state, detail))  # type: ignore[method-assign]
+    status.write = lambda state, detail: said.append((state, detail))  # type: ignore[method-assign]
     code = service._serve(list(watches), left_out, status, StopsAfter(turns), Spark())  # type: ignore[arg-type]
     return code, left_out, said
 

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import settings
 
 NEEDS = ("broker", "postgres", "spark", "docker", "browser")
+#: The session's broker and database are started as one, and Spark after them, by the first test that needs one of them.
+TOGETHER = {"broker", "postgres", "spark"}
 #: What is not for a minute's run, needs apart.
 LONG = ("slow", "matrix")
 #: By fixture; what these use themselves is counted with them. All three servers come with `onefold`, the stack that is up.
@@ -96,8 +98,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "subprocess.Popen" or not _running:
         return
-    missing = started(arguments[1]) - {marker.name for marker in _running[-1].iter_markers()}
-    if missing:
+    marked = {marker.name for marker in _running[-1].iter_markers()}
+    if missing := started(arguments[1]) - (marked | TOGETHER if marked & TOGETHER else marked):
         raise AssertionError(f"{_running[-1].nodeid} starts what it is not marked for: {', '.join(sorted(missing))}")
 
 

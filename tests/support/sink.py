@@ -19,7 +19,6 @@ from onefold.spark_sink.session import spark_session
 from onefold.spark_sink.watch import Watch
 from onefold.stack.embedded import Infrastructure
 from tests.support.made_up_domain import MadeUp, write_domain
-from tests.support.postgres_proxy import PostgresProxy
 from tests.support.waiting import eventually
 
 LANDED_IN_S = 60
@@ -103,11 +102,3 @@ def reader(database: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection that looks at the test's database."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection
-
-
-@pytest.fixture
-def postgres_proxy(database: str) -> Iterator[PostgresProxy]:
-    """A proxy in front of the test's database."""
-    proxy = PostgresProxy(database)
-    yield proxy
-    proxy.close()

@@ -1,0 +1,199 @@
+"""A proxy that loses, delays or slows what passes between a client and a server, told how by what it knows of a protocol.
+
+`KafkaProxy` keeps one request and lets the broker have it late, as a network with a slow path does. `PostgresProxy` loses
+a COMMIT, or its answer.
+"""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Literal
+
+import pytest
+from psycopg import conninfo
+
+#: API key of the request that ends a transaction, from Kafka's protocol.
+END_TXN = 26
+#: What a COMMIT loses: its request (it never happens) or its answer (it has happened, and nobody is told).
+Loss = Literal["request", "answer"]
+# How a statement without parameters ends on Postgres' wire.
+_COMMIT = b"COMMIT\0"
+_CHUNK = 1 << 16
+
+Hook = Callable[[bytes, socket.socket], bytes]
+
+
+class Cut(Exception):
+    """This connection ends here, for both sides."""
+
+
+class Proxy:
+    """Listens on a port of its own, and forwards everything in pieces, which a protocol may look at.
+
+    Its methods `request` and `answer` are given a piece and the connection to the server that it is for or from, and give
+    what is sent on. `Cut` ends the connection, for both sides.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.upstream = (host, port)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def piece(self, connection: socket.socket) -> bytes:
+        """What is looked at, and sent on, as one. Raises EOFError when there is no more."""
+        if not (data := connection.recv(_CHUNK)):
+            raise EOFError
+        return data
+
+    def request(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """On its way to the server."""
+        return piece
+
+    def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """On its way to the client."""
+        return piece
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            try:
+                upstream = socket.create_connection(self.upstream)
+            except OSError:  # the server is gone; so is this connection then
+                client.close()
+                continue
+            for source, target, hook in ((client, upstream, self.request), (upstream, client, self.answer)):
+                threading.Thread(target=self._forward, args=(source, target, hook, upstream), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, hook: Hook, upstream: socket.socket) -> None:
+        try:
+            while True:
+                target.sendall(hook(self.piece(source), upstream))
+        except (OSError, EOFError, Cut):
+            for connection in (source, target):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+class KafkaProxy(Proxy):
+    """Rewrites the broker's address in answers, so that clients stay behind it."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        host, port = bootstrap_servers.split(":")
+        self._hold: int | None = None
+        self._held: tuple[socket.socket, bytes] | None = None
+        self.held = threading.Event()
+        self._bytes_per_s: float | None = None
+        self._never = threading.Event()
+        super().__init__(host, int(port))
+        self.bootstrap_servers = f"{host}:{self.port}"
+        self._theirs = host.encode() + struct.pack(">i", int(port))
+        self._ours = host.encode() + struct.pack(">i", self.port)
+
+    def hold(self, api_key: int) -> None:
+        """Keep the next request of that kind, and drop the client's connection; it sends the request again on a new one."""
+        self._hold = api_key
+
+    def release(self) -> bytes:
+        """Send the kept request, and return the broker's answer."""
+        assert self._held is not None, "nothing was held"
+        upstream, frame = self._held
+        upstream.sendall(frame)
+        return self.piece(upstream)
+
+    def slow(self, bytes_per_s: float | None) -> None:
+        """From now on requests take that long on their way to the broker, or None: no time at all."""
+        self._bytes_per_s = bytes_per_s
+
+    def piece(self, connection: socket.socket) -> bytes:
+        """One request, or one answer."""
+        head = _exactly(connection, 4)
+        return head + _exactly(connection, struct.unpack(">i", head)[0])
+
+    def request(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """Kept, slowed down, or neither."""
+        if struct.unpack(">h", piece[4:6])[0] == self._hold:
+            # A second connection to the broker carries the kept request.
+            self._hold = None
+            self._held = (socket.create_connection(self.upstream), piece)
+            self.held.set()
+            raise Cut
+        if self._bytes_per_s:
+            self._never.wait(len(piece) / self._bytes_per_s)
+        return piece
+
+    def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """With this proxy's address for the broker's."""
+        return piece.replace(self._theirs, self._ours)
+
+
+class PostgresProxy(Proxy):
+    """Forwards everything until it is told to lose the next COMMIT."""
+
+    def __init__(self, dsn: str) -> None:
+        parts = conninfo.conninfo_to_dict(dsn)
+        self._lose: Loss | None = None
+        self._committing: socket.socket | None = None
+        self.lost = threading.Event()
+        super().__init__(str(parts.get("host", "127.0.0.1")), int(parts.get("port") or 5432))
+        self.dsn = conninfo.make_conninfo(
+            dsn, host="127.0.0.1", port=self.port, gssencmode="disable", sslmode="disable"
+        )
+
+    def lose_next_commit(self, what: Loss) -> None:
+        """From now on, once."""
+        self.lost.clear()
+        self._lose = what
+
+    def request(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """Not a COMMIT that is to be lost."""
+        if self._lose is None or _COMMIT not in piece:
+            return piece
+        lose, self._lose = self._lose, None
+        if lose == "request":
+            self.lost.set()
+            raise Cut
+        self._committing = upstream
+        return piece
+
+    def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """Not that of a COMMIT whose answer is to be lost: now it has committed."""
+        if upstream is self._committing:
+            self._committing = None
+            self.lost.set()
+            raise Cut
+        return piece
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        if not (part := connection.recv(count - len(data))):
+            raise EOFError
+        data += part
+    return data
+
+
+@pytest.fixture
+def kafka_proxy(bootstrap_servers: str) -> Iterator[KafkaProxy]:
+    """A proxy in front of the broker."""
+    proxy = KafkaProxy(bootstrap_servers)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def postgres_proxy(database: str) -> Iterator[PostgresProxy]:
+    """A proxy in front of the test's database."""
+    proxy = PostgresProxy(database)
+    yield proxy
+    proxy.close()
