@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
 
@@ -169,7 +170,9 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
             partition, value = message.partition(), message.value()
             assert partition is not None, "whatever is read is of a partition"
             assert value is not None, "a progress record is never a tombstone"
-            found[partition] = json.loads(value)["inputs"]
+            progress = json.loads(value)
+            check_format(progress, starts[0].topic)
+            found[partition] = progress["inputs"]
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             unread.discard(message.partition())
         elif error is not None:

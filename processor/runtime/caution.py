@@ -15,7 +15,7 @@ a few small batches at the next start, never an answer.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from onefold.processor.core.errors import Corrupted
 
@@ -42,14 +42,21 @@ class Caution:
     tries: int = 0
 
     def encode(self) -> bytes:
-        """The value of the caution record."""
+        """The value of the caution record.
+
+        It has no version: 0.1.0 fails at a field that it does not know, and the progress, which every transaction that
+        writes this record writes too, has one for both.
+        """
         return json.dumps(self.__dict__).encode()
 
     @staticmethod
     def decode(data: bytes) -> "Caution":
-        """The caution; raises `Corrupted` when the bytes are none."""
+        """The caution; fields that are not known are left out. Raises `Corrupted` when the bytes are none."""
         try:
-            return Caution(**json.loads(data))
+            body = json.loads(data)
+            if not isinstance(body, dict):
+                raise ValueError(f"{body!r} is no object")
+            return Caution(**{one.name: body[one.name] for one in fields(Caution) if one.name in body})
         except (ValueError, TypeError) as error:
             raise Corrupted(f"the changelog's caution record can not be read: {error}") from error
 

@@ -7,15 +7,16 @@ Three kinds of records, told apart by the first byte of the key:
     c        how careful the next owner should be (see `caution`)
 
 State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
+The progress also says which format all of it is in (see `core.stored`).
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from onefold.processor.core.abc import Codec, Identity
 from onefold.processor.core.errors import Corrupted, Refused
+from onefold.processor.core.stored import FORMAT, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.caution import Caution
@@ -40,22 +41,29 @@ class Progress:
             topic: {"topic_id": self.topic_ids[topic], "next_offset": offset}
             for topic, offset in self.offsets_next.items()
         }
-        body = {"inputs": inputs, "counts": self.counts._asdict(), "transactions": self.transactions}
+        counts = self.counts._asdict()
+        body = {"version": FORMAT, "inputs": inputs, "counts": counts, "transactions": self.transactions}
         return json.dumps(body).encode()
 
     @staticmethod
     def decode(data: bytes) -> "Progress":
-        """The progress; raises `Corrupted` when the bytes are none."""
+        """The progress; fields that are not known are left out.
+
+        Raises:
+            Corrupted: the bytes are none.
+            Refused: a newer Onefold wrote it.
+        """
         try:
             body = json.loads(data)
-            inputs = body["inputs"]
+            check_format(body, "the changelog")
+            inputs, counts = body["inputs"], body["counts"]
             return Progress(
                 {topic: at["topic_id"] for topic, at in inputs.items()},
                 {topic: at["next_offset"] for topic, at in inputs.items()},
-                Counts(**body["counts"]),
+                Counts(**{name: counts[name] for name in Counts._fields if name in counts}),
                 body["transactions"],
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(f"the changelog's progress record can not be read: {error}") from error
 
     def advanced(self, offsets_next: Mapping[str, int], counts: Counts) -> "Progress":
@@ -110,21 +118,31 @@ class Restored:
 
 
 def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, bytes | None]]) -> Restored:
-    """Fold the changelog: the last record of a key is what holds."""
-    states: dict[str, Any] = {}
-    progress, caution = Progress(), Caution()
+    """Fold the changelog: the last record of a key is what holds.
+
+    Raises:
+        Corrupted: a record is not what a task writes.
+        Refused: a newer Onefold wrote the changelog.
+    """
+    states: dict[str, bytes] = {}
+    others: dict[bytes, bytes | None] = {}
     for key, value in records:
-        if key[:1] == STATE:
-            if value is None:
-                states.pop(key[1:].decode(), None)
-            else:
-                states[key[1:].decode()] = value
+        if key[:1] != STATE:
+            others[key] = value
         elif value is None:
-            raise Corrupted(f"{topology.changelog} holds a deleted {key!r} record")
-        elif key == PROGRESS_KEY:
-            progress = Progress.decode(value)
+            states.pop(key[1:].decode(), None)
+        else:
+            states[key[1:].decode()] = value
+    # The progress first: it says whether the rest can be read at all.
+    progress, caution = Progress(), Caution()
+    for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
+        last = others[key]
+        if last is None:
+            raise Corrupted(f"{topology.changelog} holds a deleted {key[:20]!r} record")
+        if key == PROGRESS_KEY:
+            progress = Progress.decode(last)
         elif key == CAUTION_KEY:
-            caution = Caution.decode(value)
+            caution = Caution.decode(last)
         else:
             raise Corrupted(f"{topology.changelog} holds a record of unknown kind {key[:20]!r}")
     # Decoded once a key, after the last record of it is known.

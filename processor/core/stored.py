@@ -1,0 +1,33 @@
+"""Which format a task's changelog is in, and refusing the one of a newer Onefold.
+
+The progress record carries the number, and it stands for the whole changelog partition: whatever a transaction writes
+there, it writes the progress too. A record without a number is of format 1: 0.1.0 wrote none.
+
+A reader leaves out fields that it does not know, so what is only added needs no new number, as long as nothing is lost
+when a version that does not know the field writes the record next. All else is a new number: a field that means
+something else, a record of a new kind, another way to write a state.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from onefold.processor.core.errors import Refused
+
+FORMAT = 1
+
+
+def check_format(body: Mapping[str, Any], what: str) -> None:
+    """Look at the number in a stored JSON object, before anything else of it is believed.
+
+    Raises:
+        Refused: a newer Onefold wrote `what`.
+        ValueError: the number is none.
+    """
+    number = body.get("version", 1)
+    if type(number) is not int or number < 1:
+        raise ValueError(f"{number!r} is no version")
+    if number > FORMAT:
+        raise Refused(
+            f"{what} was written by a newer Onefold, in format {number}, and this one knows formats up to {FORMAT}: "
+            f"start the newer one again. See docs/operating.md, upgrading, and back"
+        )
