@@ -1,5 +1,5 @@
-"""The file <home>/run/stack.json: what runs, as the supervisor last wrote it. Pids are always paired with birth
-times.
+"""The files of <home>/run that outlive a command, stack.json above all: what runs, as the supervisor last wrote it. Pids are
+always paired with birth times.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ from typing import Any
 import psutil
 
 from onefold.operate import private
+from onefold.operate.errors import UserError
+
+# Of all these files. Readers leave out what they do not know, so what is only added needs no new number. A file without one
+# is of version 1, as 0.1.0 wrote them.
+VERSION = 1
 
 
 def path(home: Path) -> Path:
@@ -27,13 +32,26 @@ def write(file: Path, value: dict[str, Any]) -> None:
     draft.replace(file)
 
 
-def read(home: Path) -> dict[str, Any]:
-    """The last written state, {} when there is none."""
+def load(file: Path) -> dict[str, Any]:
+    """The object in a JSON file, {} when there is none. Raises UserError when a newer Onefold wrote it."""
     try:
-        found = json.loads(path(home).read_text())
+        found = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    version = found.get("version", 1)
+    if not isinstance(version, int) or version > VERSION:
+        raise UserError(
+            f"{file} was written by a newer Onefold, in version {version}, and this one knows versions up to {VERSION}",
+            "Use the newer one, or stop the stack with it and take the file away.",
+        )
+    return found
+
+
+def read(home: Path) -> dict[str, Any]:
+    """The last written state, {} when there is none. Raises UserError when a newer Onefold wrote it."""
+    return load(path(home))
 
 
 def read_running(home: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ for tests.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import socket
@@ -33,7 +32,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a stack, on loopback."""
+    """The ports of a stack, on loopback. Their file has no version while it is of the first: 0.1.0 would forget the ports
+    of a file with a field that it does not know.
+    """
 
     kafka: int
     controller: int
@@ -72,13 +73,11 @@ def default_cache() -> Path:
 def choose_ports(home: Path, kafka: int = 0, postgres: int = 0, dashboard: int = 0) -> Ports:
     """The ports of the stack in `home`: those asked for, else those of last time where they are free, else free ones.
 
-    Raises UserError when a port that was asked for is taken.
+    Raises UserError when a port that was asked for is taken, or a newer Onefold chose last time.
     """
     file = home / "run" / "ports.json"
-    try:
-        last = Ports(**json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError):
-        last = Ports(0, 0, 0)
+    found = state.load(file)
+    last = Ports(**{one.name: found.get(one.name, 0) for one in fields(Ports)})
     fresh = iter(free_ports(len(fields(Ports))))
     chosen = Ports(
         _asked_for(kafka, "ONEFOLD_KAFKA_PORT") or _if_free(last.kafka) or next(fresh),

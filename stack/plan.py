@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,12 +32,13 @@ class Plan:
     def write(self, home: Path) -> None:
         """Writes <home>/run/plan.json."""
         stages = [[service.as_json() for service in stage] for stage in self.stages]
-        state.write(home / "run" / "plan.json", {"public": self.public, "stages": stages})
+        body = {"version": state.VERSION, "public": self.public, "stages": stages}
+        state.write(home / "run" / "plan.json", body)
 
     @classmethod
     def read(cls, home: Path) -> Plan:
-        """Reads what `write` wrote."""
-        found = json.loads((home / "run" / "plan.json").read_text())
+        """Reads what `write` wrote. Raises UserError when a newer Onefold did."""
+        found = state.load(home / "run" / "plan.json")
         return cls([[Service.from_json(service) for service in stage] for stage in found["stages"]], found["public"])
 
     @property

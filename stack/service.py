@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,11 +55,12 @@ class Service:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Service:
-        """The service that `as_json` wrote."""
+        """The service that `as_json` wrote. Fields that are not known are left out."""
         account = value["account"]
+        known = {one.name: value[one.name] for one in fields(cls) if one.name in value}
         return cls(
             **{
-                **value,
+                **known,
                 "argv": tuple(value["argv"]),
                 "log": Path(value["log"]),
                 "ready": Ready(**value["ready"]),

@@ -208,7 +208,8 @@ def _stop(services: Sequence[Managed]) -> None:
 def serve(home: Path) -> None:
     """Runs the plan of `home` until asked to stop; then removes the state file. SIGHUP has it read the plan again."""
     plan = Plan.read(home)
-    head = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid()), **plan.public}
+    identity = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
+    head = {"version": state.VERSION, **identity, **plan.public}
     supervisor = Supervisor(plan.stages, lambda services: state.write(state.path(home), {**head, "services": services}))
 
     def read_again() -> None:

@@ -195,6 +195,7 @@ def test_a_killed_child_is_started_again_and_the_state_tells(
     running_supervisor: tuple[Path, subprocess.Popen[bytes]],
 ) -> None:
     home, _ = running_supervisor
+    assert state.read(home)["version"] == state.VERSION
     before = state.read(home)["services"]["second"]
     os.kill(before["pid"], signal.SIGKILL)
     eventually(lambda: state.read(home)["services"]["second"]["restarts"] == 1, 5, "the end was noticed")

@@ -1,0 +1,118 @@
+"""The state files of the release before are read, its readers take ours, and those of a newer release are refused."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from onefold.operate import state
+from onefold.operate.errors import UserError
+from onefold.stack.embedded import Ports, choose_ports, free_ports
+from onefold.stack.plan import Plan
+from onefold.stack.service import Service
+from tests import previous
+
+
+def kept(name: str) -> dict[str, Any]:
+    """A state file as 0.1.0 wrote it."""
+    found: dict[str, Any] = json.loads((previous.FOLDER / name).read_text())
+    return found
+
+
+def put(home: Path, name: str, body: dict[str, Any]) -> Path:
+    """A state file of a home."""
+    file = home / "run" / name
+    state.write(file, body)
+    return file
+
+
+def test_a_stack_that_0_1_0_started_is_found(tmp_path: Path) -> None:
+    """`status` shows it, and `down` ends it."""
+    before = kept("stack.json")
+    mine = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
+    put(tmp_path, "stack.json", before | mine)
+
+    found = state.read_running(tmp_path)
+    assert found == before | mine
+    assert found["services"]["processor-trades-1"]["restarts"] == 2
+
+
+def test_a_plan_of_0_1_0_is_read(tmp_path: Path) -> None:
+    """Every service with all that was said of it."""
+    before = kept("plan.json")
+    put(tmp_path, "plan.json", before)
+
+    plan = Plan.read(tmp_path)
+    assert plan.public == before["public"]
+    assert [[service.as_json() for service in stage] for stage in plan.stages] == [
+        [{**service, "argv": tuple(service["argv"]), "account": _pair(service)} for service in stage]
+        for stage in before["stages"]
+    ]
+
+
+def test_a_stack_keeps_the_ports_that_0_1_0_chose(tmp_path: Path) -> None:
+    """Clients know them."""
+    ports = dict(zip(kept("ports.json"), free_ports(4), strict=True))
+    put(tmp_path, "ports.json", ports)
+
+    assert choose_ports(tmp_path) == Ports(**ports)
+
+
+def test_0_1_0_can_read_what_this_version_writes(tmp_path: Path) -> None:
+    """It failed at fields of services and ports that it did not know; of plan and stack it left them out."""
+    before = kept("plan.json")
+    services = [Service.from_json(service) for stage in before["stages"] for service in stage]
+    Plan([services], before["public"]).write(tmp_path)
+    choose_ports(tmp_path)
+
+    written = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert written["version"] == state.VERSION
+    assert set(written) >= set(before)
+    for service in written["stages"][0]:
+        assert set(service) == set(before["stages"][0][0])
+        assert set(service["ready"]) == {"kind", "target"}
+    assert set(json.loads((tmp_path / "run" / "ports.json").read_text())) == set(kept("ports.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("stack.json", state.read),
+        ("stack.json", state.read_running),
+        ("plan.json", Plan.read),
+        ("ports.json", choose_ports),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", value),
+)
+def test_a_file_of_a_newer_release_is_refused(name: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
+    """With what wrote it, what this one knows, and what to do."""
+    file = put(tmp_path, name, {**kept(name), "version": state.VERSION + 1})
+    before = file.read_bytes()
+    with pytest.raises(UserError) as refusal:
+        read(tmp_path)
+
+    assert refusal.value.message == (
+        f"{file} was written by a newer Onefold, in version {state.VERSION + 1}, "
+        f"and this one knows versions up to {state.VERSION}"
+    )
+    assert refusal.value.hint
+    assert file.read_bytes() == before
+
+
+def test_fields_that_a_later_release_adds_are_left_out(tmp_path: Path) -> None:
+    """Or it could not be gone back from."""
+    plan, ports = kept("plan.json"), dict(zip(kept("ports.json"), free_ports(4), strict=True))
+    plan["stages"] = [[{**service, "nice": 5} for service in stage] for stage in plan["stages"]]
+    put(tmp_path, "plan.json", {**plan, "host": "a", "version": state.VERSION})
+    put(tmp_path, "ports.json", {**ports, "metrics": 1})
+
+    assert len(Plan.read(tmp_path).names) == len(kept("stack.json")["services"])
+    assert choose_ports(tmp_path) == Ports(**ports)
+
+
+def _pair(service: dict[str, Any]) -> tuple[int, ...] | None:
+    return tuple(service["account"]) if service["account"] else None
