@@ -17,6 +17,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.serde import AvroCodec
+from onefold.spark_sink import schema
 from onefold.spark_sink.contracts import REJECTED, load_domain
 from onefold.spark_sink.errors import Misconfigured
 
@@ -79,6 +80,10 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
             yield f"{file} is for a topic that {pipeline.name} does not write"
         elif written in pipeline.kafka_only:
             yield f"{file} lands {written}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
+    try:
+        schema.files(pipeline.name, pipeline.sql)
+    except Misconfigured as error:
+        yield str(error)
     if any(files.values()):
         try:
             load_domain(pipeline.name, pipeline.contracts, pipeline.sql)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +70,18 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
 def migrate_engine(settings: Settings) -> list[str]:
     """Applies the schema files of what Onefold itself keeps in the database. Returns those that were not applied yet."""
     from onefold.spark_sink.contracts import ENGINE_SQL
+    from onefold.spark_sink.schema import ENGINE
 
-    return _migrate([ENGINE_SQL], settings)
+    return _migrate({ENGINE: ENGINE_SQL}, settings)
 
 
 def migrate(names: Sequence[str], settings: Settings) -> list[str]:
     """Applies the schema files of the pipelines that were not applied yet. Returns their names."""
     known = find()
-    return _migrate([known[name].sql for name in names], settings)
+    return _migrate({name: known[name].sql for name in names}, settings)
 
 
-def _migrate(roots: Sequence[Path], settings: Settings) -> list[str]:
+def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     import psycopg
 
     from onefold.spark_sink import schema
@@ -88,6 +89,6 @@ def _migrate(roots: Sequence[Path], settings: Settings) -> list[str]:
 
     dsn = settings.postgres()
     try:
-        return [file for root in dict.fromkeys(roots) for file in schema.migrate(dsn, root)]
+        return [file for name, root in roots.items() for file in schema.migrate(dsn, name, root)]
     except (psycopg.Error, SinkError) as error:
         raise UserError(f"the tables could not be made: {first_line(error)}") from None

@@ -43,7 +43,7 @@ class Misconfigured(SinkError):
 
 
 class Refused(SinkError):
-    """The topics are not the ones whose records Postgres holds: going on would lose or mix data. A human decides."""
+    """What Kafka and Postgres hold is not what this sink would go on with: going on would lose or mix data. A human decides."""
 
     exit_code = REFUSED
 

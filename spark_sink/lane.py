@@ -17,11 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.spark_sink import checkpoint, identity, ledger, read, reduce
 from onefold.spark_sink.batches import Batches
+from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
 from onefold.spark_sink.land import merge
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres import Connection, connect
-from onefold.spark_sink.schema import migrate
+from onefold.spark_sink.schema import ENGINE, migrate
 from onefold.spark_sink.stage import Stage, open_stage
 from onefold.spark_sink.topics import Topics
 
@@ -104,7 +105,8 @@ class Lane:
 
     def _begin(self, held: ExitStack) -> None:
         plan = self._plan
-        migrate(plan.postgres_dsn, plan.sql_root)
+        migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
+        migrate(plan.postgres_dsn, self.name, plan.sql_root)
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
         looks = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))

@@ -1,43 +1,102 @@
-"""Migrations: sql/schema/*.sql in order of name, each applied once, each in its own transaction."""
+"""Migrations: sql/schema/<pipeline>.<anything>.sql in order of name, each applied once, each in its own transaction.
+
+A pipeline's files are its own: two pipelines may number theirs as they like. ENGINE is the name under which the engine has
+its files, which are applied before those of any pipeline.
+"""
 
 import hashlib
 from pathlib import Path
 
-from onefold.spark_sink.errors import Misconfigured
+from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.postgres import Connection, connect, transaction
 
-# Any number will do, as long as every sink takes the same one.
+ENGINE = "onefold"
+
+# The version of the engine's tables that this sink knows; onefold.version holds the database's. An engine's file that
+# raises that one raises this one too.
+KNOWN_VERSION = 1
+
+# Any number will do, as long as every sink takes the same one: those of 0.1.0 do.
 _MIGRATION_LOCK = 7_316_421_001
 
+# onefold.migration, 0.1.0's bookkeeping by bare file names, stays as it is: with it 0.1.0 can be started again.
 _BOOKKEEPING = """
 CREATE SCHEMA IF NOT EXISTS onefold;
-CREATE TABLE IF NOT EXISTS onefold.migration (
-    file       text        PRIMARY KEY,
+CREATE TABLE IF NOT EXISTS onefold.applied (
+    pipeline   text        NOT NULL,
+    file       text        NOT NULL,
     sha256     text        NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (pipeline, file)
 )
 """
 
 
-def migrate(dsn: str, sql_root: Path) -> list[str]:
-    """Apply what is new under `sql_root`/schema and return those file names.
+def files(pipeline: str, sql_root: Path) -> list[Path]:
+    """The schema files of the pipeline, in order.
 
-    Safe to call from several processes at once: an advisory lock lets one work and the others find it done. Raises
-    Misconfigured when a file changed after it was applied, psycopg.Error when Postgres or the SQL fails.
+    Raises Misconfigured for a file whose name says nobody's: it would silently never be applied.
+    """
+    found = sorted((sql_root / "schema").glob("*.sql"))
+    for path in found:
+        if "." not in path.stem:
+            raise Misconfigured(
+                f"sql/schema/{path.name} does not say whose it is: name it <pipeline>.{path.stem}.sql "
+                "(what was applied under the old name is not applied again)"
+            )
+    return [path for path in found if path.stem.partition(".")[0] == pipeline]
+
+
+def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:
+    """Apply what is new of `pipeline` under `sql_root`/schema and return those file names.
+
+    Safe to call from several processes at once: an advisory lock lets one work and the others find it done. A file that
+    0.1.0 applied under another name is known by its checksum and not applied again.
+
+    Raises:
+        Refused: a newer Onefold has changed the engine's tables.
+        Misconfigured: a file changed after it was applied, or has no pipeline's name.
+        psycopg.Error: Postgres or the SQL fails.
     """
     connection = connect(dsn, "migrate")
     try:
         connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
+        _check_version(connection)
         connection.execute(_BOOKKEEPING)
-        applied: dict[str, str] = dict(connection.execute("SELECT file, sha256 FROM onefold.migration").fetchall())
-        return [path.name for path in sorted((sql_root / "schema").glob("*.sql")) if _apply(connection, path, applied)]
+        _take_over(connection, pipeline, found := files(pipeline, sql_root))
+        known = connection.execute("SELECT file, sha256 FROM onefold.applied WHERE pipeline = %s", (pipeline,))
+        applied: dict[str, str] = dict(known.fetchall())
+        return [path.name for path in found if _apply(connection, pipeline, path, applied)]
     finally:
         connection.close()
 
 
-def _apply(connection: Connection, path: Path, applied: dict[str, str]) -> bool:
-    text = path.read_bytes()
-    checksum = hashlib.sha256(text).hexdigest()
+def _check_version(connection: Connection) -> None:
+    if not _exists(connection, "onefold.version"):
+        return  # an empty database, or one of 0.1.0
+    ((number,),) = connection.execute("SELECT number FROM onefold.version").fetchall()
+    if number > KNOWN_VERSION:
+        raise Refused(
+            f"a newer Onefold has made version {number} of the tables in the schema onefold, and this one knows versions "
+            f"up to {KNOWN_VERSION}: start the newer one again. See docs/operating.md, upgrading, and back"
+        )
+
+
+def _take_over(connection: Connection, pipeline: str, found: list[Path]) -> None:
+    """Enter what 0.1.0 has applied, whatever the file was called then."""
+    if not _exists(connection, "onefold.migration"):
+        return
+    for path in found:
+        checksum = _checksum(path)
+        connection.execute(
+            "INSERT INTO onefold.applied (pipeline, file, sha256, applied_at)"
+            " SELECT %s, %s, sha256, applied_at FROM onefold.migration WHERE sha256 = %s LIMIT 1 ON CONFLICT DO NOTHING",
+            (pipeline, path.name, checksum),
+        )
+
+
+def _apply(connection: Connection, pipeline: str, path: Path, applied: dict[str, str]) -> bool:
+    checksum = _checksum(path)
     if applied.get(path.name) == checksum:
         return False
     if path.name in applied:
@@ -46,6 +105,16 @@ def _apply(connection: Connection, path: Path, applied: dict[str, str]) -> bool:
             "restore it, and put the change into a new file"
         )
     with transaction(connection):
-        connection.execute(text)
-        connection.execute("INSERT INTO onefold.migration (file, sha256) VALUES (%s, %s)", (path.name, checksum))
+        connection.execute(path.read_bytes())
+        connection.execute(
+            "INSERT INTO onefold.applied (pipeline, file, sha256) VALUES (%s, %s, %s)", (pipeline, path.name, checksum)
+        )
     return True
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _exists(connection: Connection, table: str) -> bool:
+    return connection.execute("SELECT to_regclass(%s)", (table,)).fetchone() != (None,)

@@ -29,8 +29,8 @@ from onefold.cli.commands.bench import sink as sink_command
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
-from onefold.spark_sink.schema import migrate
 from onefold.stack.postgres import Postgres
+from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
 
@@ -68,7 +68,7 @@ def test_a_backlog_is_there_all_at_once(
 ) -> None:
     """Nobody can read a message of it before, and every one right after."""
     fresh_domain("trades")
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     admin = AdminClient(client)
     ends = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(2)}
 

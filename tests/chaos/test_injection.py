@@ -11,7 +11,7 @@ import structlog
 from onefold.chaos.injection import Dice, Injected
 from onefold.operate.settings import Settings
 from onefold.operate.settings import load as load_settings
-from onefold.spark_sink.schema import migrate
+from tests.support.migrated import migrate_all
 
 
 def noted() -> tuple[list[str], Callable[[str], None]]:
@@ -47,7 +47,7 @@ def test_the_stated_share_fails_at_the_named_step_and_each_is_said() -> None:
 
 
 def test_they_are_counted_where_everybody_can_see_them(database: str, checkout: Any) -> None:
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     settings = Settings(postgres_dsn=database)
     for _ in range(2):  # two processes, one after the other
         dice = Dice("map", 2.0, settings, draw=lambda: 0.0)

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from onefold.spark_sink.schema import migrate
 from tests.support.floor import Floor
+from tests.support.migrated import migrate_all
 from tests.support.site import ROOT, LivePage, Site
 
 
 @pytest.fixture
 def floor(database: str) -> Iterator[Floor]:
     """A floor that has landed nothing."""
-    migrate(database, ROOT / "sql")
+    migrate_all(database, ROOT / "sql")
     made = Floor(database)
     yield made
     made.close()

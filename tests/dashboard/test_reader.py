@@ -10,8 +10,8 @@ import pytest
 
 from onefold.dashboard import cubes
 from onefold.dashboard.reader import Connection, Reader, connect
-from onefold.spark_sink.schema import migrate
 from tests.support.floor import Floor
+from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
 
 
@@ -73,7 +73,7 @@ def test_where_the_role_is_missing_reading_goes_on(database: str, capsys: pytest
     """As on a Postgres whose owner may not create roles: read-only transactions remain, and the log says so."""
     name = f"plain_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as admin:
-        migrate(database, ROOT / "sql")
+        migrate_all(database, ROOT / "sql")
         admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
         try:
             plain = psycopg.conninfo.make_conninfo(database, user=name, password="x")

@@ -11,14 +11,12 @@ import pytest
 
 from onefold.spark_sink import land as landing
 from onefold.spark_sink import ledger
-from onefold.spark_sink.errors import Misconfigured, Rewind
+from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.ledger import Last, Position
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres import transaction
-from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.stage import LongWay, copy_as_attempt
 from tests.support.landing import ID, Landed, Sink, once
-from tests.support.made_up_domain import MadeUp
 from tests.support.proxy import Loss, PostgresProxy
 from tests.support.waiting import eventually
 
@@ -203,34 +201,6 @@ def test_staging_tables_of_dead_sinks_are_dropped_and_those_of_living_ones_kept(
         lambda: _staging_of(dead, sink) == 0 or Sink(database, plan).connection.close(), 20, "garbage is dropped"
     )
     assert _staging_of(sink, twin) == _staging_of(twin, sink) == len(plan.domain.targets)
-
-
-def test_migrations_are_applied_once_and_by_one(plan: Plan, made_up: MadeUp, database: str) -> None:
-    done: list[list[str]] = []
-    crowd = [threading.Thread(target=lambda: done.append(migrate(database, plan.sql_root))) for _ in range(4)]
-    for one in crowd:
-        one.start()
-    for one in crowd:
-        one.join(30)
-    assert sorted(done) == [[], [], [], ["00_onefold.sql", f"90_{made_up.name}.sql"]]
-
-
-def test_a_migration_that_was_changed_is_named(plan: Plan, made_up: MadeUp, database: str) -> None:
-    migrate(database, plan.sql_root)
-    file = plan.sql_root / f"schema/90_{made_up.name}.sql"
-    file.write_text(file.read_text() + "-- one more thing\n")
-    with pytest.raises(Misconfigured, match=f"90_{made_up.name}.sql was changed after it was applied"):
-        migrate(database, plan.sql_root)
-
-
-def test_a_migration_that_fails_leaves_nothing_behind(plan: Plan, made_up: MadeUp, database: str) -> None:
-    file = plan.sql_root / f"schema/90_{made_up.name}.sql"
-    good = file.read_text()
-    file.write_text(good + "SELECT 1/0;")
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        migrate(database, plan.sql_root)
-    file.write_text(good)
-    assert migrate(database, plan.sql_root) == [file.name]
 
 
 def _waits_for_a_lock(pid: int, reader: "psycopg.Connection[Any]") -> bool:

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from onefold.spark_sink.contracts import Target, load_domain
 from onefold.spark_sink.land import merge
-from onefold.spark_sink.schema import migrate
+from tests.support.migrated import migrate_all
 
 Row = tuple[Any, ...]
 QUESTIONS = Path(__file__).resolve().parents[2] / "sql" / "query"
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, list[Row]]] = {
 
 @pytest.fixture
 def targets(database: str, checkout: Path) -> dict[str, Target]:
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     domains = [load_domain(name, checkout / "avro", checkout / "sql") for name in ("runner", "campaigns")]
     return {name: target for domain in domains for name, target in domain.targets.items()}
 

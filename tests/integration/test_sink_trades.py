@@ -21,10 +21,10 @@ from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.land import merge
 from onefold.spark_sink.lane import Lane
-from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.watch import Watch
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.deltas import TOPIC, Deltas, encode
+from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
@@ -67,7 +67,7 @@ def until_landed(deltas: Deltas, database: str) -> Callable[..., None]:
 
 @pytest.fixture
 def auditor(database: str, checkout: Path) -> Iterator["Auditor"]:
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     one = Auditor(database, (checkout / "sql/query/trades_levels_add_up.sql").read_bytes())
     yield one
     one.stop()
@@ -241,7 +241,7 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     failures: int,
     starts: int,
 ) -> None:
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(_DEADLOCK.replace("{failures}", str(failures)).encode())
     started = []
@@ -284,7 +284,7 @@ def test_what_postgres_refuses_of_a_sum_stops_the_sink(
     deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], database: str, checkout: Path
 ) -> None:
     """No record could be set aside for it: the sums without it would be wrong, and nobody would know."""
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("ALTER TABLE trades.risk ADD CHECK (trades < 5)")
         deltas.send(100)
@@ -298,7 +298,7 @@ def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(
     database: str, checkout: Path, reader: Reader, spark: Any
 ) -> None:
     """They may land different partitions at the same time, and then only these rows make them wait for each other."""
-    migrate(database, checkout / "sql")
+    migrate_all(database, checkout / "sql")
     domain = load_domain("trades", checkout / "avro", checkout / "sql")
     target = reduce.targets(spark, domain, checkout / "sql")["trades.deltas.risk"]
     levels = [(f"r{n}", None if n % 3 else "x", None) for n in range(300)]

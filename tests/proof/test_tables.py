@@ -11,8 +11,8 @@ from onefold.proof.expect import Expected
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import trades
-from onefold.spark_sink.schema import migrate
 from tests.proof.test_model_trades import A, B, message, told
+from tests.support.migrated import migrate_all
 from tests.support.stage import SQL
 
 # The first trade leaves its leaf, in which nothing else ever was.
@@ -27,7 +27,7 @@ def database(postgres_dsn: str) -> Iterator[str]:
         admin.execute("CREATE DATABASE summed")
         try:
             dsn = psycopg.conninfo.make_conninfo(postgres_dsn, dbname="summed")
-            migrate(dsn, SQL)
+            migrate_all(dsn, SQL)
             with psycopg.connect(dsn) as connection:
                 for table in trades.WORKLOAD.tables:
                     for values, source in STORY.rows[table.name].values():

@@ -16,7 +16,7 @@ from onefold.processor.runtime.caution import Caution
 from onefold.processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedLog, TopologyDriver
-from tests import previous
+from tests.support import previous
 
 # 0.1.0 needed all of these of a progress record and of its inputs, and left out what else there was; of its counts it
 # took some or all of these, and failed at any other; so it did with the whole caution record.

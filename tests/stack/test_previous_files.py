@@ -14,7 +14,7 @@ from onefold.operate.errors import UserError
 from onefold.stack.embedded import Ports, choose_ports, free_ports
 from onefold.stack.plan import Plan
 from onefold.stack.service import Service
-from tests import previous
+from tests.support import previous
 
 
 def kept(name: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from onefold.spark_sink import ledger
 from onefold.spark_sink.ledger import Batch, Last, Span
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres import Connection, connect
-from onefold.spark_sink.schema import migrate
 from onefold.spark_sink.stage import ShortWay, Stage, open_stage
 from tests.support.made_up_domain import MadeUp
+from tests.support.migrated import migrate_all
 
 ID = "topic-id-1"
 
@@ -68,7 +68,7 @@ class Sink:
 @pytest.fixture
 def sink(plan: Plan, database: str) -> Iterator[Sink]:
     """A ledger that stands at 100."""
-    migrate(database, plan.sql_root)
+    migrate_all(database, plan.sql_root)
     one = Sink(database, plan)
     ledger.open_partition(one.connection, plan.domain.name, (one.topic, 0), 100, ID, "one")
     yield one

@@ -60,9 +60,8 @@ def write_domain(root: Path, checkout: Path, name: str) -> None:
     """The domain's files, beside the engine's own."""
     for folder in ("avro", "sql/schema", "sql/merge"):
         (root / folder).mkdir(parents=True)
-    shutil.copy(checkout / "sql/schema/00_onefold.sql", root / "sql/schema")
     shutil.copy(checkout / "sql/merge/onefold.rejected.sql", root / "sql/merge")
-    (root / f"sql/schema/90_{name}.sql").write_text(_SCHEMA.format(name=name))
+    (root / f"sql/schema/{name}.01.sql").write_text(_SCHEMA.format(name=name))
     for kind, fields, merge in (("readings", _READING, _MERGE_READINGS), ("notes", _NOTE, _MERGE_NOTES)):
         schema = {"type": "record", "name": kind.title(), "namespace": name, "fields": fields}
         (root / f"avro/{name}.{kind}.avsc").write_text(json.dumps({**schema, "topics": [f"{name}.{kind}"]}))

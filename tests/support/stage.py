@@ -22,7 +22,7 @@ from onefold.proof.decode import contracts
 from onefold.proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
 from onefold.proof.placement import home
 from onefold.proof.workloads.shaping import Input
-from onefold.spark_sink.schema import migrate
+from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
 PARTITIONS = 2
@@ -48,7 +48,7 @@ class Stage:
         # Idempotent, so that a retry right after the topics were made changes neither order nor number.
         settings = {"message.max.bytes": _MESSAGE_BYTES_MAX, "enable.idempotence": True}
         self._producer = Producer({**self.client, **settings})
-        migrate(dsn, SQL)
+        migrate_all(dsn, SQL)
 
     def play(self, inputs: Iterable[Input]) -> None:
         """Put the inputs into the topics, and everything that they ask for into topics and tables."""

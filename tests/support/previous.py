@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from onefold.processor.testing import SimulatedLog
 from onefold.processor.testing.log import Entry
 
-FOLDER = Path(__file__).parent / "data" / "0.1.0-be8115e"
+FOLDER = Path(__file__).parents[1] / "data" / "0.1.0-be8115e"
 PARTITIONS = 2
 DOMAINS = ("runner", "campaigns", "trades")
 

@@ -1,0 +1,13 @@
+"""The tables of everything that a folder has, as `onefold prepare` makes them."""
+
+from pathlib import Path
+
+from onefold.spark_sink.contracts import ENGINE_SQL
+from onefold.spark_sink.schema import ENGINE, migrate
+
+
+def migrate_all(dsn: str, sql_root: Path) -> list[str]:
+    """The engine's files first, then those of every pipeline in `sql_root`. Returns the names of what was applied."""
+    pipelines = {path.name.partition(".")[0] for path in (sql_root / "schema").glob("*.sql")} - {ENGINE}
+    applied = migrate(dsn, ENGINE, ENGINE_SQL)
+    return applied + [file for pipeline in sorted(pipelines) for file in migrate(dsn, pipeline, sql_root)]
