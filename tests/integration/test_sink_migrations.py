@@ -11,10 +11,11 @@ import pytest
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.schema import ENGINE, KNOWN_VERSION, migrate
+from onefold.spark_sink.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
 from tests.support.landing import Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
+from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
 
@@ -38,17 +39,25 @@ def test_sinks_that_start_at_once_migrate_once(plan: Plan, made_up: MadeUp, data
     assert len(done) == 4
 
 
-def test_processes_that_start_at_once_migrate_once(plan: Plan, made_up: MadeUp, database: str, checkout: Path) -> None:
-    """As two sinks are: nothing of Python's is shared."""
+def test_processes_that_start_at_once_migrate_once(
+    plan: Plan, made_up: MadeUp, database: str, checkout: Path, reader: Reader
+) -> None:
+    """As two sinks are: nothing of Python's is shared. Both are held where only one may go on, and then let go."""
     script = f"from tests.support.migrated import *; print(*migrate_all({database!r}, Path({str(plan.sql_root)!r})))"
-    command = [sys.executable, "-c", script]
-    both = [subprocess.Popen(command, cwd=checkout, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [one.communicate(timeout=60)[0].split() for one in both]
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    reader.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
+    both = [
+        subprocess.Popen([sys.executable, "-c", script], cwd=checkout, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        eventually(lambda: reader.execute(waiting).fetchone() == (2,), 15, "both wait for their turn")
+    finally:
+        reader.execute("SELECT pg_advisory_unlock(%s)", (_MIGRATION_LOCK,))
+        said = [one.communicate(timeout=60)[0].split() for one in both]
 
     assert [one.returncode for one in both] == [0, 0]
-    assert sorted([*said[0], *said[1]]) == sorted(
-        [*files(ENGINE_SQL, ENGINE), *files(plan.sql_root, made_up.name)]
-    )  # fmt: skip
+    assert sorted([*said[0], *said[1]]) == sorted([*files(ENGINE_SQL, ENGINE), *files(plan.sql_root, made_up.name)])
 
 
 def test_a_file_is_its_pipelines_own(plan: Plan, made_up: MadeUp, database: str, reader: Reader) -> None:
