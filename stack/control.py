@@ -157,6 +157,11 @@ def _take_in(
     stages = [*infrastructure, *pipeline(settings, domains, now.public)]
     if stages == [list(stage) for stage in now.stages]:
         return running, False
+    if "version" not in running:  # 0.1.0's supervisor, which the signal would end, and all that it runs
+        raise UserError(
+            f"the stack in {home} was started by Onefold 0.1.0, which takes in nothing while it runs",
+            "Stop it with `onefold down`, and start it again.",
+        )
     number = now.public.get("plan", 0) + 1
     plan = Plan(stages, {**now.public, "plan": number})
     plan.write(home)

@@ -19,6 +19,7 @@ from onefold.stack.child import end_known
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX, STABLE_SECONDS, Managed, Supervisor
+from tests.support import previous
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,7 +196,9 @@ def test_a_killed_child_is_started_again_and_the_state_tells(
     running_supervisor: tuple[Path, subprocess.Popen[bytes]],
 ) -> None:
     home, _ = running_supervisor
-    assert state.read(home)["version"] == state.VERSION
+    found, then = state.read(home), json.loads((previous.FOLDER / "stack.json").read_text())
+    assert found["version"] == state.VERSION
+    assert set(found["services"]["second"]) >= set(then["services"]["sink-1"]), "0.1.0 can show and end it"
     before = state.read(home)["services"]["second"]
     os.kill(before["pid"], signal.SIGKILL)
     eventually(lambda: state.read(home)["services"]["second"]["restarts"] == 1, 5, "the end was noticed")
