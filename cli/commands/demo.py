@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from onefold.cli import extras
 from onefold.operate import lag, pipelines, producing, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -60,6 +61,7 @@ def command(
 
     Example: onefold demo --keep
     """
+    extras.require("demo", *extras.NEEDS["demo"])
     mine = load()
     settings = mine.model_copy(update={"home": mine.home / "demo", "bootstrap_servers": None, "postgres_dsn": None})
     progress = Progress()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from onefold.exit_codes import USAGE
+from onefold.cli import extras
 from onefold.operate import hiding, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -32,6 +33,7 @@ def command(
     unknown = [name for name in wanted if name not in control.INFRASTRUCTURE]
     if unknown:
         raise UserError(f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}", exit_code=USAGE)
+    extras.require("up", "stack", *(() if wanted else ("processor", "sink")))
     progress = Progress()
     state, started = control.up(settings, _sound() if not wanted else [], wanted, progress)
     progress.clear()

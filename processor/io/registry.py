@@ -4,9 +4,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-
 from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io import schemas
 from onefold.processor.io.contracts import Writer
@@ -40,6 +37,9 @@ class ConfluentRegistry:
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         """A registry at an address; `clock` tells seconds. Raises `Refused` when the address can not be used."""
+        # Five packages and an HTTP client, which who has no registry needs neither to load nor to install.
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
         self._url = url
         try:
             self._client = SchemaRegistryClient({"url": url, "timeout": TIMEOUT_S})
@@ -81,6 +81,8 @@ class ConfluentRegistry:
         self._unknown[schema_id] = self._clock() + UNKNOWN_S
 
     def _fetch(self, schema_id: int) -> str:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
         try:
             text = self._client.get_schema(schema_id).schema_str
         except SchemaRegistryError as error:

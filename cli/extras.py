@@ -1,0 +1,62 @@
+"""What a verb needs beyond what `pip install onefold` brings, and the sentence for what is not there.
+
+An extra is a group of packages in pyproject.toml; tests/tidy/test_packages.py holds this table to it.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from onefold.operate.errors import USAGE, UserError
+
+#: Of each extra the names that our code imports, or that the imported cannot do without.
+IMPORTED = {
+    "processor": ("confluent_kafka", "attr", "authlib", "cachetools", "certifi", "httpx2"),
+    "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography"),
+    "judge": ("confluent_kafka", "psycopg"),
+    "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg"),
+    "stack": ("confluent_kafka", "psycopg", "cryptography"),
+    "bench": ("pygal",),
+}
+#: What each verb works with; of several extras that bring the same the first is named. A verb without a row needs none.
+NEEDS = {
+    "demo": ("processor", "sink", "judge", "stack"),
+    "up": ("stack", "processor", "sink"),
+    "status": ("processor", "judge"),
+    "dashboard": ("dashboard", "processor"),
+    "produce": ("processor",),
+    "sql": ("stack",),
+    "kafka": ("stack",),
+    "prepare": ("processor", "sink"),
+    "process": ("processor",),
+    "sink": ("sink",),
+    "bench": ("bench", "processor", "sink", "judge", "stack"),
+    "chaos": ("processor", "judge"),
+    "verify": ("judge",),
+}
+#: Where the name to install is not the name to import.
+_INSTALLED_AS = {"attr": "attrs", "confluent_kafka": "confluent-kafka", "sse_starlette": "sse-starlette"}
+
+
+def explain(verb: str, error: ModuleNotFoundError) -> UserError | None:
+    """The sentence (exit code 2) for a module that an extra would have brought; None when none would."""
+    name = (error.name or "").partition(".")[0]
+    likely = [*NEEDS.get(verb, ()), *IMPORTED]
+    extra = next((extra for extra in likely if name in IMPORTED[extra]), None)
+    return _sentence(verb, name, extra) if extra else None
+
+
+def require(verb: str, *extras: str) -> None:
+    """Look for all that these extras bring before anything is begun: a service would fail where nobody is looking.
+
+    Raises UserError (exit code 2) that names the extras with something missing, and what.
+    """
+    lacking = {extra: name for extra in extras for name in reversed(IMPORTED[extra]) if not find_spec(name)}
+    if lacking:
+        raise _sentence(verb, next(iter(lacking.values())), ",".join(lacking))
+
+
+def _sentence(verb: str, name: str, extras: str) -> UserError:
+    package = _INSTALLED_AS.get(name, name)
+    who = f"onefold {verb}".rstrip()
+    return UserError(f"{who} needs {package}: pip install 'onefold[{extras}]'", "", USAGE)

