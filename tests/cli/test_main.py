@@ -1,12 +1,14 @@
 """The command line: help with an example for every verb, one sentence for every mistake, the right exit code."""
 
 import errno
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterable
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.stack import control
 from tests.support.verbs import COMMANDS
+from tests.tidy.rooms import ROOMS
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -72,7 +75,7 @@ def test_a_group_alone_lists_what_is_in_it(
 
 def test_a_subcommand_has_its_own_options_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["bench", "processor", "--help"]) == 0
-    options = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
     assert options == {"--events", "--instances", "--domain", "--partitions", "--seed", "--json", "--help"}
     assert main.run(["bench", "processor", "--kills"]) == USAGE
     assert capsys.readouterr().err == "error: No such option: --kills\n  Try: onefold bench processor --help\n"
@@ -146,3 +149,62 @@ def test_a_disk_that_takes_nothing_more_is_one_sentence(
 def test_a_user_error_prints_its_hint_below_its_message() -> None:
     assert UserError("it is so", "do this").as_text() == "error: it is so\n  do this"
     assert UserError("it is so").as_text() == "error: it is so"
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["bench", "-h"]])
+def test_help_has_a_short_name(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(arguments) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_verb_knows_the_short_help_unless_it_hands_its_options_on(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """-h is psql's host, and pytest's own help."""
+    *groups, verb = words
+    package = ".".join((main.COMMANDS, *groups))
+    passed_on = getattr(importlib.import_module(f"{package}.{verb}"), "CONTEXT_SETTINGS", {})
+    if passed_on.get("ignore_unknown_options"):
+        assert "help_option_names" not in main.load(package, verb).context_settings
+    else:
+        assert main.run([*words, "-h"]) == 0
+        assert f"onefold {' '.join(words)}" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    """It stands in pyproject.toml and nowhere else."""
+    root = Path(__file__).parents[2]
+    version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"onefold {version}\n"
+    code = [path for room in ("src/onefold", *ROOMS) for path in (root / room).rglob("*.py")]
+    assert [path.name for path in code if version in path.read_text()] == []
+
+
+def completed(line: str, home: Path) -> list[str]:
+    """What a shell offers at the end of a line."""
+    words = line.split(" ")
+    asked = {"_ONEFOLD_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    program = [sys.executable, "-m", "onefold.cli.main"]
+    ran = subprocess.run(program, env={**os.environ, **asked, "HOME": str(home)}, capture_output=True, text=True)
+    assert ran.stderr == ""
+    return ran.stdout.split()
+
+
+def test_a_shell_completes_verbs_and_their_options(tmp_path: Path) -> None:
+    """A verb's options are known only when its module is loaded."""
+    assert completed("onefold ver", tmp_path) == ["verify"]
+    assert "--partitions" not in completed("onefold produce --", tmp_path)
+    assert {"--count", "--file"} <= set(completed("onefold produce --", tmp_path))
+
+
+@pytest.mark.parametrize(("shell", "file"), [("bash", ".bashrc"), ("zsh", ".zshrc")])
+def test_the_completion_installs_itself(shell: str, file: str, tmp_path: Path) -> None:
+    program = f"from onefold.cli import main; import sys; sys.exit(main.run(['--install-completion', {shell!r}]))"
+    environment = {**os.environ, "HOME": str(tmp_path), "SHELL": f"/bin/{shell}"}
+    environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / file).exists()
+    assert "onefold" in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())

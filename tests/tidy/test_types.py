@@ -1,4 +1,4 @@
-"""The whole package in mypy's strict mode, and the tests as they are."""
+"""The whole package in mypy's strict mode."""
 
 import re
 import subprocess
