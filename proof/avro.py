@@ -113,7 +113,7 @@ def _rid(raw: Any, decimals: str | None = None) -> Any:
     return left
 
 
-def _decimal(data: bytes, writer: dict[str, Any], reader: Any = None) -> Decimal:
+def _decimal(data: bytes, writer: Any, reader: Any = None) -> Decimal:
     """What the bytes mean, exactly; raises ValueError for a decimal that is not taken."""
     scale, precision = writer.get("scale", 0), writer.get("precision")
     if len(data) > DECIMAL_BYTES_MAX:

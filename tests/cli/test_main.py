@@ -7,8 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from onefold.cli import main
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.stack import control
+from tests.support.rooms import ROOMS
 from tests.support.verbs import COMMANDS
-from tests.tidy.rooms import ROOMS
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

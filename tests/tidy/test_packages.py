@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from onefold.cli import extras
 from onefold.cli.main import VERBS
-from tests.tidy.rooms import PACKAGE, ROOT, modules
+from tests.support.rooms import PACKAGE, ROOT, modules
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BASE = [Requirement(line) for line in PROJECT["dependencies"]]

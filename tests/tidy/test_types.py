@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.rooms import ROOT, modules
+from tests.support.rooms import ROOT, modules
 
 # Slow machines need a minute for the first time; after that only what was changed is read again.
 ANSWER_S = 300
