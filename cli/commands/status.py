@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.operate import hiding, pipelines
+from onefold.operate import hiding
 from onefold.operate.settings import Settings, load
+from onefold.pipelines import find
 
 # What the services are called that fold; stack/plan.py names them.
 PROCESSOR = "processor-"
@@ -54,9 +55,7 @@ def _not_running(running: dict[str, Any]) -> list[str]:
     if not any(name.startswith(PROCESSOR) for name in services):
         return []
     return [
-        name
-        for name in pipelines.domains()
-        if not any(service.startswith(f"{PROCESSOR}{name}-") for service in services)
+        name for name in find().pipelines if not any(service.startswith(f"{PROCESSOR}{name}-") for service in services)
     ]
 
 

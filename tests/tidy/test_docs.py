@@ -11,7 +11,7 @@ from onefold.operate.settings import PREFIX, Settings
 from tests.support.rooms import ROOMS, ROOT
 from tests.support.verbs import COMMANDS
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PROSE = {page: page.read_text() for page in PAGES}
 
 
