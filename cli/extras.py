@@ -5,6 +5,7 @@ An extra is a group of packages in pyproject.toml; tests/tidy/test_packages.py h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 from onefold.operate.errors import USAGE, UserError
@@ -42,9 +43,11 @@ _INSTALLED_AS = {"attr": "attrs", "confluent_kafka": "confluent-kafka", "sse_sta
 def explain(verb: str, error: ModuleNotFoundError) -> UserError | None:
     """The sentence (exit code 2) for a module that an extra would have brought; None when none would."""
     name = (error.name or "").partition(".")[0]
-    likely = [*NEEDS.get(verb, ()), *IMPORTED]
-    extra = next((extra for extra in likely if name in IMPORTED[extra]), None)
-    return _sentence(verb, name, extra) if extra else None
+    brought = [extra for extra in (*NEEDS.get(verb, ()), *IMPORTED) if name in IMPORTED[extra]]
+    if not brought:
+        return None
+    # All that the verb will ask for, at once: nobody wants to install one thing after the other.
+    return _sentence(verb, name, ",".join(_lacking(NEEDS.get(verb, ()))) or brought[0])
 
 
 def require(verb: str, *extras: str) -> None:
@@ -52,9 +55,13 @@ def require(verb: str, *extras: str) -> None:
 
     Raises UserError (exit code 2) that names the extras with something missing, and what.
     """
-    lacking = {extra: name for extra in extras for name in reversed(IMPORTED[extra]) if not find_spec(name)}
-    if lacking:
+    if lacking := _lacking(extras):
         raise _sentence(verb, next(iter(lacking.values())), ",".join(lacking))
+
+
+def _lacking(extras: Iterable[str]) -> dict[str, str]:
+    """Of the extras that are not here as a whole, the first thing that is missing."""
+    return {extra: name for extra in extras for name in reversed(IMPORTED[extra]) if not find_spec(name)}
 
 
 def _sentence(verb: str, name: str, extras: str) -> UserError:

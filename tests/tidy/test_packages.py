@@ -200,7 +200,13 @@ def test_every_verb_that_needs_more_is_one() -> None:
 
 
 # As much of a command line as it takes to get to work.
-ARGUMENTS = {"produce": ["some.topic"], "verify": ["some"], "process": ["some"], "kafka": ["topics"], "bench": ["sink"]}
+ARGUMENTS = {
+    "produce": ["some.topic"],
+    "verify": ["runner"],
+    "process": ["runner"],
+    "kafka": ["topics"],
+    "bench": ["sink"],
+}
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb in extras.NEEDS])
