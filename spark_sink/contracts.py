@@ -28,17 +28,35 @@ _POSTGRES_TYPES = {
     "double": "double precision",
     "float": "real",
     "bytes": "bytea",
+    "fixed": "bytea",
+    "enum": "text",
 }
+# By the type that carries it: elsewhere Avro ignores a logical type, and so do Spark and we.
+_LOGICAL_TYPES = {
+    ("bytes", "decimal"): "numeric",
+    ("fixed", "decimal"): "numeric",
+    ("int", "date"): "date",
+    ("int", "time-millis"): "time without time zone",
+    ("long", "time-micros"): "time without time zone",
+    ("long", "timestamp-millis"): "timestamp with time zone",
+    ("long", "timestamp-micros"): "timestamp with time zone",
+    ("long", "local-timestamp-millis"): "timestamp without time zone",
+    ("long", "local-timestamp-micros"): "timestamp without time zone",
+    ("string", "uuid"): "uuid",
+}
+# Spark's decimals have no more digits, and a query that meets a larger one does not start.
+_DECIMAL_DIGITS_MAX = 38
 _STAGE = re.compile(r"(?<!:):stage\b")  # psql's variable syntax; `::stage` would be a cast
 _BATCH = re.compile(r"(?<!:):batch\b")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a staging table."""
+    """A column of a staging table. `millis`: of a time of day, that it is counted in milliseconds and not microseconds."""
 
     name: str
     postgres_type: str
+    millis: bool = False
 
 
 # Every staged row says which output record it came from.
@@ -123,14 +141,16 @@ def read_contract(path: Path) -> Contract:
     """The contract in one .avsc file. Raises Misconfigured when it is not a flat record that the sink can land."""
     schema: dict[str, Any] = json.loads(path.read_text())
     canonical = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
-    required = tuple(field["name"] for field in schema["fields"] if not isinstance(field["type"], list))
+    named: dict[str, Any] = {}
+    columns = tuple(_column(path, field, named) for field in schema["fields"])
+    required = tuple(field["name"] for field in schema["fields"] if not _may_be_null(field["type"]))
     if not required:
         raise Misconfigured(f"{path.name}: at least one field must not be nullable, it tells a record from garbage")
     return Contract(
         name=f"{schema.get('namespace', '')}.{schema['name']}".lstrip("."),
         schema=json.dumps(schema),
         header=_SINGLE_OBJECT_MARKER + bytes.fromhex(canonical),
-        columns=tuple(Column(field["name"], _postgres_type(path, field)) for field in schema["fields"]),
+        columns=columns,
         required=required,
     )
 
@@ -146,17 +166,38 @@ def _files_by_topic(avro_root: Path) -> dict[str, Path]:
     return found
 
 
-def _postgres_type(path: Path, field: dict[str, Any]) -> str:
-    """`["null", T]` and `T` are the same column: any staging column may be null."""
+def _may_be_null(kind: Any) -> bool:
+    return "null" in kind if isinstance(kind, list) else kind == "null"
+
+
+def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
+    """`["null", T]` and `T` are the same column: any staging column may be null. `named`: the types that have a name."""
     kind = field["type"]
     if isinstance(kind, list):
-        kind = next((member for member in kind if member != "null"), "null")
-    if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
-        return "numeric"
-    plain = kind["type"] if isinstance(kind, dict) and "logicalType" not in kind else kind
-    if not isinstance(plain, str) or plain not in _POSTGRES_TYPES:
-        raise Misconfigured(f"{path.name}: field {field['name']!r} has a type that the sink cannot land: {kind}")
-    return _POSTGRES_TYPES[plain]
+        members = [member for member in kind if member != "null"]
+        if not members:
+            raise _unlandable(path, field, "has no type but null", "leave it out")
+        if len(members) > 1:
+            raise _unlandable(path, field, "may be of several types", "give each of them a field of its own")
+        kind = members[0]
+    if isinstance(kind, dict) and "name" in kind:
+        named[kind["name"]] = named[f"{kind.get('namespace', '')}.{kind['name']}"] = kind
+    kind = named.get(kind, kind) if isinstance(kind, str) else kind
+    plain, logical = (kind["type"], kind.get("logicalType", "")) if isinstance(kind, dict) else (kind, "")
+    if plain in ("array", "map", "record"):
+        advice = "write its parts into fields of their own, or a record for each of them into another topic"
+        raise _unlandable(path, field, f"is a{'n' * (plain == 'array')} {plain}", advice)
+    if logical == "decimal" and kind.get("precision", 0) > _DECIMAL_DIGITS_MAX:
+        advice = f"give it at most {_DECIMAL_DIGITS_MAX}, or make it a string"
+        raise _unlandable(path, field, f"has {kind['precision']} digits", advice)
+    if plain not in _POSTGRES_TYPES:
+        raise _unlandable(path, field, f"has the type {plain!r}", "give it one that a column can have")
+    postgres_type = _LOGICAL_TYPES.get((plain, logical), _POSTGRES_TYPES[plain])
+    return Column(field["name"], postgres_type, millis=logical == "time-millis")
+
+
+def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Misconfigured:
+    return Misconfigured(f"{path.name}: field {field['name']!r} {what}, which the sink cannot land: {advice}")
 
 
 def _reduction(path: Path, merges: set[str]) -> Reduction:

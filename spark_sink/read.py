@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
+from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, REJECTED, Contract, Domain
 from onefold.spark_sink.ledger import Partition
 
@@ -35,6 +36,25 @@ _RECORDS_PER_POLL = "5000"
 
 # How long Kafka may be silent before the query gives up and is started again, with a reason to show.
 _SILENCE_MS = "15000"
+
+# A body that does not parse gives a record of nulls: one bad record must not end the query. Dates before 1582 are those
+# of the calendar that Avro, Postgres and Python have, and not an error.
+_AVRO = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
+
+# Years of six digits, or Spark would put a plus before the 10,000th; the era, or there would be none before the first.
+_DATE, _TIME = "yyyyyy-MM-dd", "HH:mm:ss.SSSSSS"
+_FORMATS = {
+    "date": f"{_DATE} G",
+    "timestamp with time zone": f"{_DATE} {_TIME} G",
+    "timestamp without time zone": f"{_DATE} {_TIME} G",
+}
+# Spelled in quotes, because anything may stand in them.
+_TEXTS = ("text", "uuid")
+# Of a day Spark first makes a moment, in microseconds, for which 64 bits last to the year 294,247; more days than these
+# would end the query. Postgres's own dates begin in 4713 BC, and its moments end in 294,276.
+_DAYS_MAX = 106_751_991
+# Postgres takes 24:00:00 for a time of day as well; Avro does not.
+_DAY_US = 86_400_000_000
 
 
 def stream(
@@ -101,7 +121,7 @@ def record_column(domain: Domain, topic: str) -> str:
 def no_records(spark: SparkSession, contract: Contract) -> DataFrame:
     """The fields of the contract as columns, and no rows."""
     nothing = sf.lit(None).cast("binary")
-    return spark.range(0).select(from_avro(nothing, contract.schema).alias("record")).select("record.*")
+    return spark.range(0).select(from_avro(nothing, contract.schema, _AVRO).alias("record")).select("record.*")
 
 
 def csv_line(cells: list[str]) -> str:
@@ -110,13 +130,22 @@ def csv_line(cells: list[str]) -> str:
     return rf"concat(concat_ws(',', {filled}), '\n')"
 
 
-def cell(name: str, postgres_type: str) -> str:
-    """The value of a column, or of a field of one, as it stands in CSV; as Spark SQL."""
-    if postgres_type == "text":
+def cell(name: str, column: contracts.Column) -> str:
+    """The value of a column, or of a field of one, as it stands in CSV; as Spark SQL. The session's time zone is UTC."""
+    if column.postgres_type in _TEXTS:
         return _quoted(name)
-    if postgres_type == "bytea":
+    if column.postgres_type == "bytea":
         return _hex(name)
+    if column.postgres_type == "time without time zone":
+        return f"date_format(timestamp_micros({_micros(name, column)}), '{_TIME}')"
+    if column.postgres_type in _FORMATS:
+        return f"date_format({name}, '{_FORMATS[column.postgres_type]}')"
     return f"cast({name} AS string)"
+
+
+def _micros(name: str, column: contracts.Column) -> str:
+    """Spark has no time of day: it is the number that Avro has."""
+    return f"(cast({name} AS bigint) * {1000 if column.millis else 1})"
 
 
 def _starting_offsets(start: dict[Partition, int]) -> str:
@@ -131,16 +160,15 @@ def _record(number: int) -> str:
 
 
 def _decoded(topic: str, contract: Contract) -> Column:
-    """The record, null when the value does not open with the contract's header. A body that does not parse gives a
-    record of nulls (PERMISSIVE): one bad record must not end the query."""
+    """The record, null when the value does not open with the contract's header."""
     opens = sf.expr(f"substring(value, 1, {len(contract.header)}) = X'{contract.header.hex()}'")
     body = sf.expr(f"substring(value, {len(contract.header) + 1})")
-    return sf.when((sf.col("topic") == topic) & opens, from_avro(body, contract.schema, {"mode": "PERMISSIVE"}))
+    return sf.when((sf.col("topic") == topic) & opens, from_avro(body, contract.schema, _AVRO))
 
 
 def _flaw(record: str, contract: Contract) -> Column:
     """Why the record cannot be landed; null when it can."""
-    texts = [sf.col(f"{record}.{column.name}") for column in contract.columns if column.postgres_type == "text"]
+    texts = [sf.col(f"{record}.`{column.name}`") for column in contract.columns if column.postgres_type in _TEXTS]
     flaw = (
         sf.when(sf.col("value").isNull(), "the record has no value")
         .when(sf.col(record).isNull(), f"not an Avro single object of {contract.name} as avro/ has it")
@@ -149,17 +177,24 @@ def _flaw(record: str, contract: Contract) -> Column:
     for text in texts:
         flaw = flaw.when(sf.contains(text, sf.lit("\0")), "a text holds a NUL, which Postgres cannot store")
         flaw = flaw.when(~sf.is_valid_utf8(text), "a text is not valid UTF-8")
+    for column in contract.columns:
+        if column.postgres_type == "time without time zone":
+            micros = sf.expr(_micros(f"{record}.`{column.name}`", column))
+            flaw = flaw.when((micros < 0) | (micros >= _DAY_US), f"{column.name} is no time of a day")
+        if column.postgres_type == "date":
+            days = sf.unix_date(sf.col(f"{record}.`{column.name}`"))
+            flaw = flaw.when((days < -_DAYS_MAX) | (days > _DAYS_MAX), f"{column.name} is out of range for a date")
     return flaw
 
 
 def _fields(record: str, contract: Contract) -> list[str]:
     """The record's fields as CSV cells."""
-    return [cell(f"{record}.`{column.name}`", column.postgres_type) for column in contract.columns]
+    return [cell(f"{record}.`{column.name}`", column) for column in contract.columns]
 
 
 def _csv(cells: list[str]) -> str:
     """One line: the cells, then the record's origin. Numbers and hex digits need no quotes."""
-    return csv_line([*cells, *(cell(column.name, column.postgres_type) for column in ORIGIN)])
+    return csv_line([*cells, *(cell(column.name, column) for column in ORIGIN)])
 
 
 def _quoted(text: str) -> str:

@@ -32,8 +32,10 @@ _POSTGRES_TYPES = {
     "string": "text",
     "boolean": "boolean",
     "double": "double precision",
+    "float": "real",
     "binary": "bytea",
     "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
     "date": "date",
 }
 # What all rows to be staged have in common. A row without a target only marks how far a partition goes.
@@ -154,7 +156,7 @@ def _rows(view: str, domain: Domain, reduction: Reduction, target: Target) -> st
     """The lines that the query gives for the records of its topic."""
     record, origin = read.record_column(domain, reduction.topic), ", ".join(column.name for column in ORIGIN)
     batch = f"SELECT {record}.*, {origin} FROM `{view}` WHERE line IS NULL AND topic = '{reduction.topic}'"
-    line = read.csv_line([read.cell(f"`{column.name}`", column.postgres_type) for column in target.columns])
+    line = read.csv_line([read.cell(f"`{column.name}`", column) for column in target.columns])
     nothing = ", ".join(f"cast(NULL AS {kind})" for name, kind in _SHAPE.items() if name != "target")
     return f"SELECT '{target.name}', {nothing}, {line} FROM {_over(reduction, batch)}"
 

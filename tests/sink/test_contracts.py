@@ -56,7 +56,19 @@ def _crc64(text: str) -> int:
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", '"string"', '{"type": "array", "items": "long"}'),
-            "odd.notes.avsc: field 'text' has a type that the sink cannot land",
+            "odd.notes.avsc: field 'text' is an array, which the sink cannot land: write its parts into fields",
+        ),
+        (
+            lambda root: _rewrite(root / "avro/odd.notes.avsc", '"string"', '["null", "string", "long"]'),
+            "odd.notes.avsc: field 'text' may be of several types, which the sink cannot land: give each of them a field",
+        ),
+        (
+            lambda root: _rewrite(
+                root / "avro/odd.notes.avsc",
+                '"string"',
+                '{"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 2}',
+            ),
+            "odd.notes.avsc: field 'text' has 39 digits, which the sink cannot land: give it at most 38",
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", "odd.notes", "odd.readings"),
@@ -72,6 +84,31 @@ def test_a_wrong_piece_is_named(tmp_path: Path, checkout: Path, break_it: object
         return
     with pytest.raises(Misconfigured, match=re.escape(sentence)):
         load_domain("odd", tmp_path / "avro", tmp_path / "sql")
+
+
+def test_a_logical_type_counts_on_its_own_carrier_only(tmp_path: Path) -> None:
+    """As Avro has it, and Spark, which gives the plain number."""
+    kinds = {
+        "a": {"type": "long", "logicalType": "timestamp-millis"},
+        "b": {"type": "int", "logicalType": "timestamp-millis"},
+        "c": {"type": "long", "logicalType": "made-up"},
+        "d": {"type": "fixed", "name": "Two", "size": 2},
+        "e": ["null", "Two"],
+        "f": ["null"],
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields[:5]}))
+    columns = read_contract(tmp_path / "r.avsc").columns
+    assert [column.postgres_type for column in columns] == [
+        "timestamp with time zone",
+        "integer",
+        "bigint",
+        "bytea",
+        "bytea",
+    ]
+    (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    with pytest.raises(Misconfigured, match="field 'f' has no type but null"):
+        read_contract(tmp_path / "r.avsc")
 
 
 def test_a_topic_that_is_reduced_has_a_target_for_each_query(checkout: Path) -> None:

@@ -95,13 +95,28 @@ class MadeUp:
         delete_topics(AdminClient({"bootstrap.servers": self._servers}), tuple(self.topics))
         self.create_topics(partitions)
 
+    def add_topic(self, topic: str, schema: dict[str, Any]) -> None:
+        """One more, to be made with the others."""
+        self.topics.append(topic)
+        self._schemas[topic] = schema
+
     def encode(self, topic: str, record: dict[str, Any]) -> bytes:
         """An Avro single object."""
-        schema = self._schemas[topic]
-        header = b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
-        body = io.BytesIO()
-        fastavro.schemaless_writer(body, schema, record)
-        return header + body.getvalue()
+        return self._header(topic) + _body(self._schemas[topic], record)
+
+    def raw(self, topic: str, record: dict[str, Any]) -> dict[str, Any]:
+        """The numbers, bytes and texts that stand for the record's dates, times, decimals and ids."""
+        body = io.BytesIO(_body(self._schemas[topic], record))
+        found: Any = fastavro.schemaless_reader(body, _raw(self._schemas[topic]), None)
+        return found
+
+    def encode_raw(self, topic: str, raw: dict[str, Any]) -> bytes:
+        """An Avro single object made of such numbers, bytes and texts."""
+        return self._header(topic) + _body(_raw(self._schemas[topic]), raw)
+
+    def _header(self, topic: str) -> bytes:
+        canonical = to_parsing_canonical_form(self._schemas[topic])
+        return b"\xc3\x01" + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
     def send(self, numbers: range, *, commit: bool = True, partitions: int = 2) -> None:
         """For each number a reading (of key number % 7) and a note, in one transaction."""
@@ -151,6 +166,21 @@ class MadeUp:
             self._producer = Producer({"bootstrap.servers": self._servers, "transactional.id": self.name})
             self._producer.init_transactions(20)
         return self._producer
+
+
+def _body(schema: Any, record: dict[str, Any]) -> bytes:
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, schema, record)
+    return body.getvalue()
+
+
+def _raw(schema: Any) -> Any:
+    """The schema without its logical types."""
+    if isinstance(schema, list):
+        return [_raw(part) for part in schema]
+    if isinstance(schema, dict):
+        return {name: _raw(part) for name, part in schema.items() if name != "logicalType"}
+    return schema
 
 
 def _has_ledger(connection: "psycopg.Connection[Any]") -> bool:
