@@ -13,14 +13,17 @@ JSON
   - has every field of the contract that has no default. Fields it does not know are ignored. Names are case-sensitive.
   - An integer is written as an integer (`1.0`, `1e2`, `true`, `"1"` are none; `-0` is 0) and fits its 64 (or 32) bits.
   - A decimal is a number, or a text that Python's decimal module reads as one, with all the digits that are written.
-  - A double is a number that 64 bits can hold: not one that would be infinite.
+  - A double is a number that 64 bits can hold: not one that would be infinite. A float is that number in 32 bits.
+  - A date, a time, a moment (with an offset or Z) and a local moment (without) are texts of ISO 8601, or the integer that
+    Avro has: see `moments`. An id is its text, bytes are base64, a value of an enum is its name.
   - A text has no NUL. Null is no value for a field that has a default.
   - Of a field that is there twice the last one holds, but each must be of the right type.
 
 Avro
   - starts with C3 01 and the fingerprint of the contract of its topic;
-  - the body is the one that encoding its values gives: nothing cut off, nothing after it, no number spelled longer than
-    it is; texts are UTF-8 and have no NUL. A decimal has at most 256 bytes and the digits of its contract.
+  - the body is the one that encoding its numbers, texts and bytes gives: nothing cut off, nothing after it, no number
+    spelled longer than it is; texts are UTF-8 and have no NUL; doubles are numbers, and neither NaN nor infinite. A
+    decimal has at most 256 bytes and the digits of its contract.
 
 Confluent
   - has a schema id that the registry knows; the value is read with that schema and resolved to the contract. Without a
@@ -29,10 +32,13 @@ Confluent
 What a number may be beyond its type, or what form a date has, is a rule of the domain and stands with its model.
 """
 
+import binascii
 import decimal
 import functools
 import json
+import math
 import re
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +48,7 @@ import fastavro
 import fastavro.schema
 
 from onefold import pipelines
-from onefold.proof import avro
+from onefold.proof import avro, moments
 
 VALUE_BYTES_MAX = 1_048_576
 DEPTH_MAX = avro.DEPTH_MAX
@@ -86,13 +92,18 @@ def _contracts(folder: Path) -> dict[str, Contract]:
     found: dict[str, Contract] = {}
     for path in sorted(folder.glob("*.avsc")):
         raw = json.loads(path.read_text())
-        schema = fastavro.parse_schema(raw)
-        canonical = fastavro.schema.to_parsing_canonical_form(schema)
-        prefix = _MARKER + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
-        fields = {field["name"]: field for field in raw["fields"]}
-        contract = Contract(f"{raw['namespace']}.{raw['name']}", fields, schema, avro.written(raw), prefix)
-        found.update(dict.fromkeys(raw.get("topics", ()), contract))
+        found.update(dict.fromkeys(raw.get("topics", ()), contract_of(raw)))
     return found
+
+
+def contract_of(raw: dict[str, Any]) -> Contract:
+    """The contract that a file of `avro/` holds."""
+    schema = fastavro.parse_schema(raw)
+    canonical = fastavro.schema.to_parsing_canonical_form(schema)
+    prefix = _MARKER + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+    # A type that has a name may be used by that name; here each use is the type itself.
+    fields = {field["name"]: field for field in fastavro.schema.expand_schema(raw)["fields"]}
+    return Contract(f"{raw['namespace']}.{raw['name']}", fields, schema, avro.written(raw), prefix)
 
 
 def decode(contract: Contract, value: bytes | None, registry: Registry | None = None) -> dict[str, Any]:
@@ -227,8 +238,23 @@ def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]])
         if name not in given:
             if "default" not in field:
                 raise Inadmissible(f"{name} is missing")
-            given[name] = field["default"]
+            given[name] = _default(field["type"], field["default"])
     return given
+
+
+def _default(schema: Any, value: Any) -> Any:
+    """A default is of a union's first type; that of bytes is written as text, a character a byte."""
+    schema = schema[0] if isinstance(schema, list) else schema
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in ("bytes", "fixed") and isinstance(value, str):
+        value = value.encode("latin-1")
+        if isinstance(schema, dict) and _is_decimal(schema):
+            return decimal.Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-schema.get("scale", 0))
+    return _fit(schema, value)
+
+
+def _is_decimal(schema: dict[str, Any]) -> bool:
+    return schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed")
 
 
 class _Misfit(Exception):
@@ -249,13 +275,40 @@ def _fit(schema: Any, value: Any) -> Any:
             except _Misfit:
                 continue
         raise _Misfit
-    if schema.get("logicalType") == "decimal":
+    if _is_decimal(schema):
         return _decimal(value)
-    if schema["type"] != "record":
-        return _fit(schema["type"], value)
+    if moments.knows(schema):
+        return _moment(schema, value)
+    match schema["type"]:
+        case "record":
+            return _record(_nested(schema), _pairs(value))
+        case "map":
+            return {name: _fit(schema["values"], part) for name, part in _pairs(value)}
+        case "array":
+            if isinstance(value, _Pairs) or not isinstance(value, list):
+                raise _Misfit
+            return [_fit(schema["items"], part) for part in value]
+        case "enum":
+            return _only(lambda name: type(name) is str and name in schema["symbols"])(value)
+        case "fixed":
+            return _only(lambda data: len(data) == schema["size"])(_bytes(value))
+        case plain:
+            return _fit(plain, value)
+
+
+def _pairs(value: Any) -> list[tuple[str, Any]]:
     if not isinstance(value, _Pairs | dict):
         raise _Misfit
-    return _record(_nested(schema), value.items() if isinstance(value, dict) else value)
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+def _moment(schema: dict[str, Any], value: Any) -> Any:
+    if type(value) is _Real:
+        raise _Misfit
+    try:
+        return moments.read(schema, value)
+    except (ValueError, OverflowError):
+        raise _Misfit from None
 
 
 def _nested(schema: dict[str, Any]) -> dict[str, Any]:
@@ -291,9 +344,30 @@ def _double(value: Any) -> float:
         number = float(value)
     except OverflowError:
         raise _Misfit from None
-    if abs(number) == float("inf") and type(value) is not float:
+    if not math.isfinite(number):
         raise _Misfit
     return number
+
+
+def _float(value: Any) -> float:
+    """The nearest number of 32 bits."""
+    try:
+        return float(struct.unpack(">f", struct.pack(">f", _double(value)))[0])
+    except OverflowError:
+        raise _Misfit from None
+
+
+def _bytes(value: Any) -> bytes:
+    """In JSON base64, as a writer makes it."""
+    if type(value) is not str:
+        return bytes(_only(lambda data: type(data) is bytes)(value))
+    try:
+        data = binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        raise _Misfit from None
+    if binascii.b2a_base64(data, newline=False) != value.encode():
+        raise _Misfit
+    return data
 
 
 _FITS: dict[str, Callable[[Any], Any]] = {
@@ -303,4 +377,6 @@ _FITS: dict[str, Callable[[Any], Any]] = {
     "boolean": _only(lambda value: type(value) is bool),
     "null": _only(lambda value: value is None),
     "double": _double,
+    "float": _float,
+    "bytes": _bytes,
 }

@@ -13,8 +13,10 @@ from struct import Struct
 from typing import Any, cast
 
 import fastavro
+import fastavro.schema
 
 from onefold.processor.core.values import Fields
+from onefold.processor.io.logical import carried, lowering
 
 #: Fields, in a dict or as attributes, to the bytes of the record, after a prefix. Raises ValueError, TypeError,
 #: AttributeError, KeyError or struct.error for what is no value of the schema.
@@ -36,12 +38,16 @@ _DOUBLE = Struct("<d").pack
 
 def encoder(schema: Any, prefix: bytes) -> Encode:
     """The fastest encoder that there is for a parsed record schema."""
-    return compile_record(schema, prefix) or partial(_by_fastavro, schema, prefix)
+    plain = fastavro.parse_schema(carried(schema))
+    return compile_record(schema, prefix) or partial(
+        _by_fastavro, plain, lowering(fastavro.schema.expand_schema(schema)), prefix
+    )
 
 
-def _by_fastavro(schema: Any, prefix: bytes, record: Fields) -> bytes:
+def _by_fastavro(schema: Any, lower: Callable[[Any], Any] | None, prefix: bytes, record: Fields) -> bytes:
     if not isinstance(record, dict):
         record = {field["name"]: getattr(record, field["name"]) for field in schema["fields"]}
+    record = lower(record) if lower else record
     buffer = io.BytesIO()
     buffer.write(prefix)
     fastavro.schemaless_writer(buffer, schema, record)

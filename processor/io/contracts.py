@@ -1,6 +1,7 @@
 """The contracts of `avro/`: which topic carries which record, and the types that a value of it must have."""
 
 import json
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import resources
@@ -13,6 +14,7 @@ import fastavro.schema
 import msgspec
 
 from onefold.processor.core.errors import Refused
+from onefold.processor.io import logical
 
 #: The folder of the contracts.
 FOLDER = Path(str(resources.files("onefold"))) / "avro"
@@ -24,19 +26,20 @@ SINGLE_OBJECT = b"\xc3\x01"
 _TEXT_WITHOUT_NUL = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _INT = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+# JSON cannot spell NaN or an infinity; and a state that held one could be written, as null, and not be read again.
+_FINITE = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 _PRIMITIVES: dict[str, Any] = {
     "null": None,
     "boolean": bool,
     "int": _INT,
     "long": _LONG,
-    "float": float,
-    "double": float,
+    "double": _FINITE,
     "string": _TEXT_WITHOUT_NUL,
 }
 # Where a schema has schemas in it; a default may have anything.
 _PARTS = ("type", "fields", "items", "values")
-# The pattern costs 0.4 microseconds a text, more than all the rest of parsing it.
-_UNCHECKED = {**_PRIMITIVES, "string": str}
+# The pattern costs 0.4 microseconds a text, more than all the rest of parsing it. A JSON parser gives finite numbers only.
+_UNCHECKED = {**_PRIMITIVES, "string": str, "double": float}
 
 
 class Writer(NamedTuple):
@@ -61,7 +64,8 @@ class Contract:
         writer: the same, to read with.
         prefix: the ten bytes before every single-object encoded value: marker and fingerprint (CRC-64-AVRO).
         type_unchecked: as `type`, but it does not look for NUL in texts: for bytes that are known to hold none.
-        type: a msgspec Struct with the contract's fields; JSON and Avro values alike become one of these.
+        type: a msgspec Struct with the contract's fields; JSON and Avro values alike become one of these. msgspec needs
+            `logical.convert` for it.
     """
 
     name: str
@@ -120,26 +124,34 @@ def _cleaned(raw: Any, logical: tuple[str, ...]) -> Any:
 
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:
+    # A type that has a name may be used by that name; here each use is the type itself.
+    record = fastavro.schema.expand_schema(record)
     fields: list[Any] = []
     for field in record["fields"]:
-        kind = _type(field["type"], primitives)
-        fields.append((field["name"], kind, field["default"]) if "default" in field else (field["name"], kind))
+        name, kind = field["name"], _type(field["type"], primitives)
+        fields.append(
+            (name, kind, logical.default(field["type"], field["default"])) if "default" in field else (name, kind)
+        )
     # Values hold no references to one another: keeping them out of the garbage collector's sight is 10 % of decoding.
-    return msgspec.defstruct(record["name"], fields, kw_only=True, frozen=True, gc=False)
+    return msgspec.defstruct(record["name"].rpartition(".")[2], fields, kw_only=True, frozen=True, gc=False)
 
 
 def _type(schema: Any, primitives: dict[str, Any]) -> Any:
     """The Python type of an Avro schema, for msgspec's strict checks."""
     if isinstance(schema, list):
         kinds = [_type(branch, primitives) for branch in schema]
+        if len(kinds) - kinds.count(None) > 1 and any(map(logical.is_annotation, kinds)):
+            raise TypeError(f"of {schema}, JSON does not tell which one a value is")
         union = kinds[0]
         for kind in kinds[1:]:
             union = union | kind if union is not None else kind | None
         return union
+    if logical.is_decimal(schema):
+        return Decimal
+    if found := logical.logical(schema):
+        return logical.annotation(found)
     if isinstance(schema, str):
         return primitives[schema]
-    if schema.get("logicalType") == "decimal":
-        return Decimal
     match schema["type"]:
         case "record":
             return _struct(schema, primitives)

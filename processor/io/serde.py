@@ -24,6 +24,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io.avro_encoder import encoder
 from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, Writer
+from onefold.processor.io.logical import convert
 
 # Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
 INPUT_BYTES_MAX = 1024 * 1024
@@ -189,7 +190,10 @@ class AvroCodec:
 
 def _json_decoders(contract: Contract) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
     """JSON holds NUL as an escape only: text without that escape need not be searched for it again, field by field."""
-    return msgspec.json.Decoder(contract.type_unchecked).decode, msgspec.json.Decoder(contract.type).decode
+    unchecked, checked = (
+        msgspec.json.Decoder(kind, dec_hook=convert) for kind in (contract.type_unchecked, contract.type)
+    )
+    return unchecked.decode, checked.decode
 
 
 def _refuse_depth(data: bytes) -> None:
@@ -228,7 +232,7 @@ def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
 
 def _convert(contract: Contract, value: Any) -> Any:
     try:
-        return msgspec.convert(value, contract.type)
+        return msgspec.convert(value, contract.type, dec_hook=convert)
     except msgspec.ValidationError as error:
         raise Rejected(f"not {contract.name}: {error}") from None
 

@@ -20,6 +20,7 @@ from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
 from onefold.processor.io.contracts import FOLDER, Contract, load
+from onefold.processor.io.logical import spelled
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing.log import SimulatedLog
@@ -92,7 +93,7 @@ class TopologyDriver:
         if isinstance(value, bytes):
             self.log.append(topic, None, value, partition=partition or 0, timestamp_ms=timestamp_ms, headers=headers)
             return
-        data = json.dumps(value).encode()
+        data = json.dumps(value, default=spelled).encode()
         key = self._key(topic, data)
         self.log.append(topic, key.encode(), data, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 

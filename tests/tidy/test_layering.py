@@ -48,6 +48,7 @@ MAY_IMPORT = {
         "onefold.processor.runtime",
         "onefold.processor.io.serde",
         "onefold.processor.io.contracts",
+        "onefold.processor.io.logical",
     ),
     # Where the parts are put together.
     "onefold.processor.service": ("onefold.processor",),
