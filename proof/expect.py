@@ -15,13 +15,16 @@ Memory grows with the rows, the dead letters and the forwarded records still wai
 input record (its fate); never with the records' contents.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from onefold.proof.decode import Inadmissible, Registry, contracts, decode
+from onefold.proof.kinds import kind_of
 from onefold.proof.placement import home
+from onefold.proof.verdict import CannotTell
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
@@ -66,26 +69,46 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `kind` is a key of `tables.KINDS`; a generated one is computed by Postgres from others."""
+    """A column of a table.
+
+    Attributes:
+        kind: a key of `kinds.KINDS`; empty: that of the contract's field of this name.
+        generated: computed by Postgres from others.
+    """
 
     name: str
-    kind: str
+    kind: str = ""
     generated: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, the output topic that fills it, and its columns, those of the key first.
+    """A table, the output topic that fills it, and its columns.
 
-    The rows of a `summed` table are sums over the records of the topic: no single record has made one of them, and one that
-    is a sum of nothing may be there or not.
+    Attributes:
+        only: the columns, where they are not just the fields of the topic's contract.
+        but: columns that differ from those of the same name, or come after them.
+        summed: its rows are sums over the records of the topic: no single record has made one of them, and one that is a
+            sum of nothing may be there or not.
     """
 
     name: str
     topic: str
     key: tuple[str, ...]
-    columns: tuple[Column, ...]
+    only: tuple[Column, ...] = ()
+    but: tuple[Column, ...] = ()
     summed: bool = False
+
+    @functools.cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """All of them, each with its kind. Raises `CannotTell` when the contract has no such field, or no flat one."""
+        fields = contracts()[self.topic].fields
+        named = {column.name: column for column in self.only or map(Column, fields)}
+        named |= {column.name: column for column in self.but}
+        if missing := {column.name for column in named.values() if not column.kind} - fields.keys():
+            raise CannotTell(f"the contract of {self.topic} has no field {min(missing)!r}, and its model gives no kind")
+        kinds = {name: column.kind or kind_of(fields[name]["type"]) for name, column in named.items()}
+        return tuple(replace(column, kind=kinds[name]) for name, column in named.items())
 
 
 @dataclass(frozen=True)

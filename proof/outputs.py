@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from onefold.proof.decode import Inadmissible, contracts, decode_output
 from onefold.proof.expect import SOURCE_HEADER, Expected, Fate, Record, Source, Table, Workload, source_of
-from onefold.proof.tables import KINDS
+from onefold.proof.kinds import KINDS
 from onefold.proof.verdict import Finding
 
 
@@ -61,7 +61,9 @@ class Outputs:
             self._findings.append(finding)
             return
         columns, convert = self._keys[record.topic]
-        key = tuple(to(fields[name]) for name, to in zip(columns, convert, strict=True))
+        key = tuple(
+            None if fields[name] is None else to(fields[name]) for name, to in zip(columns, convert, strict=True)
+        )
         named = self._named.setdefault((record.topic, source.topic, source.partition), bytearray())
         if len(named) <= source.offset:
             named.extend(bytes(source.offset + 1 - len(named)))

@@ -1,36 +1,19 @@
 """The rows in Postgres against the rows that the input gives: every one, every column, both ways, in one snapshot."""
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from onefold.proof.expect import Expected, Model, Table, View, Workload
+from onefold.proof.kinds import KINDS
 from onefold.proof.verdict import CannotTell, Check, Finding
 
 # Rows fetched at once: some megabytes.
 _FETCH = 10_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Kind(NamedTuple):
-    """A kind of column: the Postgres types it may have, and how its values look in an output record."""
-
-    types: tuple[str, ...]
-    from_output: Callable[[Any], Any]
-
-
-KINDS = {
-    "long": Kind(("bigint",), int),
-    "text": Kind(("text",), str),
-    "timestamp": Kind(("timestamp without time zone",), datetime.fromisoformat),
-    # Output records hold these two as whole numbers: of millionths, and of microseconds since 1970.
-    "millionths": Kind(("numeric",), lambda number: Decimal(number).scaleb(-6)),
-    "instant": Kind(("timestamp with time zone",), lambda number: _EPOCH + timedelta(microseconds=number)),
-}
 _ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
 
 
@@ -135,8 +118,8 @@ class Comparison:
             matched += 1
             right, source = wanted[key]
             written = last.get(key)
-            if values != right:
-                yield _different(table, names, key, right, values, origin, source)
+            if values != right and (wrong := _differing(table, names, right, values)):
+                yield _different(table, key, wrong, origin, source)
             elif table.summed:
                 if origin[0] != table.topic:
                     text = f"its rows are sums over {table.topic}"
@@ -179,11 +162,22 @@ class Comparison:
             right, source = wanted.pop(key, (None, None))
             if right is None:
                 yield Finding("extra row", view.name, _row(table, key))
-            elif row != right:
-                yield _different(table, view.columns, key, right, row, None, source, view.name)
+            elif row != right and (wrong := _differing(table, view.columns, right, row)):
+                yield _different(table, key, wrong, None, source, view.name)
         self.checks.append(Check(view.name, expected, found))
         for key, (_, source) in wanted.items():
             yield Finding("missing row", view.name, _row(table, key), source=str(source))
+
+
+def _differing(table: Table, names: tuple[str, ...], right: tuple[Any, ...], values: tuple[Any, ...]) -> dict[str, Any]:
+    """By column what should be there and what is, where that is not the same."""
+    kinds = {column.name: KINDS[column.kind].comparable for column in table.columns}
+    found = {}
+    for name, one, other in zip(names, right, values, strict=True):
+        as_ = kinds[name]
+        if one != other and (as_ is None or as_(one) != as_(other)):
+            found[name] = one, other
+    return found
 
 
 def _extra(table: Table, key: tuple[Any, ...], origin: tuple[Any, ...]) -> Finding:
@@ -192,15 +186,12 @@ def _extra(table: Table, key: tuple[Any, ...], origin: tuple[Any, ...]) -> Findi
 
 def _different(
     table: Table,
-    names: tuple[str, ...],
     key: tuple[Any, ...],
-    right: tuple[Any, ...],
-    values: tuple[Any, ...],
+    columns: dict[str, Any],
     origin: tuple[Any, ...] | None,
     source: Any,
     where: str | None = None,
 ) -> Finding:
-    columns = {n: (a, b) for n, a, b in zip(names, right, values, strict=True) if a != b}
     weight = sum(abs((a or 0) - (b or 0)) for a, b in columns.values() if {type(a), type(b)} <= {int, type(None)})
     output = _join(origin) if origin else None
     return Finding("different row", where or table.name, _row(table, key), columns, output, str(source), weight=weight)

@@ -21,9 +21,12 @@ def workload(domain: str) -> Workload:
         raise UnknownDomain(str(fault)) from fault
     if module is None:
         raise UnknownDomain(
-            f"no model: {pipeline.declared_in} names no workload for {domain}, which says what is right"
+            f"no model: {pipeline.declared_in} names no workload for {domain}; write a module with WORKLOAD = model(...),"
+            " which says what rows its inputs make, and name it there (docs/tutorial.md, The judge)"
         )
     found = getattr(module, "WORKLOAD", None)
     if not isinstance(found, Workload):
-        raise UnknownDomain(f"no model: {module.__name__} has no WORKLOAD")
+        raise UnknownDomain(
+            f"no model: {module.__name__} has no WORKLOAD = model(...), which says what rows its inputs make"
+        )
     return found

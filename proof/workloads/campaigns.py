@@ -27,33 +27,9 @@ TOTALS = Table(
     "campaigns.totals",
     "campaigns.totals",
     ("id",),
-    (
-        Column("id", "long"),
-        Column("email", "text"),
-        Column("subject", "text"),
-        Column("date_1", "timestamp"),
-        Column("sent_1", "long"),
-        Column("date_2", "timestamp"),
-        Column("sent_2", "long"),
-        Column("sent_rest", "long"),
-        Column("sends", "long"),
-        Column("changes", "long"),
-        Column("computed", "long", generated=True),
-    ),
+    but=(Column("date_1", "timestamp"), Column("date_2", "timestamp"), Column("computed", "long", generated=True)),
 )
-SENDS = Table(
-    "campaigns.sends",
-    "campaigns.accepted",
-    ("id", "date"),
-    (
-        Column("id", "long"),
-        Column("date", "timestamp"),
-        Column("sent", "long"),
-        Column("email", "text"),
-        Column("subject", "text"),
-        Column("version", "long"),
-    ),
-)
+SENDS = Table("campaigns.sends", "campaigns.accepted", ("id", "date"), but=(Column("date", "timestamp"),))
 FROM_SENDS = View("campaigns.totals_from_sends", TOTALS.name, ("id", "email", "subject", "sends", "computed"))
 
 _Send = tuple[int, int, str, str]  # version, sent, email, subject: in the order that decides

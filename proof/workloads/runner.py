@@ -16,35 +16,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.expect import Source, Table, Workload
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "runner.updates"
 RUNS_KNOWN = 8
 
 
-def _long(*names: str) -> tuple[Column, ...]:
-    return tuple(Column(name, "long") for name in names)
-
-
-STATS = Table(
-    "runner.stats",
-    "runner.stats",
-    ("run_id", "user_id"),
-    _long("run_id", "user_id", "sequence_id", "total_meters", "total_time_ms"),
-)
-TENDENCY = Table(
-    "runner.tendency",
-    "runner.tendency",
-    ("user_id",),
-    (*_long("user_id", "sequence_id", "timestamp_utc"), Column("current", "text"), Column("previous", "text")),
-)
-MESSAGES = Table(
-    "runner.messages",
-    "runner.messages",
-    ("user_id", "sequence_id"),
-    _long("user_id", "sequence_id", "timestamp_utc", "run_id", "distance_meters"),
-)
+STATS = Table("runner.stats", "runner.stats", ("run_id", "user_id"))
+TENDENCY = Table("runner.tendency", "runner.tendency", ("user_id",))
+MESSAGES = Table("runner.messages", "runner.messages", ("user_id", "sequence_id"))
 
 
 class Model:

@@ -22,24 +22,19 @@ from onefold.proof.workloads.trade_feed import TOPIC, generate, live
 
 __all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "Model", "generate", "live"]
 
-_LEAF = tuple(Column(name, "text") for name in ("risk_type", "region", "trade_desk"))
+_LEAF = tuple(map(Column, ("risk_type", "region", "trade_desk")))
+_WORTH = Column("value", "millionths")
 CURRENT = Table(
     "trades.current",
     "trades.deltas",
     ("trade_id",),
-    (
-        Column("trade_id", "text"),
-        Column("version", "long"),
-        Column("value", "millionths"),
-        *_LEAF,
-        Column("traded_at", "instant"),
-    ),
+    (Column("trade_id"), Column("version"), _WORTH, *_LEAF, Column("traded_at", "instant")),
 )
 RISK = Table(
     "trades.risk",
     "trades.deltas",
     ("risk_type", "region", "trade_desk"),
-    (*_LEAF, Column("value", "millionths"), Column("trades", "long")),
+    (*_LEAF, _WORTH, Column("trades", "long")),
     summed=True,
 )
 

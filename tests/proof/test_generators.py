@@ -69,7 +69,7 @@ def test_the_seeds_three_messages_are_among_the_first() -> None:
     assert values[2] == b'{"id": 1, "email": "A", "subject": "A", "sent": 1000, "date": "2021-12-01 13:00:00"}'
 
 
-def test_unknown_domain() -> None:
+def test_a_domain_without_a_model() -> None:
     for name in ("trains", "shaping.x", "../runner", ""):
         with pytest.raises(UnknownDomain):
             workload(name)
