@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from onefold.cli import extras
 from onefold.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE
 from onefold.operate.errors import UserError
-from onefold.cli import extras
 
 # A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
 # subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.

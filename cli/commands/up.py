@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.exit_codes import USAGE
 from onefold.cli import extras
+from onefold.exit_codes import USAGE
 from onefold.operate import hiding, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress

@@ -17,7 +17,7 @@ import pytest
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.lane import Lane
 from onefold.spark_sink.plan import Plan
-from tests.made_up_domain import MadeUp
+from tests.support.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
 
