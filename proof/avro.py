@@ -6,8 +6,9 @@ Which schemas are taken is one rule for judge and judged, since a record is inad
   - an enum has at most 4096 symbols, a union at most 256 branches, the size of a fixed is an integer;
   - outside of arrays and maps a value is made of at most 10,000 values, and in them of at most four for each byte.
 
-Of logical types only decimals mean something: at most 256 bytes, none of them needless, and no more digits than the
-precision says. Java spells -2^(8k-1) in k bytes and fastavro in k+1: both are taken.
+A number that the writer counts in another unit than the contract is not taken: timestamp-millis for timestamp-micros, or
+for a date. Of other logical types only decimals mean something: at most 256 bytes, none of them needless, and no more
+digits than the precision says. Java spells -2^(8k-1) in k bytes and fastavro in k+1: both are taken.
 """
 
 import io
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 import fastavro
 import fastavro.read
 import fastavro.schema
+
+from onefold.proof import moments
 
 TEXT_MAX = 1_048_576
 DEPTH_MAX = 64
@@ -55,17 +58,35 @@ class Refused(Exception):
 
 
 class Written(NamedTuple):
-    """A schema of a writer: as it is on the wire, and with its decimals for the judge."""
+    """A schema of a writer: as it is on the wire, with its decimals for the judge, and what its numbers count, by path."""
 
     wire: Any
     meant: Any
+    counted: dict[tuple[str, ...], str]
 
 
 def written(raw: Any) -> Written:
     """A schema, as JSON has it; raises what fastavro raises for one that is none."""
     # fastavro looks at a decimal's precision and scale, and at nothing of a logical type of ours.
     fastavro.parse_schema(_rid(raw, "decimal"))
-    return Written(fastavro.parse_schema(_rid(raw)), fastavro.parse_schema(_rid(raw, _DECIMAL)))
+    return Written(fastavro.parse_schema(_rid(raw)), fastavro.parse_schema(_rid(raw, _DECIMAL)), _counted(raw, ()))
+
+
+def _counted(raw: Any, path: tuple[str, ...]) -> dict[tuple[str, ...], str]:
+    if isinstance(raw, list):
+        return {at: unit for branch in raw for at, unit in _counted(branch, path).items()}
+    if not isinstance(raw, dict):
+        return {}
+    if moments.knows(raw) and raw["type"] != "string":
+        return {path: raw["logicalType"]}
+    within = [(raw[part], path) for part in ("type", "items", "values") if not isinstance(raw.get(part), str | None)]
+    within += [(field["type"], (*path, field["name"])) for field in raw.get("fields", ())]
+    return {at: unit for part, where in within for at, unit in _counted(part, where).items()}
+
+
+def same_units(writer: Written, contract: Written) -> bool:
+    """Do numbers of both that count something count the same?"""
+    return all(contract.counted.get(path, unit) == unit for path, unit in writer.counted.items())
 
 
 def schema(text: str) -> Written:

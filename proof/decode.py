@@ -139,6 +139,8 @@ def _from_confluent(contract: Contract, value: bytes, registry: Registry | None)
     if registry is None or len(value) < _CONFLUENT_PREFIX_BYTES:
         raise Inadmissible("Confluent wire format, and no schema for it")
     writer = registry(int.from_bytes(value[1:_CONFLUENT_PREFIX_BYTES], "big"))
+    if not avro.same_units(writer, contract.written):
+        raise Inadmissible("the writer counts in other units than the contract")
     return _read_avro(value[_CONFLUENT_PREFIX_BYTES:], writer, contract.schema)
 
 

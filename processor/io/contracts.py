@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import resources
@@ -47,11 +48,13 @@ class Writer(NamedTuple):
 
     Attributes:
         plain: without logical types: values come as the numbers, texts and bytes that were written.
-        schema: with decimals only. Every other logical type is a number or a text, and contracts ask for no more.
+        schema: with decimals only. Every other logical type is a number or a text, which `logical` takes as the contract has it.
+        units: by path the logical types in which a number counts something.
     """
 
     plain: Any
     schema: Any
+    units: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ def _contract(raw: dict[str, Any]) -> Contract:
 
 def writer(raw: Any) -> Writer:
     """A schema, as JSON has it, to read with; raises what fastavro raises when it is none."""
-    return Writer(fastavro.parse_schema(_cleaned(raw, ())), fastavro.parse_schema(_cleaned(raw, ("decimal",))))
+    plain, schema = (fastavro.parse_schema(_cleaned(raw, logical_types)) for logical_types in ((), ("decimal",)))
+    return Writer(plain, schema, dict(logical.units(raw)))
 
 
 def _cleaned(raw: Any, logical: tuple[str, ...]) -> Any:

@@ -17,7 +17,7 @@ import base64
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -114,6 +114,21 @@ def spelled(value: Any) -> Any:
     if isinstance(value, date | time | UUID | Decimal):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no spelling in JSON")
+
+
+def units(schema: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Where in a schema numbers count something, and what: milliseconds and microseconds are both a long."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from units(branch, path)
+    elif isinstance(schema, dict):
+        if LOGICAL.get((str(schema["type"]), schema.get("logicalType"))) and schema["type"] in ("int", "long"):
+            yield path, schema["logicalType"]
+        for field in schema.get("fields", ()):
+            yield from units(field["type"], f"{path}.{field['name']}")
+        for part in ("type", "items", "values"):
+            if isinstance(schema.get(part), dict | list):
+                yield from units(schema[part], path)
 
 
 # --- Avro's carrier types

@@ -159,6 +159,11 @@ class AvroCodec:
             raise Rejected("Confluent wire format, but no schema registry is set (schema.registry.url)")
         contract = self._inputs[topic]
         writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
+        for path, unit in contract.writer.units.items():
+            if writer.units.get(path, unit) != unit:
+                raise Rejected(
+                    f"its writer's {path[1:]} is a {writer.units[path]}, and that of {contract.name} a {unit}"
+                )
         return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.schema))
 
     def encode(self, topic: str, value: Fields) -> bytes:

@@ -99,7 +99,7 @@ class Side:
             name="t", inputs=("t.in",), key=str, state=dict, handle=lambda state, event: (state, ()), outputs={"t.out": None}
         )  # fmt: skip
         more = {"name": "more", "type": "string", "default": ""}
-        self.writer = fastavro.parse_schema({**raw, "fields": [more, *fields]})
+        self.writer = {**raw, "fields": [more, *fields]}
         self.codec = AvroCodec(topology, {"t.in": found, "t.out": found}, self)
         self.contract = contract_of(raw)
 
@@ -146,7 +146,7 @@ def test_one_value_in_three_spellings_and_back(name: str, data: st.DataObject) -
     for spelling in (
         json.dumps(record, default=spelled).encode(),
         side.avro(record),
-        side.avro({**record, "more": "x"}, side.writer),
+        side.avro({**record, "more": "x"}, fastavro.parse_schema(side.writer)),
         written,
     ):
         taken, judged = side(spelling)
@@ -249,6 +249,35 @@ def test_what_is_refused_in_avro(name: str, carrier: Any) -> None:
     side = SIDES[name]
     value = side.avro({"f": carrier, "g": None}, fastavro.parse_schema(carried(side.contract.schema)))
     assert side(side.contract.prefix + value[5:]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "writer", "taken"),
+    [
+        ("timestamp-micros", "timestamp-micros", True),
+        ("timestamp-micros", None, True),
+        ("timestamp-micros", "timestamp-millis", False),
+        ("timestamp-millis", "local-timestamp-millis", False),
+        ("time-micros", "timestamp-micros", False),
+        ("long", "timestamp-millis", True),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_writer_that_counts_in_another_unit_is_refused(
+    name: str, writer: str | None, taken: bool, nested: bool
+) -> None:
+    """Its milliseconds would be taken for microseconds."""
+
+    def within(kind: Any) -> Any:
+        return {"type": "array", "items": {"type": "map", "values": ["null", kind]}} if nested else kind
+
+    side = Side(within(TYPES[name]))
+    kind = {"type": "long", "logicalType": writer} if writer else "long"
+    side.writer = {**side.writer, "fields": [{"name": "f", "type": within(kind)}]}
+    value = b"\0\0\0\0\1" + (b"\x02\x02\x02a\x02\x02\0\0" if nested else b"\x02")
+    processed, judged = side(value)
+    assert processed == judged
+    assert (processed is not None) == taken
 
 
 def test_a_decimal_may_have_as_few_bytes_as_java_gives_it() -> None:
