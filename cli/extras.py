@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.util import find_spec
 
-from onefold.operate.errors import USAGE, UserError
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
 
 #: Of each extra the names that our code imports, or that the imported cannot do without.
 IMPORTED = {
