@@ -70,8 +70,7 @@ def fold(
     """
     key_of, handle, known = topology.keys, topology.handle, states.get
     every: list[Produced] = []
-    latest: dict[str, Latest | None]
-    latest = {
+    latest: dict[str, Latest | None] = {
         topic: (itemgetter(*fields), attrgetter(*fields), {}) if fields else None
         for topic, fields in topology.outputs.items()
     }
@@ -81,6 +80,8 @@ def fold(
     dead_letters: list[DeadLetter] = []
     offsets_next: dict[str, int] = {}
     folded = ignored = 0
+    output: Any  # two parts, or more
+    produced: Produced
     for record in records:
         folded += 1
         topic, partition, offset, _, _, envelope = record
@@ -116,12 +117,11 @@ def fold(
             else:
                 item, attribute, rows = place
                 rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
-    accepted = folded - ignored - len(forwards) - len(dead_letters)
-    counts = Counts(accepted, ignored, len(forwards), len(dead_letters))
+    counts = Counts(folded - ignored - len(forwards) - len(dead_letters), ignored, len(forwards), len(dead_letters))
     if topology.settle is not None:
         every += _settled(topology.settle, befores, changes)
-    produced = [*every, *chain.from_iterable(rows.values() for _, _, rows in filter(None, latest.values()))]
-    return Transaction(produced, changes, forwards, dead_letters, offsets_next, counts)
+    every += chain.from_iterable(rows.values() for _, _, rows in filter(None, latest.values()))
+    return Transaction(every, changes, forwards, dead_letters, offsets_next, counts)
 
 
 def _settled(settle: Settle, befores: list[Any], changes: dict[str, Change]) -> Iterator[Produced]:

@@ -146,8 +146,15 @@ class SimulatedLog:
             self._state[producer.open] = "open"
         if partition is None:
             partition = home((key or b"").decode(), self.partitions(topic))
-        sent = {"headers": headers, "timestamp_ms": timestamp_ms}
-        self.append(topic, key, value, partition=partition, transaction=producer.open, **sent)
+        self.append(
+            topic,
+            key,
+            value,
+            partition=partition,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            transaction=producer.open,
+        )
         producer.touched.add((topic, partition))
 
     def end(self, transactional_id: str, epoch: int, *, commit: bool) -> None:
