@@ -11,9 +11,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Found, find
-from onefold.processor import service
 from onefold.processor.core.errors import ProcessorError
-from onefold.processor.io import admin
 
 
 def found() -> Found:
@@ -40,6 +38,8 @@ def checked(names: Sequence[str]) -> list[str]:
 
 def topology_with_input(topic: str) -> Any:
     """The topology that reads `topic`. Raises UserError (exit code 2) when there is none."""
+    from onefold.processor import service
+
     inputs: list[str] = []
     for pipeline in find().pipelines.values():
         try:
@@ -56,6 +56,9 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
     """Makes the missing topics of the domains. Returns their names. Raises UserError when Kafka refuses or is
     silent.
     """
+    from onefold.processor import service
+    from onefold.processor.io import admin
+
     client = {**settings.client(), "log_level": "0"}  # a failed call is told in our words, not also in librdkafka's
     try:
         return [
