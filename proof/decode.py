@@ -102,7 +102,8 @@ def contract_of(raw: dict[str, Any]) -> Contract:
     canonical = fastavro.schema.to_parsing_canonical_form(schema)
     prefix = _MARKER + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
     # A type that has a name may be used by that name; here each use is the type itself.
-    fields = {field["name"]: field for field in fastavro.schema.expand_schema(raw)["fields"]}
+    expanded: Any = fastavro.schema.expand_schema(raw)
+    fields = {field["name"]: field for field in expanded["fields"]}
     return Contract(f"{raw['namespace']}.{raw['name']}", fields, schema, avro.written(raw), prefix)
 
 

@@ -46,7 +46,7 @@ _PARTS = {
 
 def knows(schema: dict[str, Any]) -> bool:
     """Is the type one of these? Avro ignores a logical type that is on another type than its own."""
-    return _CARRIERS.get(schema.get("logicalType", ""), "-") == schema["type"]
+    return bool(_CARRIERS.get(schema.get("logicalType", ""), "-") == schema["type"])
 
 
 def read(schema: dict[str, Any], value: Any) -> Any:
@@ -89,8 +89,8 @@ def _text(kind: str, digits: int, text: str) -> Any:
     day = date.fromisoformat(found["day"]) if found["day"] else date(1970, 1, 1)
     if kind == "date":
         return day
-    numbers = [int(part) for part in found["hour"].partition(".")[0].split(":")]
-    clock = time(*numbers, microsecond=int(fraction[:6])) if len(numbers) == 3 else time(*numbers)
+    hour, minute, second = (*map(int, found["hour"].partition(".")[0].split(":")), 0)[:3]
+    clock = time(hour, minute, second, int(fraction[:6]))
     if kind == "time":
         return clock
     moment = datetime.combine(day, clock, UTC if found["zone"] else None)

@@ -129,9 +129,9 @@ def _cleaned(raw: Any, logical: tuple[str, ...]) -> Any:
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:
     # A type that has a name may be used by that name; here each use is the type itself.
-    record = fastavro.schema.expand_schema(record)
+    expanded: Any = fastavro.schema.expand_schema(record)
     fields: list[Any] = []
-    for field in record["fields"]:
+    for field in expanded["fields"]:
         name, kind = field["name"], _type(field["type"], primitives)
         fields.append(
             (name, kind, logical.default(field["type"], field["default"])) if "default" in field else (name, kind)

@@ -146,14 +146,20 @@ def lowering(schema: Any) -> Callable[[Any], Any] | None:
         case "int":
             return _whole(32)
         case "array":
-            item = lowering(schema["items"])
-            return item and (lambda values: [item(value) for value in values])
+            return _lower_items(lowering(schema["items"]))
         case "map":
-            item = lowering(schema["values"])
-            return item and (lambda values: {name: item(value) for name, value in values.items()})
+            return _lower_values(lowering(schema["values"]))
         case "record":
             return _lower_record(schema)
     return None
+
+
+def _lower_items(item: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    return item and (lambda values: [item(value) for value in values])
+
+
+def _lower_values(item: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    return item and (lambda values: {name: item(value) for name, value in values.items()})
 
 
 def _lower_union(branches: list[Any]) -> Callable[[Any], Any] | None:
