@@ -195,7 +195,7 @@ def test_lag_does_not_read_a_newer_changelog(client: dict[str, str]) -> None:
     """Its progress may be of another shape; that is said, and not that nothing was folded."""
     topology = nothing_topology()
     admin.create_topics(topology, 1, client)
-    producer = Producer(client)
+    producer = Producer({**client, "log_level": 0})
     producer.produce(topology.inputs[0], b"x", partition=0)
     producer.produce(topology.changelog, json.dumps({"version": FORMAT + 1}).encode(), PROGRESS_KEY, 0)
     producer.flush(10)
