@@ -1,5 +1,5 @@
 """The settings of every command: environment variables ONEFOLD_*, or the same names in a file `onefold.env` of the
-working folder.
+working folder, or of the project around it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from onefold.exit_codes import USAGE
 from onefold.operate import hiding, state
 from onefold.operate.errors import UserError
+from onefold.pipelines import project_file
 
 PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
@@ -40,7 +41,10 @@ class Settings(BaseSettings):
         description="more librdkafka settings that the processor and the sink both know, as a JSON object",
     )
     schema_registry_url: str | None = Field(None, description="http(s)://... of a Confluent schema registry")
-    home: Path = Field(Path(".onefold"), description="the folder of the embedded stack's data, logs and state")
+    home: Path = Field(
+        default_factory=lambda: _project_folder() / ".onefold",
+        description="the folder of the embedded stack's data, logs and state",
+    )
     cache: Path = Field(
         default_factory=lambda: platformdirs.user_cache_path("onefold"), description="the folder of jars"
     )
@@ -146,7 +150,8 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """The settings of this process. Raises UserError (exit code 2) that names every variable with a wrong value."""
     try:
-        return Settings()
+        # The same stack from every folder of a project; what the working folder says comes last, and holds.
+        return Settings(_env_file=(_project_folder() / ENVIRONMENT_FILE, ENVIRONMENT_FILE))
     except ValidationError as error:
         raise UserError("; ".join(map(_sentence, error.errors())), _help(), USAGE) from None
     except UnicodeDecodeError:
@@ -156,6 +161,12 @@ def load() -> Settings:
         raise UserError(
             f"{PREFIX}{name.upper()} is not valid JSON", 'Write it like {"name": "value"}.', USAGE
         ) from None
+
+
+def _project_folder() -> Path:
+    """That of the project around the working folder; the working folder when there is none."""
+    file = project_file()
+    return file.parent if file else Path()
 
 
 def _sentence(problem: Any) -> str:

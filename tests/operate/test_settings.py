@@ -129,6 +129,22 @@ def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None
     assert settings.load().partitions == 7
 
 
+def test_every_folder_of_a_project_has_its_stack_and_its_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the working folder says comes last, and holds."""
+    monkeypatch.delenv("ONEFOLD_HOME")
+    (tmp_path / "pyproject.toml").write_text("[tool.onefold]\n")
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\nONEFOLD_SINKS=2\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "onefold.env").write_text("ONEFOLD_SINKS=3\n")
+    monkeypatch.chdir(tmp_path / "deep")
+
+    found = settings.load()
+
+    assert (found.home, found.partitions, found.sinks) == (tmp_path / ".onefold", 7, 3)
+
+
 def test_children_in_other_folders_get_the_settings_that_were_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clean: Path
 ) -> None:
