@@ -58,8 +58,9 @@ MAY_IMPORT = {
     "onefold.proof": (),
     # Names and paths of pipelines: data, which processor, sink and judge may all ask for.
     "onefold.pipelines": (),
-    # The public names, for pipelines and for their tests.
+    # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
+    "onefold.model": ("onefold.proof",),
     "onefold": ("onefold.processor.core",),
     "tests": ("onefold",),
 }

@@ -1,0 +1,28 @@
+"""What a pipeline's workload is made of: how a model tells `onefold verify` what is right.
+
+    from onefold.model import Table, model
+
+    def apply(scan, tables):
+        places = tables["parcels.places"]
+        held = places.get(scan["parcel"])
+        if held is None or scan["at"] > held["at"]:
+            places.put(scan)
+
+    PLACES = Table("parcels.places", topic="parcels.places", key=("parcel",))
+    WORKLOAD = model("parcels", apply, inputs=("parcels.scans",), key="parcel", tables=(PLACES,))
+
+The module that a pipeline names as its workload has such a `WORKLOAD`, and `generate(seed, count)` for `onefold produce
+--count`, which gives `Input`s. A `Column` says what is different in the table, a `View` must show what a table holds, and
+`Inadmissible` is raised for what must be a dead letter. A model that has to know more than its rows say is a class in a
+`Workload` of its own, as `onefold new` writes one: it is told the values with their `Source`s, in the order in which they lie
+in their partitions, and keeps `rows[table][key]`, the row by column and the source that changed it last.
+
+It imports nothing of the handler's, or the verdict would prove nothing.
+"""
+
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Column, Source, Table, View, Workload
+from onefold.proof.model import Rows, model
+from onefold.proof.workloads.shaping import Input
+
+__all__ = ["Column", "Inadmissible", "Input", "Rows", "Source", "Table", "View", "Workload", "model"]
