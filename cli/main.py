@@ -30,6 +30,7 @@ VERBS = {
     "prepare": "Make the topics and the tables that are missing.",
     "process": "Fold a domain's events, in the foreground.",
     "sink": "Land the results in PostgreSQL, in the foreground.",
+    "new": "Write a small working project for a pipeline of your own.",
     "check": "Say what is wrong with a pipeline, before anything is started.",
     "test": "Run the test suite of this checkout.",
     "bench": "Measure, with the machine's description.",

@@ -1,16 +1,10 @@
 """What the documents tell a reader to type does what they say."""
 
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from onefold.proof import decode, expect
-from onefold.testing import TopologyDriver
 from tests.support.command_line import ROOT, Onefold
 
 
@@ -34,44 +28,3 @@ def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_pat
     assert ran.returncode == 0, said + ran.stderr.decode()
     assert re.search(r"1 \|\s+100 \|\s+1000 \|\s+1100", said), said
     assert "valid" in said
-
-
-def test_the_tutorials_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its contract, its handler, its model and its session with the test kit, as they are printed."""
-    page = (ROOT / "docs" / "tutorial.md").read_text()
-    (scan,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    handler, model, session = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "avro").mkdir()
-    (tmp_path / "avro/parcels.Scan.avsc").write_text(scan)
-    (tmp_path / "avro/parcels.Place.avsc").write_text(
-        scan.replace("Scan", "Place").replace("parcels.scans", "parcels.places")
-    )
-    names: dict[str, object] = {}
-    exec(handler, names)
-    monkeypatch.chdir(tmp_path)
-    exec(session, names)
-    assert isinstance(names["driver"], TopologyDriver)
-    assert names["driver"].restarts == 1
-    _judge(model, scan, names["driver"], monkeypatch)
-
-
-def _judge(model: str, scan: str, processed: TopologyDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tutorial's model makes the row that its handler has written; and it is small."""
-    contract = decode.contract_of(json.loads(scan))
-    monkeypatch.setattr(
-        expect, "contracts", lambda domain=None: {"parcels.scans": contract, "parcels.places": contract}
-    )
-    names: dict[str, Any] = {}
-    exec(model, names)
-    inputs = [
-        expect.Record("parcels.scans", 0, offset, key, value)
-        for offset, (key, value, _) in enumerate(processed.records("parcels.scans"))
-    ]
-    expected = expect.expect(names["WORKLOAD"], inputs, 1)
-
-    assert (expected.counts.accepted, expected.counts.ignored) == (1, 1)
-    (((row, source)),) = expected.model.rows["parcels.places"].values()
-    (place,) = processed.read("parcels.places")
-    assert row == tuple(place.values())
-    assert source == ("parcels.scans", 0, 0)
-    assert len(model.splitlines()) <= 20

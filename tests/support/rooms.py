@@ -6,6 +6,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What an installed Onefold has; src/onefold/ links to them, and has the public names itself.
 ROOMS = ("bench", "chaos", "cli", "dashboard", "operate", "processor", "proof", "spark_sink", "stack")
 PACKAGE = "onefold"
+#: What `onefold new` writes: a project of its own, which tests/cli/test_new.py looks at.
+TEMPLATE = ROOT / "cli" / "template"
 
 
 def modules() -> dict[str, Path]:
@@ -15,6 +17,8 @@ def modules() -> dict[str, Path]:
         found[f"{PACKAGE}.{path.stem}".removesuffix(".__init__")] = path
     for room in (*ROOMS, "tests"):
         for path in sorted((ROOT / room).rglob("*.py")):
+            if path.is_relative_to(TEMPLATE):
+                continue
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name if room == "tests" else f"{PACKAGE}.{name}"] = path
     return found

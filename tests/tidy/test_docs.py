@@ -7,6 +7,7 @@ import pytest
 
 from onefold import exit_codes
 from onefold.cli.main import run
+from onefold.cli.starter import PLACEHOLDER, TEMPLATE
 from onefold.operate.settings import PREFIX, Settings
 from tests.support.rooms import ROOMS, ROOT
 from tests.support.verbs import COMMANDS
@@ -63,7 +64,8 @@ def test_every_variable_of_the_compose_file_is_documented() -> None:
 
 def test_every_merge_names_what_it_reads() -> None:
     """What takes the place of `:stage` is a query in brackets, which has to have a name before PostgreSQL 16."""
-    for text in (PROSE[ROOT / "docs" / "tutorial.md"], *(path.read_text() for path in ROOT.glob("sql/merge/*.sql"))):
+    files = (*ROOT.glob("sql/merge/*.sql"), *TEMPLATE.glob("sql/merge/*.sql"))
+    for text in (PROSE[ROOT / "docs" / "tutorial.md"], *(path.read_text() for path in files)):
         assert re.search(r"FROM :stage AS \w+", text)
         assert not re.search(r"FROM :stage(?! AS)", text)
 
@@ -75,8 +77,7 @@ def test_links_and_files_exist(page: Path) -> None:
         assert (page.parent / target).exists(), target
     folders = "|".join((*ROOMS, "avro", "docs", "sql", "src", "tests"))
     for name in re.findall(rf"`((?:{folders})/[\w/.]+\.\w+)`", PROSE[page]):
-        if "parcels" not in name:
-            assert (ROOT / name).exists(), name
+        assert (ROOT / name).exists() or (TEMPLATE / name.replace("orders", PLACEHOLDER)).exists(), name
 
 
 def test_every_test_that_is_promised_exists() -> None:

@@ -1,0 +1,90 @@
+"""The project that `onefold new` writes: the files of cli/template, with the pipeline's name in place of `pipename`.
+
+In names of files, `dot_` stands for a dot, so that no tool takes a template's file for one of this repository.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+from importlib import resources
+from pathlib import Path
+
+from onefold import pipelines
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
+
+TEMPLATE = Path(str(resources.files("onefold"))) / "cli" / "template"
+PLACEHOLDER = "pipename"
+# PostgreSQL cuts longer names, and two of them could become one.
+NAME_MAX = 63
+# The words that PostgreSQL takes for a schema's name only in quotes; `pg_get_keywords` lists them as T and R.
+_WORDS = """
+all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation column
+concurrently constraint create cross current_catalog current_date current_role current_schema current_time
+current_timestamp current_user default deferrable desc distinct do else end except false fetch for foreign freeze from
+full grant group having ilike in initially inner intersect into is isnull join lateral leading left like limit
+localtime localtimestamp natural not notnull null offset on only or order outer overlaps placing primary references
+returning right select session_user similar some symmetric system_user table tablesample then to trailing true union
+unique user using variadic verbose when where window with
+"""
+RESERVED = frozenset(_WORDS.split())
+
+
+def write(name: str, folder: Path) -> list[str]:
+    """Writes the project of a pipeline into a folder. Returns the paths of its files, relative to the folder, in order.
+
+    Raises:
+        UserError: (exit code 2) the name can not be one, or the folder holds something. Then nothing is written.
+    """
+    _check_name(name, folder)
+    files = {_target(path, name): path.read_text().replace(PLACEHOLDER, name) for path in _templates()}
+    _check_folder(folder, list(files))
+    for file, text in files.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        with (folder / file).open("x") as written:  # never over one that is there
+            written.write(text)
+    return list(files)
+
+
+def _templates() -> list[Path]:
+    found = (path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(found)
+
+
+def _target(path: Path, name: str) -> str:
+    parts = path.relative_to(TEMPLATE).as_posix().replace(PLACEHOLDER, name).split("/")
+    return "/".join(f".{part.removeprefix('dot_')}" if part.startswith("dot_") else part for part in parts)
+
+
+def _check_name(name: str, folder: Path) -> None:
+    """A name is at once a Python module, a schema in Postgres and the first word of topics."""
+    why = ""
+    if not (name.isascii() and name.isidentifier() and name.islower()) or len(name) > NAME_MAX:
+        why = f"it takes a small letter first, then small letters, digits and _, at most {NAME_MAX} of them"
+    elif name.startswith("_"):
+        why = "it takes a small letter first"
+    elif name in RESERVED or name.startswith("pg_") or name in {"information_schema", "public"}:
+        why = "PostgreSQL wants that name for itself"
+    elif keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        why = "it is a word of Python"
+    elif name in {"avro", "sql"}:
+        why = "the project has a folder of that name"
+    elif (pipeline := pipelines.find(folder).pipelines.get(name)) is not None:
+        why = f"that pipeline is declared in {pipeline.declared_in}"
+    elif importlib.util.find_spec(name) is not None:
+        why = "a module of that name is installed, and the project's own would hide it"
+    if why:
+        raise UserError(f"{name!r} can not be the name of a new pipeline: {why}", "Choose another name.", USAGE)
+
+
+def _check_folder(folder: Path, files: list[str]) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is no folder", exit_code=USAGE)
+    there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if visible := [name for name in there if not name.startswith(".")]:
+        raise UserError(
+            f"{folder} is not empty: {visible[0]} is in it", "Choose another folder with --into FOLDER.", USAGE
+        )
+    if taken := [file for file in files if (folder / file).exists()]:
+        raise UserError(f"{folder / taken[0]} is there already, and is not overwritten", exit_code=USAGE)

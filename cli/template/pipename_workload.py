@@ -1,0 +1,82 @@
+"""Orders to try the pipeline with, and a model of what they must give.
+
+The model shares no code with the handler, or `verify` would prove nothing: it says in
+its own words what is right.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from onefold.model import Column, Inadmissible, Input, Source, Table, Workload
+
+TOPIC = "pipename.orders"
+TOTALS = Table(
+    name="pipename.totals",
+    topic="pipename.totals",
+    key=("customer",),
+    but=(Column("total_cents", "long", generated=True),),
+)
+
+
+def generate(seed: int, count: int) -> Iterator[Input]:
+    """`count` orders, many of them repeated, outdated or late; the same for a seed."""
+    rng = random.Random(seed)
+    orders = count // 3 + 1
+    for _ in range(count):
+        number, version = rng.randrange(orders), rng.randrange(3)
+        customer = f"C-{number % (orders // 10 + 1)}"
+        last = "paid" if number % 5 else "cancelled"
+        order = {
+            "id": f"A-{number}",
+            "customer": customer,
+            "cents": 100 + number * 37 % 9900,
+            "state": ("placed", "paid", last)[version],
+            "version": version,
+        }
+        yield Input(TOPIC, customer.encode(), json.dumps(order).encode())
+
+
+class Model:
+    """`rows`: by table and key the values that must be there, and who changed them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {TOTALS.name: {}}
+        self._orders: dict[str, dict[str, dict[str, Any]]] = {}
+        self._changes: Counter[str] = Counter()
+
+    def key(self, value: dict[str, Any]) -> str:
+        """Orders of one customer belong together."""
+        return str(value["customer"])
+
+    def apply(self, value: dict[str, Any], source: Source) -> bool:
+        """Take an order; False when it says nothing new."""
+        if value["state"] not in {"placed", "paid", "cancelled"}:
+            raise Inadmissible("no such state")
+        if not 0 <= value["cents"] <= 1_000_000_000:
+            raise Inadmissible("cents is out of range")
+        customer, name = value["customer"], value["id"]
+        orders = self._orders.setdefault(customer, {})
+        if name in orders and orders[name]["version"] >= value["version"]:
+            return False
+        if name not in orders and len(orders) >= 1000:
+            raise Inadmissible("too many orders")
+        orders[name] = value
+        self._changes[customer] += 1
+        states = [order["state"] for order in orders.values()]
+        placed, paid = (
+            sum(order["cents"] for order in orders.values() if order["state"] == state)
+            for state in ("placed", "paid")
+        )
+        standing = len(states) - states.count("cancelled")
+        row = (customer, standing, placed, paid, self._changes[customer], placed + paid)
+        self.rows[TOTALS.name][customer,] = row, source
+        return True
+
+    def settle(self) -> None:
+        """Nothing is put off here; a model that adds up late does it now."""
+
+
+WORKLOAD = Workload("pipename", (TOPIC,), (TOTALS,), Model)
