@@ -77,12 +77,15 @@ def needs(item: pytest.Item) -> set[str]:
     return set(_needs(found.initialnames, found.name2fixturedefs)) if found else set()
 
 
-def _needs(names: Iterable[str], fixtures: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+def _needs(names: Iterable[str], fixtures: Mapping[str, Sequence[Any]], within: tuple[str, ...] = ()) -> Iterator[str]:
     for name in names:
         if name in FIXTURES:
             yield from FIXTURES[name]
-        elif name in fixtures:
-            yield from _needs(fixtures[name][-1].argnames, fixtures)
+            continue
+        # A fixture that asks for its own name means the one whose place it takes.
+        known, level = fixtures.get(name, ()), within.count(name)
+        if level < len(known):
+            yield from _needs(known[-1 - level].argnames, fixtures, (*within, name))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
