@@ -13,8 +13,8 @@ A pipeline is one literal, a `Topology`, of a handler and the topics that it rea
 `Outputs` what it returns beside its state, and `Rejected` how it refuses an event. What else it raises is a bug, which costs
 the record one dead letter that names the error and the handler's line.
 
-These names, and those of `onefold.testing`, are all that a pipeline needs, and all that is public: everything else may change
-with any version. To import them loads nothing but them, and nothing of Kafka, Spark or Postgres.
+These names, and those of `onefold.testing` and `onefold.model`, are all that a pipeline needs, and all that is public:
+everything else may change with any version. To import them loads nothing of Kafka, Spark or Postgres. docs/api.md lists them.
 """
 
 from onefold.processor.core.errors import Rejected
