@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -70,7 +71,9 @@ class Load:
 def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
     workload: Any = find()[domain].load_workload()
     already = _records(workloads.workload(domain).inputs, settings)
-    return islice(workload.generate(seed, EVENTS, shape=SHAPE), already % EVENTS, None)
+    # A workload may know nothing of shapes; its events come as it makes them.
+    shape = {"shape": SHAPE} if "shape" in inspect.signature(workload.generate).parameters else {}
+    return islice(workload.generate(seed, EVENTS, **shape), already % EVENTS, None)
 
 
 def _records(topics: tuple[str, ...], settings: Settings) -> int:

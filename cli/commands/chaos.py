@@ -15,10 +15,10 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
+from onefold.operate.settings import Settings, load
 
 if TYPE_CHECKING:
-    from onefold.chaos.nemeses import Nemesis
+    from onefold.chaos.nemeses import Nemesis, Stack
     from onefold.chaos.run import Outcome
 
 WRONG = 1
@@ -28,6 +28,7 @@ class Kind(StrEnum):
     """The stacks that nemeses can reach."""
 
     DOCKER = "docker"
+    EMBEDDED = "embedded"
 
 
 def command(
@@ -35,7 +36,13 @@ def command(
         list[str] | None, typer.Option(help="What to do to it; may be given several times. Default: everything.")
     ] = None,
     workload: Annotated[list[str] | None, typer.Option(help="The domain under load; default: each in turn.")] = None,
-    stack: Annotated[Kind, typer.Option(help="docker: the containers of docker-compose.yml.")] = Kind.DOCKER,
+    stack: Annotated[
+        Kind | None,
+        typer.Option(
+            help="docker: the containers of docker-compose.yml. embedded: what `onefold up` started. Default: the embedded "
+            "one if it runs."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed sends the same events; 0 picks one.")] = 0,
     seconds: Annotated[float, typer.Option(min=1.0, help="Load after the fault, at least.")] = 10.0,
     list_them: Annotated[bool, typer.Option("--list", help="Print the nemeses and end.")] = False,
@@ -47,40 +54,64 @@ def command(
 
     Example: onefold chaos --stack docker --nemesis kill-processor --workload runner
     """
+    from onefold.chaos import embedded
     from onefold.chaos.nemeses.table import nemeses
 
-    known = nemeses()
+    settings = load()
+    kind = stack or (Kind.EMBEDDED if settings.running else Kind.DOCKER)
+    known = nemeses() if kind is Kind.DOCKER else embedded.possible(nemeses())
     if list_them:
         for name, found in known.items():
             typer.echo(f"{name:20} {found.says}")
         return
     for name in nemesis or ():
         if name not in known:
-            raise UserError(f"there is no nemesis {name}", "See them with: onefold chaos --list", USAGE)
+            raise UserError(f"there is no nemesis {name} for {kind}", "See them with: onefold chaos --list", USAGE)
     domains = pipelines.checked(workload or pipelines.domains())
     chosen = [known[name] for name in nemesis or known]
-    outcomes = _run(chosen, domains, seed or random.randrange(1, 10**6), seconds, as_json)  # noqa: S311 - not a secret
+    picked = seed or random.randrange(1, 10**6)  # noqa: S311 - not a secret
+    outcomes = _run(kind, settings, chosen, domains, picked, seconds, as_json)
     if not as_json:
         _render(outcomes)
     raise typer.Exit(0 if all(outcome.right for outcome in outcomes) else WRONG)
 
 
-def _run(chosen: list[Nemesis], domains: list[str], seed: int, seconds: float, as_json: bool) -> list[Outcome]:
+def _run(
+    kind: Kind,
+    settings: Settings,
+    chosen: list[Nemesis],
+    domains: list[str],
+    seed: int,
+    seconds: float,
+    as_json: bool,
+) -> list[Outcome]:
     from onefold.chaos import run as chaos
-    from onefold.chaos.containers import Containers
 
-    containers = Containers()
-    settings = containers.settings(load())
+    stacks, settings = _stacks(kind, settings, domains)
     progress, outcomes = Progress(), []
     for found in chosen:
         for domain in domains:
-            outcome = chaos.run(containers, settings, domain, found, seed=seed, seconds=seconds, say=progress.say)
+            outcome = chaos.run(stacks[domain], settings, domain, found, seed=seed, seconds=seconds, say=progress.say)
             outcomes.append(outcome)
             progress.done(f"{domain} under {found.name}: {_in_words(outcome)}")
             if as_json:
                 typer.echo(json.dumps(outcome.as_data()))
     progress.clear()
     return outcomes
+
+
+def _stacks(kind: Kind, settings: Settings, domains: list[str]) -> tuple[dict[str, Stack], Settings]:
+    """What the nemeses of each domain reach, and settings with its servers."""
+    if kind is Kind.EMBEDDED:
+        if not settings.running:
+            raise UserError(f"the embedded stack in {settings.home} is not running", "Start it with: onefold up")
+        from onefold.chaos.embedded import Embedded
+
+        return {domain: Embedded(settings, domain) for domain in domains}, settings
+    from onefold.chaos.containers import Containers
+
+    containers = Containers()
+    return dict.fromkeys(domains, containers), containers.settings(settings)
 
 
 def _in_words(outcome: Outcome) -> str:

@@ -67,7 +67,7 @@ def command(
     progress = Progress()
     control.down(settings, wipe=True)
     try:
-        control.up(settings, pipelines.domains(), [], progress)
+        control.up(settings, _shown(), [], progress)
         killed = _run(settings, events, seed, progress)
         right = _show(settings, killed, seed)
     except BaseException as error:
@@ -152,7 +152,7 @@ def _show(settings: Settings, killed: list[str], seed: int) -> bool:
         _print(out, "campaigns.totals", connection.execute(CAMPAIGNS_SHOWN))
         _print(out, "runner.stats with runner.tendency", connection.execute(RUNS_SHOWN))
         row = connection.execute("SELECT computed FROM campaigns.totals WHERE id = 1").fetchone()
-    verdicts = [verify(domain, client=settings.client(), dsn=settings.postgres()) for domain in pipelines.domains()]
+    verdicts = [verify(domain, client=settings.client(), dsn=settings.postgres()) for domain in _shown()]
     for verdict in verdicts:
         out.print(f"verify {verdict.domain}: {verdict.outcome}. {verdict.reason}")
     right = row == (1100,) and all(verdict.outcome == VALID for verdict in verdicts)
@@ -183,8 +183,13 @@ def _proved(verdicts: list[Verdict], killed: list[str], seed: int) -> str:
     )
 
 
+def _shown() -> list[str]:
+    """The pipelines that can be proved: those that have a model."""
+    return [name for name, pipeline in pipelines.found().pipelines.items() if pipeline.workload]
+
+
 def _tables() -> set[str]:
-    return {table.name for domain in pipelines.domains() for table in workloads.workload(domain).tables}
+    return {table.name for domain in _shown() for table in workloads.workload(domain).tables}
 
 
 def _say_how_to_connect(settings: Settings) -> None:

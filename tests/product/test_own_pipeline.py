@@ -74,8 +74,9 @@ def test_the_wheel_claims_one_name(wheel: Path) -> None:
 def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
     """Every command in order, in one shell a section; each must succeed, and the verdict after the kills is *valid*."""
     sections = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    begin, run, kill, end = sections
+    begin, run, kill, chaos, end = sections
     assert "kill -9" in kill
+    assert "onefold chaos" in chaos
     assert "--wipe" in end
     shell(begin, tmp_path, environment)
     used = shell(
@@ -85,6 +86,7 @@ def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
     try:
         said = shell(run, tmp_path, environment) + shell(kill, tmp_path, environment)
         look(tmp_path, environment)
+        shell(chaos, tmp_path, environment)
     finally:
         shell(end, tmp_path, environment)
 
