@@ -15,7 +15,10 @@ places:
     sql = "sql"
     kafka_only = ["orders.mails"]         outputs that no table wants: they are never landed, and nobody waits for them
 
-Processor, sink, judge and console all ask here. The judge takes names and paths, and never loads a topology.
+A project that says `packages = ["shop"]` in its [tool.onefold] takes the pipelines of these installed packages, and `[]` of
+none; without it those of all that are installed.
+
+Processor, sink, judge and commands all ask here. The judge takes names and paths, and never loads a topology.
 """
 
 from __future__ import annotations
@@ -195,21 +198,36 @@ class _Source:
 
 
 _FOLDERS = {"contracts": "avro", "sql": "sql"}
+_PACKAGES = "packages"
 
 
 def _sources(folder: Path | None, faults: list[str]) -> Iterator[_Source]:
-    for package in sorted({point.value for point in metadata.entry_points(group=GROUP)}):
-        try:
-            file = Path(str(resources.files(package))) / PACKAGE_FILE
-        except (ModuleNotFoundError, TypeError) as error:
-            faults.append(f"the package {package} says that it brings pipelines, but cannot be found: {error}")
-            continue
-        if not file.is_file():
-            faults.append(f"the package {package} says that it brings pipelines, but has no {PACKAGE_FILE}")
-            continue
-        yield _Source(file, _read(file, faults).get("pipelines", {}), None)
-    if project := project_file(folder):
-        yield _Source(project, _read(project, faults)["tool"]["onefold"].get("pipelines", {}), project.parent)
+    project = project_file(folder)
+    table: dict[str, Any] = _read(project, faults)["tool"]["onefold"] if project else {}
+    wanted = table.get(_PACKAGES)
+    if wanted is not None and not (isinstance(wanted, list) and all(isinstance(name, str) for name in wanted)):
+        faults.append(f'{project}: {_PACKAGES} is a list of packages, as in {_PACKAGES} = ["onefold"]')
+        wanted = None
+    brought = {point.value for point in metadata.entry_points(group=GROUP)}
+    for package in sorted(set(wanted or ()) - brought):
+        faults.append(f"{project}: {_PACKAGES} names {package}, which is not installed or brings no pipelines")
+    for package in sorted(brought if wanted is None else brought & set(wanted)):
+        if source := _of_package(package, faults):
+            yield source
+    if project:
+        yield _Source(project, table.get("pipelines", {}), project.parent)
+
+
+def _of_package(package: str, faults: list[str]) -> _Source | None:
+    try:
+        file = Path(str(resources.files(package))) / PACKAGE_FILE
+    except (ModuleNotFoundError, TypeError) as error:
+        faults.append(f"the package {package} says that it brings pipelines, but cannot be found: {error}")
+        return None
+    if not file.is_file():
+        faults.append(f"the package {package} says that it brings pipelines, but has no {PACKAGE_FILE}")
+        return None
+    return _Source(file, _read(file, faults).get("pipelines", {}), None)
 
 
 def _read(file: Path, faults: list[str]) -> dict[str, Any]:

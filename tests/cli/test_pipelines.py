@@ -85,6 +85,30 @@ def test_a_declaration_that_is_wrong_takes_no_other_one_down(project: Path, tabl
     assert "orders" not in found.pipelines
 
 
+def test_a_project_says_whose_pipelines_run_in_it(project: Path) -> None:
+    """Those of named packages only, of none, or without a word of all."""
+    brought = set(pipelines.find().pipelines)
+    own = '[tool.onefold.pipelines.orders]\ntopology = "a:B"\n'
+    declare(project, f"[tool.onefold]\npackages = []\n{own}")
+    assert set(pipelines.find().pipelines) == {"orders"}
+    declare(project, f'[tool.onefold]\npackages = ["onefold"]\n{own}')
+    assert set(pipelines.find().pipelines) == {"orders"} | brought
+    declare(project, own)
+    assert set(pipelines.find().pipelines) == {"orders"} | brought
+
+
+@pytest.mark.parametrize(
+    ("packages", "says"),
+    [('["nobody"]', "packages names nobody, which is not installed"), ('"onefold"', "packages is a list of packages")],
+)
+def test_packages_that_can_not_be_taken_from_are_a_fault(project: Path, packages: str, says: str) -> None:
+    declare(project, f'[tool.onefold]\npackages = {packages}\n[tool.onefold.pipelines.orders]\ntopology = "a:B"\n')
+    found = pipelines.find()
+    (fault,) = found.faults
+    assert says in fault
+    assert "orders" in found.pipelines
+
+
 def test_a_name_that_is_taken_is_said_with_both_places(project: Path) -> None:
     """Neither of the two is used: it would be chance which."""
     taken = next(iter(pipelines.find().pipelines))
