@@ -7,6 +7,7 @@ driver.run()
 assert driver.read("runner.stats") == [...]
 """
 
+import functools
 import io
 import json
 from collections.abc import Mapping
@@ -15,11 +16,12 @@ from typing import Any, cast
 
 import fastavro
 
+from onefold import pipelines
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
-from onefold.processor.io.contracts import FOLDER, Contract, load
+from onefold.processor.io.contracts import Contract, load
 from onefold.processor.io.logical import spelled
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.task import Task
@@ -36,7 +38,8 @@ class TopologyDriver:
 
     Args:
         topology: the pipeline.
-        contracts: the folder of its `.avsc` files, or the contracts by topic; without it those that Onefold brings along.
+        contracts: the folder of its `.avsc` files, or the contracts by topic; None for the folder that the pipeline of the
+            topology's name declares, in the project around the working folder or in an installed package.
         partitions: of the inputs; each is a task.
         log: shared with another driver when several instances are to share it.
 
@@ -48,10 +51,12 @@ class TopologyDriver:
         self,
         topology: Topology,
         *,
-        contracts: Path | str | Mapping[str, Contract] = FOLDER,
+        contracts: Path | str | Mapping[str, Contract] | None = None,
         partitions: int = 1,
         log: SimulatedLog | None = None,
     ) -> None:
+        if contracts is None:
+            contracts = _declared(topology.name, Path.cwd())
         found = contracts if isinstance(contracts, Mapping) else load(Path(contracts))
         for topic in (*topology.inputs, *topology.outputs):
             if topic not in found:
@@ -174,3 +179,12 @@ class TopologyDriver:
 
     def _key(self, topic: str, data: bytes) -> str:
         return str(self.topology.keys[topic](self.codec.decode(Record(topic, 0, 0, None, data))))
+
+
+@functools.cache
+def _declared(name: str, folder: Path) -> Path:
+    """The folder of a pipeline's contracts. Looked up once: a property-based test makes thousands of drivers."""
+    try:
+        return pipelines.find(folder)[name].contracts
+    except pipelines.Faulty as fault:
+        raise Refused(f"{fault}; or say contracts=") from fault

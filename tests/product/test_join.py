@@ -1,5 +1,6 @@
 """docs/examples/shop: a pipeline that joins two topics, on the whole stack, under chaos, and judged by the order that was."""
 
+import importlib
 import os
 import shutil
 import signal
@@ -72,9 +73,7 @@ def test_a_row_that_the_order_does_not_explain_is_found(shop: Onefold) -> None:
 def test_the_example_survives_a_crash_at_every_step(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the simulated log: the payment first, the order first, and each of them twice."""
     monkeypatch.syspath_prepend(str(SHOP))
-    import shop
-
-    driver = TopologyDriver(shop.TOPOLOGY, contracts=str(SHOP / "avro"))
+    driver = TopologyDriver(importlib.import_module("shop").TOPOLOGY, contracts=str(SHOP / "avro"))
     for number in range(4):
         for _ in range(2):
             first, second = ("shop.orders", "shop.payments")[:: 1 if number % 2 else -1]
