@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.fold import States, fold
 from onefold.processor.core.topology import Settle, Topology
 from onefold.processor.core.values import Change, Outputs, Record, Transaction
@@ -26,6 +26,10 @@ log = structlog.get_logger()
 #: No record's fault, as far as can be told: what is known, memory, and what the world outside answered to a handler that
 #: should not have asked it. It ends the task; whether it is one record's after all, `caution` finds out.
 NO_FAULT = (ProcessorError, MemoryError, OSError)
+
+# A handler that fails at so many records one after the other is wrong, and not they: it would empty a topic into its dead
+# letters as fast as it folds. Or at every record of a batch of so many: of a trickle each batch has only a few.
+IN_A_ROW_MAX, ALL_OF_MIN = 1_000, 100
 
 # Lines of these folders are the engine's, and no handler's.
 _ENGINE = tuple(f"{Path(__file__).parents[1] / room}{os.sep}" for room in ("core", "io", "runtime"))
@@ -49,21 +53,32 @@ class Bugs:
         """The records at which the pipeline raises what it should not, and why they are set aside.
 
         A key's change as a whole is settled after each of its records: at fault is the one after which that fails.
+
+        Raises:
+            Refused: so many in a row that it is the pipeline that is wrong. None of them is set aside.
         """
         ahead = _Ahead(states)
         if topology.settle is not None:
             topology = replace(topology, settle=partial(_settle_all, topology.settle, states))
         faults: dict[Record, str] = {}
+        in_a_row = 0
         for record in records:
             try:
                 transaction = fold(topology, ahead, (record,), decode, home)
                 encode(transaction)
             except NO_FAULT:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is in the dead letter
-                faults[record] = self._tell(topology, record, error)
+            except Exception as error:
+                faults[record] = reason = self._tell(topology, record, error)
+                in_a_row += 1
+                if in_a_row == IN_A_ROW_MAX or in_a_row == len(records) >= ALL_OF_MIN:
+                    raise Refused(
+                        f"{topology.name} fails at {in_a_row} records in a row, the last of them {record.source.decode()}: "
+                        f"{reason}. None of them was set aside; mend it and start it again"
+                    ) from error
             else:
                 ahead.changes |= transaction.changes
+                in_a_row = 0
         return faults
 
     def _tell(self, topology: Topology, record: Record, error: Exception) -> str:

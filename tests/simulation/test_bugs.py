@@ -9,7 +9,8 @@ import pytest
 import structlog
 
 from onefold import Event, Output, Outputs, Topology
-from onefold.processor.core.errors import Retriable
+from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.runtime.bugs import ALL_OF_MIN, IN_A_ROW_MAX
 from onefold.processor.runtime.caution import CRASHES_MAX
 from onefold.processor.service import topology_of
 from onefold.testing import STEPS, TopologyDriver
@@ -246,3 +247,33 @@ def test_a_change_that_can_not_be_settled_is_the_fault_of_its_last_record(at_onc
     assert [source for source, _ in letters(driver)] == [b"runner.updates/0/2", b"runner.updates/0/4"]
     assert letters(driver)[0][1].startswith(f"the handler raised LookupError: from {0 if at_once else 30} to 60 (test_")
     assert sum(row["distance_meters"] for row in driver.read("runner.messages")) == 40
+
+
+@pytest.mark.parametrize(
+    "distances",
+    [[POISON] * ALL_OF_MIN, [10] * 50 + [POISON] * IN_A_ROW_MAX + [10]],
+    ids=["every record of a batch", "very many in a row"],
+)
+def test_a_pipeline_that_fails_at_everything_sets_nothing_aside(distances: list[int]) -> None:
+    """A new version with a bug would empty the topic into its dead letters: a person is asked, and nothing is lost."""
+    driver = driver_with(dataclasses.replace(RUNNER, handle=raises), *distances)
+    with pytest.raises(Refused, match=r"in a row, .*not that far.*None of them was set aside"):
+        driver.run()
+    driver.kill()
+    assert letters(driver) == []
+
+    mended = TopologyDriver(RUNNER, log=driver.log)
+    mended.run()
+    assert len(mended.read("runner.messages")) == len(distances)
+
+
+@pytest.mark.parametrize(
+    "distances",
+    [[POISON] * (ALL_OF_MIN - 1), [POISON] * ALL_OF_MIN + [10], ([POISON] * (IN_A_ROW_MAX - 1) + [10]) * 2],
+    ids=["a few", "not every one", "not in a row"],
+)
+def test_records_that_are_at_fault_do_not_stop_the_others(distances: list[int]) -> None:
+    driver = driver_with(dataclasses.replace(RUNNER, handle=raises), *distances)
+    driver.run()
+    assert len(letters(driver)) == distances.count(POISON)
+    assert len(driver.read("runner.messages")) == distances.count(10)
