@@ -82,7 +82,7 @@ def plan(plan: Plan, made_up: MadeUp, tmp_path: Path) -> Plan:
     schema = {"type": "record", "name": "Kinds", "namespace": name, "fields": fields, "topics": [topic]}
     (tmp_path / f"avro/{topic}.avsc").write_text(json.dumps(schema))
     columns = ", ".join(f"{field} {kind} NOT NULL, {field}_or_null {kind}" for field, _, kind in TYPES)
-    (tmp_path / "sql/schema/91_kinds.sql").write_text(
+    (tmp_path / f"sql/schema/{name}.02.sql").write_text(
         f"CREATE TABLE {name}.kinds (id bigint PRIMARY KEY, {columns},"
         ' topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL);'
     )
