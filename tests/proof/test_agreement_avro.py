@@ -96,7 +96,7 @@ def test_both_take_an_honest_schema(schema: Any) -> None:
 
 def test_on_odd_schemas_and_on_bytes_read_with_them() -> None:
     counts = {"refused": 0, "taken": 0, "read": 0}
-    for seed in range(4000):
+    for seed in range(5000):
         chance = random.Random(seed)
         text = json.dumps(odd(chance, 4))
         both = taken(text)
