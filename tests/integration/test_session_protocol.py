@@ -252,3 +252,18 @@ def polled(session: Session, count: int) -> list:  # type: ignore[type-arg]
     records: list = []  # type: ignore[type-arg]
     eventually(lambda: records.extend(session.poll(100, 0.1)) or len(records) >= count, 10, f"{count} records")
     return records
+
+
+def test_the_ids_of_the_inputs_are_those_of_the_moment(world: World, session: Session) -> None:
+    """A topic that was made anew under its old name has another one: what was read there is not what was read before."""
+    before = session.ask_topic_ids()()
+    assert before == {topic: identity.topic_id for topic, identity in session.identities().items()}
+    world.recreate(world.input)
+
+    def now() -> str | None:
+        try:
+            return session.ask_topic_ids()()[world.input]
+        except Retriable:  # the name is between two topics
+            return None
+
+    eventually(lambda: now() not in (None, before[world.input]), 20, "the name stands for the new topic")
