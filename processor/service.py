@@ -27,7 +27,7 @@ from onefold.status_file import Status
 log = structlog.get_logger()
 
 # Longer than the longest legal silence of a transaction: a new producer (20 s), a delivery (10 s) and a commit that is
-# called again (30 s). A record that is tried alone takes two of them, and the other tasks wait: a broker that needs so long
+# called again (30 s). A record that is folded alone takes two of them, and the other tasks wait: a broker that needs so long
 # for both ends the process, which starts again.
 WATCHDOG_S = 90.0
 # How long to wait for a cluster, or an input topic, that is not there yet.
@@ -135,10 +135,10 @@ def run(
 def _maker(
     topology: Topology, codec: AvroCodec, client: Mapping[str, str], step: Callable[[str], None]
 ) -> Callable[[int, Callable[[], None]], Task]:
-    turnstile = threading.Lock()
+    compute_lock = threading.Lock()
 
     def make(partition: int, beat: Callable[[], None]) -> Task:
-        return Task(topology, KafkaSession(topology, partition, client), codec, step, beat, turnstile)
+        return Task(topology, KafkaSession(topology, partition, client), codec, step, beat, compute_lock)
 
     return make
 

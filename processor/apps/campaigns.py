@@ -79,7 +79,7 @@ def _rank(send: Send) -> tuple[int, int, str, str]:
 
 
 def _admit(value: Any) -> str:
-    """The send's date in canonical form, or why the send can not be taken."""
+    """The send's date in canonical form, or why the send cannot be taken."""
     if not 0 <= value.sent <= SENT_MAX:
         raise Rejected(f"sent is {value.sent}; it must be 0 to {SENT_MAX}")
     if value.version < 0:

@@ -73,7 +73,7 @@ class Trade(Struct, gc=False):
 
 
 def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, Outputs]:
-    """Take only versions that move forward; a repeat changes nothing. What is to be told of a change, `settle` tells."""
+    """Take only versions that move forward; a repeat changes nothing. What is to be told of a change, `emit_change` tells."""
     message = event.value
     leaf = message.Hierarchy
     value = _millionths(message.Value)
@@ -88,7 +88,7 @@ def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, Outputs]:
     return Trade(version, value, risk_type, region, trade_desk, traded_at, changes), ()
 
 
-def settle(trade_id: str, before: Trade | None, after: Trade) -> Outputs:
+def emit_change(trade_id: str, before: Trade | None, after: Trade) -> Outputs:
     """The delta of a trade that changed. Trades are never forgotten, so there is always an after."""
     risk_type, region, trade_desk = after.risk_type, after.region, after.trade_desk
     messages = after.changes
@@ -136,5 +136,5 @@ TOPOLOGY = Topology(
     state=Trade,
     handle=handle,
     outputs={"trades.deltas": None},
-    settle=settle,
+    emit_change=emit_change,
 )

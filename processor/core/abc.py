@@ -28,7 +28,7 @@ class Session(Protocol):
 
     partition: int
 
-    def home(self, key: str) -> int:
+    def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong: Kafka's default, whoever produced them."""
 
     def open(self) -> None:
@@ -65,9 +65,9 @@ class Session(Protocol):
         """Value of the last committed progress record, up to the high watermark of the changelog partition."""
 
     def begin(self) -> bool:
-        """Begin a transaction. True when the producer had to be renewed for it.
+        """Begin a transaction. True when the producer had to be re-initialised for it.
 
-        A renewed producer has taken the task back from whoever may have had it meanwhile: what they committed must be
+        A re-initialised producer has taken the task back from whoever may have had it meanwhile: what they committed must be
         looked at before anything is produced.
         """
 
@@ -81,7 +81,7 @@ class Session(Protocol):
         """
 
     def abort(self) -> None:
-        """Make nothing of the open transaction true. The next `begin` renews the producer."""
+        """Make nothing of the open transaction true. The next `begin` re-initialises the producer."""
 
     def close(self) -> None:
         """Leave; an open transaction is aborted."""

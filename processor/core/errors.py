@@ -2,7 +2,7 @@
 
 ProcessorError
 |__ Retriable   the same call may succeed: call it again within the deadline
-|__ Abortable   this transaction is lost: abort, renew the producer, rewind to the progress, do it again
+|__ Abortable   this transaction is lost: abort, re-initialise the producer, rewind to the progress, do it again
 |   |__ TooMuch   likewise, and with fewer records: it may have been too large. A single one becomes a dead letter
 |__ Fenced      another owner has the work: leave quietly
 |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
@@ -20,7 +20,7 @@ class Retriable(ProcessorError):
 
 
 class Abortable(ProcessorError):
-    """This transaction is lost: abort, renew the producer, rewind to the progress, do it again."""
+    """This transaction is lost: abort, re-initialise the producer, rewind to the progress, do it again."""
 
 
 class TooMuch(Abortable):

@@ -10,8 +10,8 @@ last committed transaction and the records after it; the session then makes all 
 
 A crash before the commit leaves nothing behind: the successor aborts the open transaction, restores state *and*
 progress from one changelog partition, and folds the same records again. A crash after the commit loses nothing: the
-successor reads the new state and the new progress. Since both came out of one transaction, they can not disagree.
-A zombie can not commit at all: its successor took its transactional id.
+successor reads the new state and the new progress. Since both came out of one transaction, they cannot disagree.
+A zombie cannot commit at all: its successor took its transactional id.
 
 `fold` is the only place that calls a handler.
 """
@@ -22,14 +22,14 @@ from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from onefold.processor.core.errors import Rejected
-from onefold.processor.core.topology import Settle, Topology
+from onefold.processor.core.topology import EmitChange, Topology
 from onefold.processor.core.values import (
     OWN_HEADERS,
     Change,
     Counts,
     DeadLetter,
     Event,
-    Forward,
+    Misrouted,
     Output,
     Produced,
     Record,
@@ -57,7 +57,7 @@ def fold(
     states: States,
     records: Iterable[Record],
     decode: Callable[[Record], Any],
-    home: Callable[[str], int],
+    partition_of: Callable[[str], int],
 ) -> Transaction:
     """One transaction out of records that follow the progress, in order.
 
@@ -66,7 +66,7 @@ def fold(
         states: read only; the new states are in the transaction.
         records: of this task's partition of every input topic.
         decode: turns a record into the value of its contract, or raises `Rejected`.
-        home: the partition where all records of a key belong.
+        partition_of: the partition where all records of a key belong.
     """
     key_of, handle, known = topology.keys, topology.handle, states.get
     every: list[Produced] = []
@@ -76,7 +76,7 @@ def fold(
     }
     changes: dict[str, Change] = {}
     befores: list[Any] = []  # of the keys of `changes`, in the same order
-    forwards: list[Forward] = []
+    misrouted: list[Misrouted] = []
     dead_letters: list[DeadLetter] = []
     offsets_next: dict[str, int] = {}
     folded = ignored = 0
@@ -91,9 +91,9 @@ def fold(
             key = str(key_of[topic](value))
             changed = changes.get(key)
             state = known(key) if changed is None else changed[0]
-            # A key that has a state here has its home here: the hash is computed for new keys only.
-            if state is None and (at := home(key)) != partition:
-                forwards.append(Forward(record, key, at))
+            # A key that has a state here belongs here: the hash is computed for new keys only.
+            if state is None and (at := partition_of(key)) != partition:
+                misrouted.append(Misrouted(record, key, at))
                 continue
             state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value, envelope)))
         except Rejected as reason:
@@ -117,22 +117,22 @@ def fold(
             else:
                 item, attribute, rows = place
                 rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
-    counts = Counts(folded - ignored - len(forwards) - len(dead_letters), ignored, len(forwards), len(dead_letters))
-    if topology.settle is not None:
-        every += _settled(topology.settle, befores, changes)
+    counts = Counts(folded - ignored - len(misrouted) - len(dead_letters), ignored, len(misrouted), len(dead_letters))
+    if topology.emit_change is not None:
+        every += _emitted(topology.emit_change, befores, changes)
     every += chain.from_iterable(rows.values() for _, _, rows in filter(None, latest.values()))
-    return Transaction(every, changes, forwards, dead_letters, offsets_next, counts)
+    return Transaction(every, changes, misrouted, dead_letters, offsets_next, counts)
 
 
-def _settled(settle: Settle, befores: list[Any], changes: dict[str, Change]) -> Iterator[Produced]:
+def _emitted(emit_change: EmitChange, befores: list[Any], changes: dict[str, Change]) -> Iterator[Produced]:
     for before, (key, (after, record)) in zip(befores, changes.items(), strict=True):
         if before is not after:
-            for output in settle(key, before, after):
+            for output in emit_change(key, before, after):
                 yield (output[0], key, output[1], record, ()) if len(output) == 2 else _addressed(output, key, record)
 
 
 def _addressed(output: Sequence[Any], key: str, record: Record) -> Produced:
-    """An output with more than topic and fields. Raises TypeError or ValueError for a key or headers that can not be."""
+    """An output with more than topic and fields. Raises TypeError or ValueError for a key or headers that cannot be."""
     topic, fields, named, headers = Output(*output)
     if not isinstance(named, str | int | None):
         raise TypeError(f"the key of an output is an int or text, and not {named!r}")
@@ -140,5 +140,5 @@ def _addressed(output: Sequence[Any], key: str, record: Record) -> Produced:
         if not isinstance(name, str) or not isinstance(value, bytes | None):
             raise TypeError(f"a header is a text and bytes, and not {name!r} and {value!r}")
         if name.startswith(OWN_HEADERS):
-            raise ValueError(f"an output can not have the header {name}: those of that beginning are the processor's")
+            raise ValueError(f"an output cannot have the header {name}: those of that beginning are the processor's")
     return topic, key if named is None else str(named), fields, record, tuple(headers)

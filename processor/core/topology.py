@@ -17,7 +17,7 @@ Handler = Callable[[Any, Event], tuple[Any, Outputs]]
 
 #: `(key, state before, state after) -> outputs`, of one transaction. As pure as a handler, but it may not reject: every
 #: event that led here has been accepted.
-Settle = Callable[[str, Any, Any], Outputs]
+EmitChange = Callable[[str, Any, Any], Outputs]
 
 #: `(value) -> state key`, an int or text. It may raise `Rejected`.
 Key = Callable[[Any], int | str]
@@ -29,7 +29,7 @@ class Topology:
 
     **Which order is promised.** All events of a key come to the handler one after the other, and those from one partition of
     one topic in the order of their offsets. Nothing is promised between two topics, nor between a record that was sent to
-    the partition of its key and one that was forwarded there: a payment may come before its order, in each replay the other
+    the partition of its key and one that was repartitioned there: a payment may come before its order, in each replay the other
     way round. A handler that joins topics keeps in its state what came first, whichever it is. What was committed once
     never changes: a crash repeats no event, and the order in which it was folded is written down in the topic `order`.
 
@@ -43,8 +43,9 @@ class Topology:
         outputs: topics written, each by one contract. The value names the fields that identify a row where only the latest
             row matters, or is None where every record counts. Of a row that is written several times in one transaction
             only the last becomes a record, also when they name different keys.
-        settle: what a key's change as a whole says, called once a transaction for every key that changed. For outputs that
-            tell differences, such as what to add to a sum: a key that changed ten times costs one record and not ten.
+        emit_change: the outputs of a key's change as a whole, called once a transaction for every key that changed. For
+            outputs that tell differences, such as what to add to a sum: a key that changed ten times costs one record and
+            not ten.
 
     Raises:
         Refused: `key` has a function for some inputs and not for all of them.
@@ -56,7 +57,7 @@ class Topology:
     state: type
     handle: Handler
     outputs: Mapping[str, tuple[str, ...] | None]
-    settle: Settle | None = None
+    emit_change: EmitChange | None = None
 
     def __post_init__(self) -> None:
         if self.keys.keys() != set(self.inputs):

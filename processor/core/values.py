@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 OWN_HEADERS = "onefold-"
 #: Header of every record that the processor writes: `topic/partition/offset` of the input record that caused it.
 SOURCE_HEADER = "onefold-source"
-#: Header of a forwarded copy: the timestamp of the original, in milliseconds since 1970, as decimal digits.
+#: Header of a repartitioned copy: the timestamp of the original, in milliseconds since 1970, as decimal digits.
 TIMESTAMP_HEADER = "onefold-timestamp"
 
 #: Headers of a record: name and value each, in order; a name may come more than once.
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970: when the record was sent or appended. A forwarded copy has that of its original."""
+        """Milliseconds since 1970: when the record was sent or appended. A repartitioned copy has that of its original."""
         return _timestamp_ms(self.envelope)
 
     @property
@@ -138,12 +138,12 @@ Produced = tuple[str, str, Fields, Record, Headers]
 Change = tuple[Any, Record]
 
 
-class Forward(NamedTuple):
-    """An input record that lies in a partition that is not its key's home, and the partition that is."""
+class Misrouted(NamedTuple):
+    """An input record that lies in a partition that is not that of its key, and the partition that is."""
 
     record: Record
     key: str
-    home: int
+    partition: int
 
 
 class DeadLetter(NamedTuple):
@@ -158,7 +158,7 @@ class Counts(NamedTuple):
 
     accepted: int = 0
     ignored: int = 0
-    forwarded: int = 0
+    repartitioned: int = 0
     dead: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
@@ -175,7 +175,7 @@ class Transaction(NamedTuple):
 
     outputs: list[Produced]
     changes: dict[str, Change]
-    forwards: list[Forward]
+    misrouted: list[Misrouted]
     dead_letters: list[DeadLetter]
     offsets_next: dict[str, int]
     counts: Counts

@@ -18,7 +18,7 @@ _TAIL = 20
 # One call to the cluster; a broker that is there answers in milliseconds.
 CALL_TIMEOUT_S = 10.0
 
-# Keys and headers count too, and a forwarded or dead record may have a key as large as an input.
+# Keys and headers count too, and a repartitioned or dead record may have a key as large as an input.
 RECORD_BYTES_MAX = OUTPUT_BYTES_MAX + 2 * INPUT_BYTES_MAX
 _LARGE = {"max.message.bytes": str(RECORD_BYTES_MAX)}
 # The log is the truth that `verify` recomputes from, so time deletes nothing from it unless somebody says so.
@@ -96,7 +96,7 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
             {at: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_TIMEOUT_S
         )[at].result()
     except KafkaException as error:
-        raise _unanswered(error, f"topic {topic} can not be described") from error
+        raise _unanswered(error, f"topic {topic} cannot be described") from error
     return Identity(str(described.topic_id), first.offset, last.offset)
 
 
@@ -110,7 +110,7 @@ def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dic
         try:
             return {topic: str(future.result().topic_id) for topic, future in asked.items()}
         except KafkaException as error:
-            raise _unanswered(error, f"the topics {', '.join(topics)} can not be described") from error
+            raise _unanswered(error, f"the topics {', '.join(topics)} cannot be described") from error
 
     return answer
 
@@ -164,7 +164,7 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
     while unread:
         message = consumer.poll(CALL_TIMEOUT_S)
         if message is None:
-            raise Retriable(f"the end of {starts[0].topic} can not be read")
+            raise Retriable(f"the end of {starts[0].topic} cannot be read")
         error = message.error()
         if error is None and message.key() == PROGRESS_KEY:
             partition, value = message.partition(), message.value()
@@ -176,7 +176,7 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             unread.discard(message.partition())
         elif error is not None:
-            raise _unanswered(KafkaException(error), f"{starts[0].topic} can not be read")
+            raise _unanswered(KafkaException(error), f"{starts[0].topic} cannot be read")
     return found
 
 
@@ -190,7 +190,7 @@ def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[st
         )
         return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
     except KafkaException as error:
-        raise _unanswered(error, "the ends of topics can not be read") from error
+        raise _unanswered(error, "the ends of topics cannot be read") from error
 
 
 def connect(client: Mapping[str, str]) -> AdminClient:
@@ -198,7 +198,7 @@ def connect(client: Mapping[str, str]) -> AdminClient:
     try:
         return AdminClient({**client, "log_level": 0})
     except KafkaException as error:
-        raise Refused(f"the Kafka settings can not be used: {error.args[0].str()}") from None
+        raise Refused(f"the Kafka settings cannot be used: {error.args[0].str()}") from None
 
 
 def _existing(admin: AdminClient) -> dict[str, int]:

@@ -23,7 +23,7 @@ FOLDER = Path(str(resources.files("onefold"))) / "avro"
 # First two bytes of Avro single-object encoding, from the Avro specification.
 SINGLE_OBJECT = b"\xc3\x01"
 
-# JSON text may hold NUL as an escape; Postgres text can not.
+# JSON text may hold NUL as an escape; Postgres text cannot.
 _TEXT_WITHOUT_NUL = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _INT = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]

@@ -22,7 +22,7 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.admin import RECORD_BYTES_MAX, ask_topic_ids, connect, identity, partitions_of
 from onefold.processor.io.kafka_errors import TOO_MUCH, raising, translate
-from onefold.processor.io.partitioner import home
+from onefold.processor.io.partitioner import partition_of
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.
@@ -31,7 +31,7 @@ DELIVERY_TIMEOUT_MS = 10_000
 # One call into librdkafka; a commit that needs longer is called again, which is the only legal thing to do.
 CALL_TIMEOUT_S = 5.0
 # Above this a call was not just slow: something was sent again, or may be.
-SUSPICIOUS_CALL_S = 1.0
+AMBIGUOUS_CALL_S = 1.0
 # Records that wait in the producer, of at most a gigabyte (librdkafka's own bound). A transaction may have more: what comes
 # next waits for room.
 QUEUE_MESSAGES = 2_000_000
@@ -52,10 +52,10 @@ UNASSIGNED = -1
 # Record._make without the detour through Python.
 _record = partial(tuple.__new__, Record)
 
-_SUSPICIOUS = ("FAIL", "REQTMOUT")
+_AMBIGUOUS = ("FAIL", "REQTMOUT")
 
 
-class Suspicion(logging.Handler):
+class AmbiguousRequests(logging.Handler):
     """Listens to librdkafka's log for signs that a request may have been sent twice."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Suspicion(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the signs, and show nothing: what matters surfaces as an error of a call."""
         message = record.getMessage()
-        if message.startswith(_SUSPICIOUS):
+        if message.startswith(_AMBIGUOUS):
             self.signs.append(message)
 
 
@@ -79,11 +79,11 @@ class KafkaSession:
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
-        renew_on_suspicion: False switches the defence above off. Only its own test does that.
+        reinitialise_when_ambiguous: False switches the defence above off. Only its own test does that.
     """
 
     def __init__(
-        self, topology: Topology, partition: int, client: Mapping[str, str], *, renew_on_suspicion: bool = True
+        self, topology: Topology, partition: int, client: Mapping[str, str], *, reinitialise_when_ambiguous: bool = True
     ) -> None:
         self.partition = partition
         self._topology = topology
@@ -91,17 +91,17 @@ class KafkaSession:
         self._admin = connect(self._client)
         self._partitions = partitions_of(self._admin, topology)
         self._transactional_id = topology.transactional_id(partition)
-        self._renew_on_suspicion = renew_on_suspicion
-        self._suspicion = Suspicion()
+        self._reinitialise_when_ambiguous = reinitialise_when_ambiguous
+        self._ambiguous = AmbiguousRequests()
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
         self._positions: dict[str, int] = {}
         self._begun = False
-        self.renewals = 0
+        self.reinitialised = 0
 
-    def home(self, key: str) -> int:
+    def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong."""
-        return home(key, self._partitions)
+        return partition_of(key, self._partitions)
 
     # --- taking over
 
@@ -126,17 +126,17 @@ class KafkaSession:
             "queue.buffering.max.messages": QUEUE_MESSAGES,
             # 100 ms of waiting each time the coordinator is still busy with the last marker would be most of a commit.
             "retry.backoff.ms": 20,
-            # The lines that `Suspicion` reads are of level 6.
+            # The lines that `AmbiguousRequests` reads are of level 6.
             "log_level": 6,
         }
-        producer = Producer(settings, logger=self._suspicion.logger)
+        producer = Producer(settings, logger=self._ambiguous.logger)
         self._acquaint(producer)
         try:
             producer.init_transactions(CALL_TIMEOUT_S * 4)
         except KafkaException as error:
             raise translate(error.args[0], f"taking over {self._transactional_id}") from error
         producer.poll(0)
-        self._suspicion.signs.clear()
+        self._ambiguous.signs.clear()
         return producer
 
     def _acquaint(self, client: Producer | Consumer) -> None:
@@ -263,22 +263,22 @@ class KafkaSession:
     # --- writing
 
     def begin(self) -> bool:
-        """Begin a transaction, on a producer that is above suspicion; True when it was renewed for that."""
+        """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
         if self._begun:
             raise Corrupted("a transaction is open already")
         try:
             with raising("begin"):
                 self._writer.poll(0)
-                renewed = bool(self._suspicion.signs) and self._renew_on_suspicion
-                if renewed:
+                reinitialised = bool(self._ambiguous.signs) and self._reinitialise_when_ambiguous
+                if reinitialised:
                     self._producer = self._new_producer()
-                    self.renewals += 1
+                    self.reinitialised += 1
                 self._writer.begin_transaction()
         except Abortable as error:
             # Nothing was begun, so there is nothing to abort and nothing to read again.
             raise Corrupted(str(error)) from error
         self._begun = True
-        return renewed
+        return reinitialised
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction; when the producer's queue is full, as soon as there is room."""
@@ -317,12 +317,12 @@ class KafkaSession:
                     self._writer.commit_transaction(CALL_TIMEOUT_S)
                 break
             except Retriable as error:
-                self._suspicion.signs.append("commit was called again")
+                self._ambiguous.signs.append("commit was called again")
                 if time.monotonic() > deadline:
                     raise Corrupted(f"the outcome of a commit stays unknown: {error}") from error
         self._begun = False
-        if time.monotonic() - started > SUSPICIOUS_CALL_S:
-            self._suspicion.signs.append("commit was slow")
+        if time.monotonic() - started > AMBIGUOUS_CALL_S:
+            self._ambiguous.signs.append("commit was slow")
 
     def abort(self) -> None:
         """Abort, whatever the abort says: the new producer that the next `begin` takes ends the transaction as well."""
@@ -331,7 +331,7 @@ class KafkaSession:
             return
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(CALL_TIMEOUT_S)
-        self._suspicion.signs.append("a transaction was aborted")
+        self._ambiguous.signs.append("a transaction was aborted")
 
     def close(self) -> None:
         """Leave; readers should not have to wait for the timeout of a transaction that we left open."""

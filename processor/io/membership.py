@@ -67,7 +67,7 @@ class Membership:
 
         Raises:
             Refused: another process uses the same instance name.
-            Retriable: the group can not be reached.
+            Retriable: the group cannot be reached.
         """
         message = self._consumer.poll(timeout_s)
         error = message.error() if message is not None else None

@@ -22,7 +22,7 @@ _murmur2.argtypes = (
 _murmur2.restype = ctypes.c_int32
 
 
-def home(key: str, partitions: int) -> int:
+def partition_of(key: str, partitions: int) -> int:
     """The partition where all records of `key` belong, in a topic of so many partitions."""
     data = key.encode()
     partition: int = _murmur2(None, data, len(data), partitions, None, None)

@@ -36,7 +36,7 @@ class ConfluentRegistry:
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """A registry at an address; `clock` tells seconds. Raises `Refused` when the address can not be used."""
+        """A registry at an address; `clock` tells seconds. Raises `Refused` when the address cannot be used."""
         # Five packages and an HTTP client, which who has no registry needs neither to load nor to install.
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -44,7 +44,7 @@ class ConfluentRegistry:
         try:
             self._client = SchemaRegistryClient({"url": url, "timeout": TIMEOUT_S})
         except ValueError as error:
-            raise Refused(f"the schema registry's address {url!r} can not be used: {error}") from None
+            raise Refused(f"the schema registry's address {url!r} cannot be used: {error}") from None
         self._clock = clock
         # A schema, or why it is refused.
         self._schemas: dict[int, Writer | _Refusal] = {}
@@ -94,8 +94,8 @@ class ConfluentRegistry:
                 raise _no_schema(schema_id) from None
             raise Retriable(f"the schema registry at {self._url} answers {error}") from error
         except Exception as error:
-            # Whatever the registry's HTTP library raises, the registry can not be reached; the record is not at fault.
-            raise Retriable(f"the schema registry at {self._url} can not be reached: {error}") from error
+            # Whatever the registry's HTTP library raises, the registry cannot be reached; the record is not at fault.
+            raise Retriable(f"the schema registry at {self._url} cannot be reached: {error}") from error
         if not isinstance(text, str):
             raise Retriable(f"the schema registry's address {self._url} answers without a schema for id {schema_id}")
         return text

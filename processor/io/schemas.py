@@ -64,7 +64,7 @@ def parse(schema_id: int, text: str) -> Writer:
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
     ) as error:
-        raise Rejected(f"{what} can not be parsed: {str(error)[:_REASON_MAX]}") from None
+        raise Rejected(f"{what} cannot be parsed: {str(error)[:_REASON_MAX]}") from None
     weight = _weigh(what, parsed.plain, {}, 0)
     if weight.values > VALUES_MAX:
         raise Rejected(f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken")

@@ -66,7 +66,7 @@ _AVRO_ERRORS = (
     MemoryError,
     RecursionError,
     struct.error,
-    # A writer's schema that the contract can not be read from.
+    # A writer's schema that the contract cannot be read from.
     SchemaResolutionError,
 )
 
@@ -229,7 +229,7 @@ def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
         body.seek(start)
         value = fastavro.schemaless_reader(body, writer.schema, reader)
     except _AVRO_ERRORS as error:
-        raise Rejected(f"the Avro body can not be read: {error or type(error).__name__}") from None
+        raise Rejected(f"the Avro body cannot be read: {error or type(error).__name__}") from None
     if again.getvalue() != data[start:]:
         raise Rejected("the Avro body is not exactly one value as a writer makes it")
     return value

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onefold.processor.core.values import Record
-from onefold.processor.runtime.caution import BATCH
+from onefold.processor.runtime.quarantine import BATCH
 
 # A transaction has at most twice as many records as the one before, or so many: of a burst, or after a start, the first
 # results are there after a tenth of a second, and a backlog is in large transactions soon.
 FIRST_RECORDS = 5_000
-# Nor many more than could be done in this time, waiting for the turnstile included: with the quarter by which a size may
+# Nor many more than could be done in this time, waiting for the compute_lock included: with the quarter by which a size may
 # grow beyond it, a task that is taken away still ends in time (pool.STOP_TIMEOUT_S), whatever a handler costs; and what
 # many tasks hold in memory is so many seconds of work in all.
 TURN_S = 7.0
@@ -77,7 +77,7 @@ class BatchSize:
         return len(records) == 1 and self._alone is not None and self._alone.is_about(records[0])
 
     def set_aside(self, records: Sequence[Record]) -> dict[Record, str]:
-        """The one of `records` that can not be written, and why not, if it was tried often enough."""
+        """The one of `records` that cannot be written, and why not, if it was tried often enough."""
         alone = self._alone
         if alone is None or not self.was_too_much(records) or alone.tries < ALONE_MAX:
             return {}

@@ -18,13 +18,13 @@ import structlog
 
 from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.fold import States, fold
-from onefold.processor.core.topology import Settle, Topology
+from onefold.processor.core.topology import EmitChange, Topology
 from onefold.processor.core.values import Change, Outputs, Record, Transaction
 
 log = structlog.get_logger()
 
 #: No record's fault, as far as can be told: what is known, memory, and what the world outside answered to a handler that
-#: should not have asked it. It ends the task; whether it is one record's after all, `caution` finds out.
+#: should not have asked it. It ends the task; whether it is one record's after all, `quarantine` finds out.
 NO_FAULT = (ProcessorError, MemoryError, OSError)
 
 # A handler that fails at so many records one after the other is wrong, and not they: it would empty a topic into its dead
@@ -47,24 +47,24 @@ class Bugs:
         states: States,
         records: Sequence[Record],
         decode: Callable[[Record], Any],
-        home: Callable[[str], int],
+        partition_of: Callable[[str], int],
         encode: Callable[[Transaction], Any],
     ) -> dict[Record, str]:
         """The records at which the pipeline raises what it should not, and why they are set aside.
 
-        A key's change as a whole is settled after each of its records: at fault is the one after which that fails.
+        A key's change is emitted after each of its records: at fault is the one after which that fails.
 
         Raises:
             Refused: so many in a row that it is the pipeline that is wrong. None of them is set aside.
         """
         ahead = _Ahead(states)
-        if topology.settle is not None:
-            topology = replace(topology, settle=partial(_settle_all, topology.settle, states))
+        if topology.emit_change is not None:
+            topology = replace(topology, emit_change=partial(_emit_all, topology.emit_change, states))
         faults: dict[Record, str] = {}
         in_a_row = 0
         for record in records:
             try:
-                transaction = fold(topology, ahead, (record,), decode, home)
+                transaction = fold(topology, ahead, (record,), decode, partition_of)
                 encode(transaction)
             except NO_FAULT:
                 raise
@@ -97,9 +97,9 @@ class Bugs:
         return reason
 
 
-def _settle_all(settle: Settle, states: States, key: str, _: Any, after: Any) -> Outputs:
+def _emit_all(emit_change: EmitChange, states: States, key: str, _: Any, after: Any) -> Outputs:
     """From how the key was before the transaction, and not before the one record."""
-    return settle(key, states.get(key), after)
+    return emit_change(key, states.get(key), after)
 
 
 class _Ahead:

@@ -4,7 +4,7 @@ Three kinds of records, told apart by the first byte of the key:
 
     s<key>   the state of a key (JSON); a null value forgets the key
     p        the progress: per input the topic's id and the offset to read next, and the counts
-    c        how careful the next owner should be (see `caution`)
+    c        how careful the next owner should be (see `quarantine`)
 
 State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
 The progress also says which format all of it is in (see `core.stored`).
@@ -19,11 +19,13 @@ from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.stored import FORMAT, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Counts
-from onefold.processor.runtime.caution import Caution
+from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import Store
 
 STATE = b"s"
-CAUTION_KEY = b"c"
+# What the counts are called in the progress record, where that is not the field's name: 0.1.0 reads it, and writes it.
+_STORED_NAMES = {"repartitioned": "forwarded"}
+QUARANTINE_KEY = b"c"
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Progress:
             topic: {"topic_id": self.topic_ids[topic], "next_offset": offset}
             for topic, offset in self.offsets_next.items()
         }
-        counts = self.counts._asdict()
+        counts = {_STORED_NAMES.get(name, name): count for name, count in self.counts._asdict().items()}
         body = {"version": FORMAT, "inputs": inputs, "counts": counts, "transactions": self.transactions}
         return json.dumps(body).encode()
 
@@ -60,11 +62,11 @@ class Progress:
             return Progress(
                 {topic: at["topic_id"] for topic, at in inputs.items()},
                 {topic: at["next_offset"] for topic, at in inputs.items()},
-                Counts(**{name: counts[name] for name in Counts._fields if name in counts}),
+                Counts(*(counts.get(_STORED_NAMES.get(name, name), 0) for name in Counts._fields)),
                 body["transactions"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Corrupted(f"the changelog's progress record can not be read: {error}") from error
+            raise Corrupted(f"the changelog's progress record cannot be read: {error}") from error
 
     def advanced(self, offsets_next: Mapping[str, int], counts: Counts) -> "Progress":
         """The progress after one more transaction. It never goes back."""
@@ -114,7 +116,7 @@ class Restored:
 
     store: Store
     progress: Progress
-    caution: Caution
+    quarantine: Quarantine
 
 
 def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, bytes | None]]) -> Restored:
@@ -134,17 +136,17 @@ def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, byt
         else:
             states[key[1:].decode()] = value
     # The progress first: it says whether the rest can be read at all.
-    progress, caution = Progress(), Caution()
+    progress, quarantine = Progress(), Quarantine()
     for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
         last = others[key]
         if last is None:
             raise Corrupted(f"{topology.changelog} holds a deleted {key[:20]!r} record")
         if key == PROGRESS_KEY:
             progress = Progress.decode(last)
-        elif key == CAUTION_KEY:
-            caution = Caution.decode(last)
+        elif key == QUARANTINE_KEY:
+            quarantine = Quarantine.decode(last)
         else:
             raise Corrupted(f"{topology.changelog} holds a record of unknown kind {key[:20]!r}")
     # Decoded once a key, after the last record of it is known.
     store = Store({key: codec.decode_state(topology, value) for key, value in states.items()})
-    return Restored(store, progress, caution)
+    return Restored(store, progress, quarantine)

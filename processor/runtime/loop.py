@@ -98,7 +98,7 @@ class TaskLoop:
             while not self._stop.is_set():
                 self._turn(task)
         except (Retriable, Corrupted, Refused):
-            # A known trouble is no record's fault: the next owner need not be careful. If that can not be said, it will be.
+            # A known trouble is no record's fault: the next owner need not be careful. If that cannot be said, it will be.
             with contextlib.suppress(ProcessorError):
                 task.retreat()
             raise
@@ -113,7 +113,7 @@ class TaskLoop:
         try:
             task.turn()
         except Abortable as error:
-            # The session has aborted, renewed its producer and rewound to the progress: the same records come again.
+            # The session has aborted, reinitialised its producer and rewound to the progress: the same records come again.
             log.warning("transaction aborted", partition=self.partition, reason=str(error))
             self._aborts += 1
             self._enter(Phase.WAITING, str(error))

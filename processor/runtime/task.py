@@ -21,9 +21,9 @@ from onefold.processor.core.values import (
 from onefold.processor.runtime import interleaving
 from onefold.processor.runtime.batch_size import BatchSize
 from onefold.processor.runtime.bugs import NO_FAULT, Bugs
-from onefold.processor.runtime.caution import BATCH, CRASHES_MAX, WINDOW, Caution
-from onefold.processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
 from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
+from onefold.processor.runtime.quarantine import BATCH, CRASHES_MAX, WINDOW, Quarantine
 from onefold.processor.runtime.store import Store
 
 # How long a task waits for a first record before it looks at everything else, and whether it should end.
@@ -41,9 +41,9 @@ class Task:
     Args:
         step: called with the name of each step before the next is taken; tests stop a task there.
         beat: called while a long restore goes on, so that a watchdog knows it does.
-        turnstile: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
+        compute_lock: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
             would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
-            A record that is tried alone has it until it is committed: nobody else's crash is to be counted against it.
+            A record that is folded alone has it until it is committed: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
     """
 
@@ -54,7 +54,7 @@ class Task:
         codec: Codec,
         step: Callable[[str], None] = lambda name: None,
         beat: Callable[[], None] = lambda: None,
-        turnstile: AbstractContextManager[Any] | None = None,
+        compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
     ) -> None:
         self.topology = topology
@@ -62,10 +62,10 @@ class Task:
         self._codec = codec
         self._step = step
         self._beat = beat
-        self._turnstile = turnstile or nullcontext()
+        self._compute_lock = compute_lock or nullcontext()
         self.store = Store()
         self.progress = Progress()
-        self.caution = Caution()
+        self.quarantine = Quarantine()
         self._ends: dict[str, int] = {}
         self._check_every_s = check_every_s
         self._checked_at = 0.0
@@ -89,7 +89,7 @@ class Task:
         self._ends = {topic: identity.end for topic, identity in identities.items()}
         self._session.seek(self.progress.offsets_next)
         self._went_well = 0
-        self._write_caution(restored.caution.successor())
+        self._write_quarantine(restored.quarantine.successor())
 
     def _beating(self, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
         for record in records:
@@ -98,7 +98,7 @@ class Task:
 
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
-        records = self._session.poll(min(self._size.records_max, BATCH[self.caution.level]), WAIT_S)
+        records = self._session.poll(min(self._size.records_max, BATCH[self.quarantine.level]), WAIT_S)
         polled_at = time.monotonic()
         if not records:
             self._size.idle()
@@ -122,14 +122,14 @@ class Task:
         """Fold them and commit what comes of it, at level 2 without anybody beside it."""
         if self._size.was_too_much(records):
             # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
-            self._write_caution(self.caution)
+            self._write_quarantine(self.quarantine)
         rejected = self._size.set_aside(records)
-        if self.caution.level == 2:
-            with self._turnstile, self._tried_alone(records[0]) as poisonous:
+        if self.quarantine.level == 2:
+            with self._compute_lock, self._folded_alone(records[0]) as poisonous:
                 transaction, progress = self._transact(records, {**rejected, **poisonous}, topic_ids)
                 self._commit(progress)
         else:
-            with self._turnstile:
+            with self._compute_lock:
                 transaction, progress = self._transact(records, rejected, topic_ids)
             self._commit(progress)
         return transaction
@@ -137,13 +137,13 @@ class Task:
     def close(self) -> None:
         """Leave in good order; the next owner need not be careful."""
         try:
-            if not self.caution.calm:
-                self._write_caution(Caution())
+            if not self.quarantine.clean:
+                self._write_quarantine(Quarantine())
         finally:
             self._session.close()
 
     def retreat(self) -> None:
-        """Leave after a known trouble: what is open is aborted first, so that "calm" is all that is written."""
+        """Leave after a known trouble: what is open is aborted first, so that "clean" is all that is written."""
         self._session.abort()
         self.close()
 
@@ -163,28 +163,28 @@ class Task:
 
     def _relax(self) -> None:
         """Be less careful when what a predecessor may have crashed at went well: it lies below where the inputs ended."""
-        if self.caution.calm:
+        if self.quarantine.clean:
             return
         if all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items()):
-            self._write_caution(Caution())
-        elif self._went_well >= WINDOW[self.caution.level]:
+            self._write_quarantine(Quarantine())
+        elif self._went_well >= WINDOW[self.quarantine.level]:
             self._went_well = 0
-            self._write_caution(self.caution.relaxed())
+            self._write_quarantine(self.quarantine.relaxed())
 
     @contextmanager
-    def _tried_alone(self, record: Record) -> Iterator[dict[Record, str]]:
+    def _folded_alone(self, record: Record) -> Iterator[dict[Record, str]]:
         """Note that it is tried. The note is taken back when its transaction is aborted: that is no crash."""
-        before = self.caution
+        before = self.quarantine
         if before.poisonous(record.topic, record.offset):
             yield {record: f"the processor crashed {CRASHES_MAX} times at this record"}
             return
-        self._write_caution(before.trying(record.topic, record.offset))
+        self._write_quarantine(before.trying(record.topic, record.offset))
         try:
             yield {}
         except Abortable:
             with suppress(Abortable):
-                self._write_caution(before)
-            self.caution = before
+                self._write_quarantine(before)
+            self.quarantine = before
             raise
 
     def _transact(
@@ -197,18 +197,18 @@ class Task:
         return transaction, progress
 
     def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
-        """Fold and encode. What can not be folded or encoded is the fault of a record: fold again without it."""
+        """Fold and encode. What cannot be folded or encoded is the fault of a record: fold again without it."""
 
         def decode(record: Record) -> object:
             if record in rejected:
                 raise Rejected(rejected[record])
             return self._codec.decode(record)
 
-        home = self._session.home
+        partition_of = self._session.partition_of
         while True:
             chosen = decode if rejected else self._codec.decode
             try:
-                transaction = fold(self.topology, self.store, records, chosen, home)
+                transaction = fold(self.topology, self.store, records, chosen, partition_of)
                 return transaction, [*self._encode(transaction), *self._order(records)]
             except _Unencodable as fault:
                 rejected[fault.record] = fault.reason
@@ -217,7 +217,7 @@ class Task:
                 raise
             except Exception as error:  # noqa: BLE001 - raised again unless a record is at fault
                 bug = error
-            faults = self._bugs.at_fault(self.topology, self.store, records, chosen, home, self._try_encode)
+            faults = self._bugs.at_fault(self.topology, self.store, records, chosen, partition_of, self._try_encode)
             if not faults:
                 raise bug
             rejected.update(faults)
@@ -235,16 +235,16 @@ class Task:
                 if more:
                     headers += more
                 add((topic, None, key.encode(), encode(topic, value), headers))
-            for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it can not be encoded
+            for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it cannot be encoded
                 data = None if state is None else encode_state(state)
                 add((changelog, partition, STATE + key.encode(), data, None))
         except Rejected as reason:
             assert cause is not None, "something was being encoded"
             raise _Unencodable(cause, str(reason)) from reason
-        for record, key, home in transaction.forwards:
+        for record, key, partition_to in transaction.misrouted:
             # Its own timestamp is when it is copied: an old one could be deleted, by age, before it is read.
             kept = [(SOURCE_HEADER, record.source), (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)]
-            add((record.topic, home, key.encode(), record.value, [*record.headers, *kept]))
+            add((record.topic, partition_to, key.encode(), record.value, [*record.headers, *kept]))
         writes += [self._dead(letter) for letter in transaction.dead_letters]
         return writes
 
@@ -263,15 +263,15 @@ class Task:
         topic = self.topology.dead[record.topic]
         return (topic, self._session.partition, key_of(letter), value_of(letter), headers_of(letter))
 
-    def _write_caution(self, caution: Caution) -> None:
-        write: Write = (self.topology.changelog, self._session.partition, CAUTION_KEY, caution.encode(), None)
+    def _write_quarantine(self, quarantine: Quarantine) -> None:
+        write: Write = (self.topology.changelog, self._session.partition, QUARANTINE_KEY, quarantine.encode(), None)
         try:
             self._write([write], self.progress)
             self._commit(self.progress)
         except TooMuch as error:
             # Two small records are not too much: it is no fault of the record that comes next.
             raise Abortable(str(error)) from error
-        self.caution = caution
+        self.quarantine = quarantine
 
     def _write(self, writes: list[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
         """Open a Kafka transaction and put everything into it, the progress last.
@@ -294,7 +294,7 @@ class Task:
             step("before_commit")
 
     def _still_ours(self) -> None:
-        """A renewed producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
+        """A re-initialised producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
         found = self._session.last_progress()
         committed = Progress.decode(found).transactions if found else 0
         if committed != self.progress.transactions:

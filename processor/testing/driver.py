@@ -111,7 +111,7 @@ class TopologyDriver:
         """Until nothing is left to read; a crashed task is started again, as a supervisor would."""
         while True:
             try:
-                # Tasks forward records to one another, so all of them have to come to rest in one round.
+                # Tasks repartition records to one another, so all of them have to come to rest in one round.
                 if not sum(self._drain(partition) for partition in range(self.partitions)):
                     return
             except Crash:

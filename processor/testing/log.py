@@ -15,7 +15,7 @@ from typing import NamedTuple
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Fenced
 from onefold.processor.core.values import Headers
-from onefold.processor.testing.partition import home
+from onefold.processor.testing.partition import partition_of
 
 
 class Entry(NamedTuple):
@@ -88,7 +88,7 @@ class SimulatedLog:
         """Write a record, by default outside of any transaction and in the partition of its key. Returns its offset."""
         found = self._topics[topic]
         if partition is None:
-            partition = home((key or b"").decode(), len(found.partitions))
+            partition = partition_of((key or b"").decode(), len(found.partitions))
         entries = found.partitions[partition]
         entries.append(Entry(transaction, False, key, value, tuple(headers), timestamp_ms))
         return len(entries) - 1
@@ -145,7 +145,7 @@ class SimulatedLog:
             producer.open = len(self._state)
             self._state[producer.open] = "open"
         if partition is None:
-            partition = home((key or b"").decode(), self.partitions(topic))
+            partition = partition_of((key or b"").decode(), self.partitions(topic))
         self.append(
             topic,
             key,

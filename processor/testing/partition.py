@@ -19,6 +19,6 @@ def murmur2(data: bytes) -> int:
     return value ^ value >> 15
 
 
-def home(key: str, partitions: int) -> int:
+def partition_of(key: str, partitions: int) -> int:
     """The partition where all records of `key` belong, in a topic of so many partitions."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions

@@ -7,20 +7,20 @@ from onefold.processor.core.errors import Corrupted, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.testing.log import SimulatedEnvelope, SimulatedLog
-from onefold.processor.testing.partition import home
+from onefold.processor.testing.partition import partition_of
 
 
 class SimulatedSession:
     """Keeps the promises of a Kafka session, deterministically.
 
-    `suspicious` is what librdkafka's log is to the real session: set it, and the producer is renewed before the next
+    `ambiguous` is what librdkafka's log is to the real session: set it, and the producer is re-initialised before the next
     transaction. `epoch` is that of the present producer.
     """
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
         self._partitions = log.partitions(topology.inputs[0])
-        self.suspicious = False
+        self.ambiguous = False
         self._begun = False
         self.epoch = 0
         self._log = log
@@ -28,9 +28,9 @@ class SimulatedSession:
         self._id = topology.transactional_id(partition)
         self._positions: dict[str, int] = {}
 
-    def home(self, key: str) -> int:
+    def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong."""
-        return home(key, self._partitions)
+        return partition_of(key, self._partitions)
 
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""
@@ -82,15 +82,15 @@ class SimulatedSession:
         return found[-1] if found else None
 
     def begin(self) -> bool:
-        """Begin a transaction, on a producer that is above suspicion; True when it was renewed for that."""
+        """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
         if self._begun:
             raise Corrupted("a transaction is open already")
-        renewed = self.suspicious
-        if renewed:
+        reinitialised = self.ambiguous
+        if reinitialised:
             self.epoch = self._log.init(self._id)
-            self.suspicious = False
+            self.ambiguous = False
         self._begun = True
-        return renewed
+        return reinitialised
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction."""
@@ -103,12 +103,12 @@ class SimulatedSession:
         self._begun = False
 
     def abort(self) -> None:
-        """Make nothing of it true; the next `begin` renews the producer."""
+        """Make nothing of it true; the next `begin` re-initialises the producer."""
         self._begun = False
         if not self.epoch:
             return  # not open yet
         self._log.late_end(self._id, self.epoch, commit=False)
-        self.suspicious = True
+        self.ambiguous = True
 
     def close(self) -> None:
         """Leave; an open transaction is aborted, unless a successor has done that."""

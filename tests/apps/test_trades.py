@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from onefold.processor.apps.trades import TIMESTAMP_MAX, TOPOLOGY, Trade, handle, settle
+from onefold.processor.apps.trades import TIMESTAMP_MAX, TOPOLOGY, Trade, emit_change, handle
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 
@@ -37,7 +37,7 @@ def fold(*events: Event) -> tuple[Trade | None, list[dict[str, Any]]]:
         assert outputs == ()
         if state is not before:
             assert state is not None
-            deltas += [asdict(fields) for _, fields in settle(event.value.TradeID, before, state)]
+            deltas += [asdict(fields) for _, fields in emit_change(event.value.TradeID, before, state)]
     return state, deltas
 
 
@@ -48,10 +48,10 @@ def test_changes_within_a_transaction_are_one_delta() -> None:
     third, _ = handle(second, message(2, "12"))
     assert third is not None
 
-    ((topic, delta),) = settle(SEED_ID, first, third)
+    ((topic, delta),) = emit_change(SEED_ID, first, third)
 
     assert topic in TOPOLOGY.outputs
-    assert moved([asdict(settle(SEED_ID, None, first)[0][1]), asdict(delta)]) == {SPOT: 12_000_000}
+    assert moved([asdict(emit_change(SEED_ID, None, first)[0][1]), asdict(delta)]) == {SPOT: 12_000_000}
     assert delta.messages == 2
 
 

@@ -14,9 +14,9 @@ from onefold.processor.core.fold import fold
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record
 from onefold.processor.runtime.store import Store
-from onefold.processor.testing.partition import home
+from onefold.processor.testing.partition import partition_of
 
-HERE = partial(home, partitions=1)
+HERE = partial(partition_of, partitions=1)
 
 
 @dataclass
@@ -53,7 +53,7 @@ def records(*pairs: tuple[str, bytes], start: int = 0) -> list[Record]:
 
 
 def folded(*pairs: tuple[str, bytes], store: Store | None = None, partitions: int = 1) -> Any:
-    return fold(SUMS, store or Store(), records(*pairs), decode, partial(home, partitions=partitions))
+    return fold(SUMS, store or Store(), records(*pairs), decode, partial(partition_of, partitions=partitions))
 
 
 def test_later_records_of_a_batch_see_the_state_of_earlier_ones() -> None:
@@ -87,19 +87,19 @@ def test_an_output_names_the_record_that_caused_it() -> None:
 
 
 def test_refusals_are_dead_letters_and_leave_no_trace() -> None:
-    """What can not be decoded and what the handler refuses: a reason each, and the records around them count."""
+    """What cannot be decoded and what the handler refuses: a reason each, and the records around them count."""
     transaction = folded(("a", b"1"), ("a", b"junk"), ("a", b"13"), ("a", b"2"))
 
     assert [letter.reason for letter in transaction.dead_letters] == ["not a number", "thirteen is not taken"]
     assert Total(3) == transaction.changes["a"][0]
-    assert transaction.counts._asdict() == {"accepted": 2, "ignored": 0, "forwarded": 0, "dead": 2}
+    assert transaction.counts._asdict() == {"accepted": 2, "ignored": 0, "repartitioned": 0, "dead": 2}
 
 
 def test_a_record_that_changes_nothing_is_counted() -> None:
     """Ignored is a number, not a silence."""
     transaction = folded(("a", b"0"), ("a", b"1"))
 
-    assert transaction.counts._asdict() == {"accepted": 1, "ignored": 1, "forwarded": 0, "dead": 0}
+    assert transaction.counts._asdict() == {"accepted": 1, "ignored": 1, "repartitioned": 0, "dead": 0}
 
 
 def test_outputs_count_also_when_the_state_stays_as_it_is() -> None:
@@ -145,16 +145,16 @@ def test_no_state_forgets_the_key() -> None:
     assert {"b": Total(2)} == store.snapshot()
 
 
-def test_a_record_away_from_home_is_forwarded_and_not_folded() -> None:
+def test_a_misrouted_record_is_repartitioned_and_not_folded() -> None:
     """A key without a state here is sent where it belongs."""
-    stranger = next(key for key in "abcdefgh" if home(key, 3) != 0)
-    resident = next(key for key in "abcdefgh" if home(key, 3) == 0)
+    stranger = next(key for key in "abcdefgh" if partition_of(key, 3) != 0)
+    resident = next(key for key in "abcdefgh" if partition_of(key, 3) == 0)
 
     transaction = folded((stranger, b"1"), (resident, b"1"), partitions=3)
 
-    assert [(stranger, home(stranger, 3))] == [(forward.key, forward.home) for forward in transaction.forwards]
+    assert [(stranger, partition_of(stranger, 3))] == [(one.key, one.partition) for one in transaction.misrouted]
     assert [resident] == list(transaction.changes)
-    assert transaction.counts._asdict() == {"accepted": 1, "ignored": 0, "forwarded": 1, "dead": 0}
+    assert transaction.counts._asdict() == {"accepted": 1, "ignored": 0, "repartitioned": 1, "dead": 0}
 
 
 def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:
@@ -180,7 +180,7 @@ def risen(store: Store, *pairs: tuple[str, bytes]) -> list[Any]:
     ]
 
 
-def test_a_key_is_settled_once_a_transaction_from_before_it_to_after_it() -> None:
+def test_a_key_emits_its_change_once_a_transaction_from_before_it_to_after_it() -> None:
     """What is caused by several records names the last of them that changed something."""
     given = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"0"), ("a", b"13")]
     assert risen(Store({"a": Total(5)}), *given) == [({"name": "a", "by": 4}, 2), ({"name": "b", "by": 2}, 1)]
@@ -198,28 +198,28 @@ def test_the_rises_of_any_batches_add_up_to_the_same() -> None:
         assert sums == {"a": 7, "b": 0}
 
 
-def test_a_key_that_came_and_went_within_a_transaction_is_not_settled() -> None:
+def test_a_key_that_came_and_went_within_a_transaction_emits_nothing() -> None:
     assert risen(Store(), ("a", b"1"), ("a", b"-1")) == []
 
 
-def giving(*outputs: Any, settled: bool = False, rows: tuple[str, ...] | None = None) -> list[Any]:
+def giving(*outputs: Any, per_change: bool = False, rows: tuple[str, ...] | None = None) -> list[Any]:
     """Topic, key, headers and fields of what becomes of a record of key "a" whose handler asks for these."""
     topology = Topology(
         "sums",
         ("sums.in",),
         SUMS.key,
         Total,
-        (lambda total, event: (Total(1), ())) if settled else (lambda total, event: (total, outputs)),
+        (lambda total, event: (Total(1), ())) if per_change else (lambda total, event: (total, outputs)),
         {"sums.out": rows},
-        (lambda key, before, after: outputs) if settled else None,
+        (lambda key, before, after: outputs) if per_change else None,
     )
     produced = fold(topology, Store(), records(("a", b"1")), decode, HERE).outputs
     assert all(record.source == b"sums.in/0/0" for _, _, _, record, _ in produced)
     return [(topic, key, list(headers), fields) for topic, key, fields, _, headers in produced]
 
 
-@pytest.mark.parametrize("settled", [False, True], ids=["handle", "settle"])
-def test_an_output_may_name_its_key_and_headers(settled: bool) -> None:
+@pytest.mark.parametrize("per_change", [False, True], ids=["handle", "emit_change"])
+def test_an_output_may_name_its_key_and_headers(per_change: bool) -> None:
     """In any mixture with plain ones, which have the state key."""
     headers = [("trace", b"1"), ("empty", None)]
     given = [
@@ -229,7 +229,7 @@ def test_an_output_may_name_its_key_and_headers(settled: bool) -> None:
         Output("sums.out", 4),
         ("sums.out", 5, "c"),
     ]
-    assert giving(*given, settled=settled) == [
+    assert giving(*given, per_change=per_change) == [
         ("sums.out", "a", [], 1),
         ("sums.out", "b", [], 2),
         ("sums.out", "7", headers, 3),
@@ -238,7 +238,7 @@ def test_an_output_may_name_its_key_and_headers(settled: bool) -> None:
     ]
 
 
-@pytest.mark.parametrize("settled", [False, True], ids=["handle", "settle"])
+@pytest.mark.parametrize("per_change", [False, True], ids=["handle", "emit_change"])
 @pytest.mark.parametrize(
     ("named", "error"),
     [
@@ -249,10 +249,10 @@ def test_an_output_may_name_its_key_and_headers(settled: bool) -> None:
         ({"headers": [("onefold-source", b"t/0/0")]}, "the processor's"),
     ],
 )
-def test_a_key_or_headers_that_can_not_be_are_a_bug(named: dict[str, Any], error: str, settled: bool) -> None:
+def test_a_key_or_headers_that_can_not_be_are_a_bug(named: dict[str, Any], error: str, per_change: bool) -> None:
     """Before anything is written: a foreign source header would be the judge's finding."""
     with pytest.raises((TypeError, ValueError), match=error):
-        giving(Output("sums.out", {"n": 1}, **named), settled=settled)
+        giving(Output("sums.out", {"n": 1}, **named), per_change=per_change)
 
 
 def test_a_row_is_its_fields_whatever_its_key() -> None:

@@ -1,7 +1,7 @@
 """R1: a request to end a transaction that reaches the broker after the next transaction has begun.
 
-librdkafka does not raise the producer's epoch with every transaction (KIP-890), so the broker can not tell such a request
-from one for the transaction that is open now. The session's defence is to renew its producer after any sign of a request
+librdkafka does not raise the producer's epoch with every transaction (KIP-890), so the broker cannot tell such a request
+from one for the transaction that is open now. The session's defence is to re-initialise its producer after any sign of a request
 that was sent twice.
 """
 
@@ -20,7 +20,7 @@ def test_a_late_commit_can_not_make_an_aborted_transaction_true(
     """With the defence off the aborted record is visible: the hazard is real, and this is what the defence is worth."""
     world = KafkaWorld(client)
     session = KafkaSession(
-        world.topology, 0, {"bootstrap.servers": kafka_proxy.bootstrap_servers}, renew_on_suspicion=defence
+        world.topology, 0, {"bootstrap.servers": kafka_proxy.bootstrap_servers}, reinitialise_when_ambiguous=defence
     )
     session.open()
     session.begin()
@@ -36,6 +36,6 @@ def test_a_late_commit_can_not_make_an_aborted_transaction_true(
     session.abort()
 
     expected = [b"first"] if defence else [b"first", b"aborted"]
-    assert defence == (session.renewals == 1)
+    assert defence == (session.reinitialised == 1)
     eventually(lambda: world.committed(world.output) == expected, 10, f"the output is {expected}")
     session.close()

@@ -42,7 +42,7 @@ def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes |
 def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str) -> None:
     """One process after the other is killed, each at another step and with input under way; the last one finishes.
 
-    Every fifth one is let live: a third kill while one and the same record is tried alone would be put down to the record.
+    Every fifth one is let live: a third kill while one and the same record is folded alone would be put down to the record.
     """
     topology = fresh_domain(domain)
     for number, step in enumerate(STEPS):

@@ -114,7 +114,7 @@ def test_taking_over_asks_only_what_can_be_answered(
     """What librdkafka asks before it knows a broker it asks again half a second later: of its producer, and its reader."""
     world.client |= {"debug": "eos,topic"}
     session = world.session()
-    session._suspicion.logger.addHandler(caplog.handler)
+    session._ambiguous.logger.addHandler(caplog.handler)
     session.open()
     commit(session, world.changelog, b"state")
     assert list(session.restore()) == [(b"s", b"state")]

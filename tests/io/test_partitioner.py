@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.processor.io.partitioner import home
+from onefold.processor.io.partitioner import partition_of
 from onefold.processor.testing import partition
 
 
@@ -23,13 +23,13 @@ def test_murmur2_agrees_with_kafkas_published_vectors(data: bytes, expected: int
 
 @given(st.text(), st.integers(1, 64))
 def test_home_is_a_partition(key: str, partitions: int) -> None:
-    """Every key has a home, in range, and the simulated log has it in the same place."""
-    assert 0 <= home(key, partitions) < partitions
-    assert home(key, partitions) == partition.home(key, partitions)
+    """Every key has a partition, in range, and the simulated log has it in the same place."""
+    assert 0 <= partition_of(key, partitions) < partitions
+    assert partition_of(key, partitions) == partition.partition_of(key, partitions)
 
 
 def test_home_agrees_with_the_client_that_writes(client: dict[str, str]) -> None:
-    """librdkafka's murmur2_random puts a key where `home` says."""
+    """librdkafka's murmur2_random puts a key where `partition_of` says."""
     topic = f"partitions-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(client)
     admin.create_topics([NewTopic(topic, 7, 1)])[topic].result()
@@ -41,4 +41,4 @@ def test_home_agrees_with_the_client_that_writes(client: dict[str, str]) -> None
         )
     producer.flush(20)
 
-    assert {str(number): home(str(number), 7) for number in range(-50, 200)} == landed
+    assert {str(number): partition_of(str(number), 7) for number in range(-50, 200)} == landed

@@ -91,7 +91,7 @@ def test_judge_and_judged_agree_on_what_a_message_is_worth(value: str, version: 
     try:
         trade, _ = app.handle(None, Event(trades.TOPIC, 0, 0, fields))
         assert trade is not None
-        outputs = app.settle("t", None, trade)
+        outputs = app.emit_change("t", None, trade)
         theirs = [(Decimal(delta.value).scaleb(-6), delta.traded_at) for _, delta in outputs]
     except Rejected:
         theirs = []

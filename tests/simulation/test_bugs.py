@@ -11,7 +11,7 @@ import structlog
 from onefold import Event, Output, Outputs, Topology
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.runtime.bugs import ALL_OF_MIN, IN_A_ROW_MAX
-from onefold.processor.runtime.caution import CRASHES_MAX
+from onefold.processor.runtime.quarantine import CRASHES_MAX
 from onefold.processor.service import topology_of
 from onefold.testing import STEPS, TopologyDriver
 
@@ -220,9 +220,9 @@ def test_memory_that_is_never_enough_for_a_record_sets_it_aside_in_the_end() -> 
 
 
 def settling(before_poison: int) -> Topology:
-    """Fails to settle a key from below so many metres to above."""
+    """Fails to emit a key's change from below so many metres to above."""
 
-    def settle(key: str, before: Any, after: Any) -> Outputs:
+    def emit_change(key: str, before: Any, after: Any) -> Outputs:
         metres = [0 if state is None else state.runs[-1].total_meters for state in (before, after)]
         if metres[0] < before_poison <= metres[1]:
             raise LookupError(f"from {metres[0]} to {metres[1]}")
@@ -231,11 +231,11 @@ def settling(before_poison: int) -> Topology:
     def handle(state: Any, event: Event) -> Handled:
         return RUNNER.handle(state, event)[0], ()
 
-    return dataclasses.replace(RUNNER, handle=handle, settle=settle)
+    return dataclasses.replace(RUNNER, handle=handle, emit_change=emit_change)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_change_that_can_not_be_settled_is_the_fault_of_its_last_record(at_once: bool) -> None:
+def test_a_change_that_cannot_be_emitted_is_the_fault_of_its_last_record(at_once: bool) -> None:
     """Of the one after which it fails, be the others in the same transaction or in one before."""
     driver = driver_with(settling(50), 10, 20)
     if not at_once:

@@ -45,7 +45,7 @@ TRADES_INPUT = [
 
 
 def feed(driver: TopologyDriver, inputs: list[dict[str, Any]]) -> None:
-    """Three waves, with repeats of the wave before, records away from home, and bad ones."""
+    """Three waves, with repeats of the wave before, records misrouted, and bad ones."""
     topic = driver.topology.inputs[0]
     third = len(inputs) // 3
     for wave in range(3):
@@ -153,9 +153,9 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     assert len(driver.read("runner.messages")) == 1
 
 
-@pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "suspicious"])
+@pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "ambiguous"])
 def test_a_zombie_that_renews_its_producer_commits_nothing(aborted: bool) -> None:
-    """Renewing fences the successor, which is not wrong yet; folding on from old states would be."""
+    """Re-initialising fences the successor, which is not wrong yet; folding on from old states would be."""
     driver = TopologyDriver(RUNNER)
     for sequence in range(1, 4):
         driver.send("runner.updates", update(1, sequence, 10, sequence))
@@ -168,7 +168,7 @@ def test_a_zombie_that_renews_its_producer_commits_nothing(aborted: bool) -> Non
     assert isinstance(session, SimulatedSession)
     if aborted:
         session.abort()
-    session.suspicious = True
+    session.ambiguous = True
     driver.send("runner.updates", update(1, 5, 10, 5))
 
     with pytest.raises(Corrupted, match="another's meanwhile"):
@@ -193,12 +193,12 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_refused() -> None:
 
 def test_a_late_request_can_not_end_the_next_transaction() -> None:
     """R1 on the simulated log: a request to abort that was under way while the next transaction began."""
-    for suspicious, taken in ((False, True), (True, False)):
+    for ambiguous, taken in ((False, True), (True, False)):
         driver = TopologyDriver(RUNNER)
         session = driver.task()._session
         assert isinstance(session, SimulatedSession)
         late = session.epoch
-        session.suspicious = suspicious
+        session.ambiguous = ambiguous
         session.begin()
         session.produce([("runner.messages", 0, b"k", b"v", [])])
         assert taken == driver.log.late_end(RUNNER.transactional_id(0), late, commit=False)

@@ -11,9 +11,9 @@ from onefold.processor.core.values import Event
 from onefold.processor.runtime import batch_size, loop
 from onefold.processor.runtime import task as task_module
 from onefold.processor.runtime.batch_size import TURN_S
-from onefold.processor.runtime.caution import BATCH
 from onefold.processor.runtime.loop import Phase, TaskLoop
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
+from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver

@@ -12,18 +12,18 @@ from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.stored import FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.core.values import SOURCE_HEADER, Counts
-from onefold.processor.runtime.caution import Caution
-from onefold.processor.runtime.changelog import CAUTION_KEY, STATE, Progress, restore
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
+from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
 
 # 0.1.0 needed all of these of a progress record and of its inputs, and left out what else there was; of its counts it
-# took some or all of these, and failed at any other; so it did with the whole caution record.
+# took some or all of these, and failed at any other; so it did with the whole crash quarantine record.
 PROGRESS_NEEDS = {"inputs", "counts", "transactions"}
 INPUT_NEEDS = {"topic_id", "next_offset"}
 COUNTS_MAY = {"accepted", "ignored", "forwarded", "dead"}
-CAUTION_MAY = {"level", "calm", "topic", "offset", "tries"}
+QUARANTINE_MAY = {"level", "calm", "topic", "offset", "tries"}
 # It failed at a record of any other kind.
 KINDS = {b"s", b"p", b"c"}
 # New input, for a user that 0.1.0 knew: all other runner updates after its crash are repeats.
@@ -100,9 +100,13 @@ def test_what_was_restored_is_what_was_written(domain: str) -> None:
         (topic,) = topology.inputs
         assert restored.progress.offsets_next[topic] == last[PROGRESS_KEY]["inputs"][topic]["next_offset"]
         assert restored.progress.topic_ids == {topic: kept.ids[topic]}
-        assert restored.progress.counts == Counts(**last[PROGRESS_KEY]["counts"])
+        assert restored.progress.counts == Counts(
+            *map(last[PROGRESS_KEY]["counts"].get, ("accepted", "ignored", "forwarded", "dead"))
+        )
         assert restored.progress.transactions == last[PROGRESS_KEY]["transactions"] > 0
-        assert restored.caution == Caution(**last[CAUTION_KEY])
+        assert restored.quarantine == Quarantine(
+            *map(last[QUARANTINE_KEY].get, ("level", "calm", "topic", "offset", "tries"))
+        )
         states = restored.store.snapshot()
         assert {key: json.loads(driver.codec.encode_state(state)) for key, state in states.items()} == {
             key[1:].decode(): value for key, value in last.items() if key[:1] == STATE and value is not None
@@ -110,12 +114,14 @@ def test_what_was_restored_is_what_was_written(domain: str) -> None:
 
 
 def test_the_data_has_what_a_migration_can_get_wrong() -> None:
-    """Dead letters, forwarded records, and tasks whose owners crashed at one record alone: or the other tests show little."""
+    """Dead letters, repartitioned records, and tasks whose owners crashed at one record alone: or the other tests show little."""
     kept = [previous.topics(domain) for domain in previous.DOMAINS]
-    cautions = [Caution.decode(r.value) for found in kept for r in found.records if r.key == CAUTION_KEY and r.value]
+    quarantines = [
+        Quarantine.decode(r.value) for found in kept for r in found.records if r.key == QUARANTINE_KEY and r.value
+    ]
 
-    assert max(caution.tries for caution in cautions) == 3
-    assert {caution.level for caution in cautions} == {0, 1, 2}
+    assert max(quarantine.tries for quarantine in quarantines) == 3
+    assert {quarantine.level for quarantine in quarantines} == {0, 1, 2}
     for found in kept:
         assert any(record.topic.endswith(".dead") for record in found.records)
     assert any(SOURCE_HEADER in dict(r.headers) for found in kept for r in found.records if r.topic == "trades.trades")
@@ -158,8 +164,8 @@ def test_the_release_before_can_read_what_this_one_writes(domain: str) -> None:
             continue
         assert value is not None
         body = json.loads(value)
-        if key == CAUTION_KEY:
-            assert set(body) <= CAUTION_MAY
+        if key == QUARANTINE_KEY:
+            assert set(body) <= QUARANTINE_MAY
         else:
             assert set(body) >= PROGRESS_NEEDS
             assert set(body["counts"]) <= COUNTS_MAY
@@ -207,14 +213,14 @@ def test_a_task_refuses_a_newer_changelog_and_writes_nothing() -> None:
 def test_fields_that_a_later_release_adds_are_left_out() -> None:
     """Or it could not be gone back from."""
     at = {"runner.updates": {"topic_id": "x", "next_offset": 5, "order": [1]}}
-    caution = {"level": 2, "calm": False, "why": "the power"}
+    quarantine = {"level": 2, "calm": False, "why": "the power"}
     found = restored(
-        (CAUTION_KEY, json.dumps(caution).encode()),
+        (QUARANTINE_KEY, json.dumps(quarantine).encode()),
         (PROGRESS_KEY, progress(inputs=at, counts={"accepted": 3, "late": 1}, host="a")),
     )
 
     assert found.progress == Progress({"runner.updates": "x"}, {"runner.updates": 5}, Counts(accepted=3), 0)
-    assert found.caution == Caution(2, False)
+    assert found.quarantine == Quarantine(2, False)
 
 
 @pytest.mark.parametrize("version", [0, -1, "2", None, True, 1.5])
@@ -225,13 +231,13 @@ def test_a_version_that_is_none_is_damage(version: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [b"[]", b'"calm"', b"7", b"{"])
-def test_a_caution_that_is_none_is_damage(value: bytes) -> None:
+def test_a_quarantine_record_that_is_none_is_damage(value: bytes) -> None:
     """It must not be taken for a calm one."""
-    with pytest.raises(Corrupted, match="caution record"):
-        restored((CAUTION_KEY, value))
+    with pytest.raises(Corrupted, match="crash quarantine record"):
+        restored((QUARANTINE_KEY, value))
 
 
-@pytest.mark.parametrize("key", [PROGRESS_KEY, CAUTION_KEY, b"z"])
+@pytest.mark.parametrize("key", [PROGRESS_KEY, QUARANTINE_KEY, b"z"])
 def test_a_record_that_no_task_writes_is_damage(key: bytes) -> None:
     """A deleted one, or one of a kind that this format does not have."""
     with pytest.raises(Corrupted):

@@ -145,7 +145,7 @@ def test_a_retreat_takes_back_what_is_open() -> None:
     task.retreat()
 
     assert driver.read("runner.messages") == []
-    assert task_over(driver).caution.level == 0
+    assert task_over(driver).quarantine.level == 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_only_an_unknown_error_makes_the_next_owner_careful(trouble: Exception, 
     with pytest.raises(type(trouble)):
         running._live()
 
-    assert task_over(driver).caution.level == level
+    assert task_over(driver).quarantine.level == level
 
 
 @pytest.mark.parametrize(

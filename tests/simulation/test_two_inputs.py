@@ -108,8 +108,8 @@ def test_orders_and_payments_are_joined_whichever_comes_first(contracts: Path) -
     for credit in driver.read("shop.credits"):
         by_account[credit["account"]] = by_account.get(credit["account"], 0) + credit["amount"]
     assert by_account == {account: 2 * (20 + 2 * account + 3) for account in range(3)}
-    home = driver.task()._session.home
-    assert all(home(key.decode()) == partition for key, _, partition in outcome(driver)["credits"])
+    partition_of = driver.task()._session.partition_of
+    assert all(partition_of(key.decode()) == partition for key, _, partition in outcome(driver)["credits"])
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -129,10 +129,10 @@ def test_a_crash_at_any_step_leaves_no_trace_in_a_join(contracts: Path, step: st
     pytest.fail(f"step {step} never ran out of hits")
 
 
-def test_a_forwarded_record_keeps_its_timestamp_and_its_headers(contracts: Path) -> None:
+def test_a_repartitioned_record_keeps_its_timestamp_and_its_headers(contracts: Path) -> None:
     """The copy is sent later than the original; whoever folds it is told when that was."""
     driver = TopologyDriver(SHOP, contracts=contracts, partitions=2)
-    away = 1 - driver.task()._session.home("o1")
+    away = 1 - driver.task()._session.partition_of("o1")
     headers = [("trace", b"1"), ("onefold-source", b"not/0/ours"), ("empty", None)]
     order, payment = {"id": "o1", "account": 1, "price": 5}, {"order": "o1", "amount": 5}
     driver.send("shop.orders", order, partition=away, timestamp_ms=SENT_MS, headers=headers)

@@ -30,7 +30,7 @@ class Cut(Exception):
 
 
 class Proxy:
-    """Listens on a port of its own, and forwards everything in pieces, which a protocol may look at.
+    """Listens on a port of its own, and misrouted everything in pieces, which a protocol may look at.
 
     Its methods `request` and `answer` are given a piece and the connection to the server that it is for or from, and give
     what is sent on. `Cut` ends the connection, for both sides.

@@ -99,7 +99,7 @@ class Stage:
         return f"{record.topic}/{record.partition}/{record.offset}"
 
     def copy(self, source: Source, partition: int, key: bytes) -> str:
-        """Forward a record once more; returns where the copy lies."""
+        """Misrouted a record once more; returns where the copy lies."""
         header = [(SOURCE_HEADER, str(source).encode())]
         record = self._send(source.topic, partition, key, self.originals[source].value, header)
         return f"{record.topic}/{record.partition}/{record.offset}"

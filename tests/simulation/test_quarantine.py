@@ -10,7 +10,7 @@ import pytest
 from onefold.processor import service
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.values import Event
-from onefold.processor.runtime.caution import CRASHES_MAX, Caution
+from onefold.processor.runtime.quarantine import CRASHES_MAX, Quarantine
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
@@ -75,7 +75,7 @@ def test_kills_from_outside_set_nothing_aside(step: str) -> None:
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 1010
 
 
-class DeadlyTurnstile(AbstractContextManager[None]):
+class DeadlyLock(AbstractContextManager[None]):
     """Of a process in which another task's record is deadly: that one has its turn before ours, or right after it."""
 
     def __init__(self, turn: str) -> None:
@@ -98,7 +98,7 @@ def test_the_crash_of_another_task_is_not_counted(turn: str) -> None:
     driver = driver_with(*[10] * 9)
     for _ in range(2 * CRASHES_MAX + 2):
         session = SimulatedSession(driver.log, RUNNER, 0)
-        task = Task(RUNNER, session, driver.codec, turnstile=DeadlyTurnstile(turn))
+        task = Task(RUNNER, session, driver.codec, compute_lock=DeadlyLock(turn))
         task.open()
         with pytest.raises(Crash):
             task.turn()
@@ -120,7 +120,7 @@ class Life:
         self._due = 0
         topology = dataclasses.replace(RUNNER, handle=self._handle)
         self.task = Task(topology, SimulatedSession(driver.log, topology, 0), driver.codec, self._step)
-        while self.task.caution.level < 2:
+        while self.task.quarantine.level < 2:
             self.task.open()
 
     def _handle(self, state: Any, event: Event) -> tuple[Any, Any]:
@@ -146,7 +146,7 @@ def test_a_transaction_that_is_aborted_is_no_crash(crashes: int, row: int) -> No
     for _ in range(CRASHES_MAX):
         with pytest.raises(Abortable):
             task.turn()
-        assert task.caution.tries == crashes
+        assert task.quarantine.tries == crashes
     assert task.turn() == 1
 
     assert driver.records("runner.updates.dead") == []
@@ -165,7 +165,7 @@ def test_a_crash_after_an_aborted_transaction_is_not_counted() -> None:
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 10
 
 
-def test_the_tasks_of_a_process_have_one_turnstile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """What keeps them apart is one and the same for all of them."""
     driver = driver_with(10)
     monkeypatch.setattr(
@@ -174,24 +174,24 @@ def test_the_tasks_of_a_process_have_one_turnstile(monkeypatch: pytest.MonkeyPat
     make = service._maker(RUNNER, driver.codec, {}, lambda name: None)
     one, other = make(0, lambda: None), make(1, lambda: None)
 
-    assert one._turnstile is other._turnstile
-    assert not isinstance(one._turnstile, nullcontext)
+    assert one._compute_lock is other._compute_lock
+    assert not isinstance(one._compute_lock, nullcontext)
 
 
-def test_caution_ends_when_all_is_well() -> None:
+def test_the_quarantine_ends_when_all_is_well() -> None:
     """After a quiet moment the next owner folds large batches again."""
     driver = driver_with(10)
     driver.crash_at("before_commit", 2)
     driver.run()
 
     assert driver.restarts == 1
-    assert Caution() == driver.task().caution
+    assert Quarantine() == driver.task().quarantine
 
 
-def test_a_task_that_ends_in_good_order_leaves_no_caution() -> None:
+def test_a_task_that_ends_in_good_order_leaves_no_quarantine() -> None:
     """A restart is not a crash."""
     driver = driver_with(10)
     driver.task()
     driver.stop()
 
-    assert driver.task().caution.level == 0
+    assert driver.task().quarantine.level == 0
