@@ -12,6 +12,7 @@ import structlog
 
 from onefold import pipelines
 from onefold.exit_codes import REFUSED, UNAVAILABLE
+from onefold.processor.core.abc import Assignment
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
@@ -146,9 +147,9 @@ def _maker(
 class _Instance:
     """The main thread of an instance: stays in the group, watches the tasks, tells how they are."""
 
-    def __init__(self, pool: TaskPool, member: Membership, watchdog_s: float) -> None:
+    def __init__(self, pool: TaskPool, assignment: Assignment, watchdog_s: float) -> None:
         self._pool = pool
-        self._member = member
+        self._assignment = assignment
         self._watchdog_s = watchdog_s
 
     def run(self, status: Status, stop: threading.Event) -> None:
@@ -159,22 +160,22 @@ class _Instance:
                 self._round(status)
         finally:
             self._pool.stop_all()
-            self._member.close()
+            self._assignment.close()
 
     def _round(self, status: Status) -> None:
         state, detail = self._state()
         self._pool.check()
-        self._member.publish(self._pool.offsets_next())
+        self._assignment.publish(self._pool.offsets_next())
         status.write(state, detail)
         if self._pool.silent_for_s() < self._watchdog_s:
             self._arm()
 
     def _state(self) -> tuple[str, str]:
         try:
-            self._member.poll(ROUND_S)
+            self._assignment.poll(ROUND_S)
         except Retriable as error:
             return "waiting", str(error)
-        if not self._member.assigned_once:
+        if not self._assignment.assigned_once:
             return "starting", "joining the group that shares the tasks"
         return self._pool.summary()
 

@@ -1,4 +1,4 @@
-"""The protocols between the loop and the world: two sessions (Kafka's and the simulated one) keep the same promises."""
+"""The protocols between the runtime and the world: Kafka and the simulated log keep the same promises."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -20,22 +20,18 @@ class Identity(NamedTuple):
 Write = tuple[str, int | None, bytes | None, bytes | None, Headers | None]
 
 
-class Session(Protocol):
-    """One task's connection to the log: its partition of every input, its changelog partition, its producer.
+def transactional_id(pipeline: str, partition: int) -> str:
+    """That of a task. It is the same for ever: whoever takes the task over fences whoever had it, at once."""
+    return f"onefold-{pipeline}-{partition}"
 
-    Every method may raise the errors of `core.errors`. Between `begin` and `commit` or `abort` a transaction is open.
-    """
+
+class Inputs(Protocol):
+    """Reading: one task's partition of every input. Every method may raise the errors of `core.errors`."""
 
     partition: int
 
     def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong: Kafka's default, whoever produced them."""
-
-    def open(self) -> None:
-        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
-
-    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Key and value of all committed records of the changelog partition, up to its *high watermark*."""
 
     def identities(self) -> Mapping[str, Identity]:
         """Per input topic."""
@@ -61,6 +57,22 @@ class Session(Protocol):
     def positions(self) -> Mapping[str, int]:
         """Per input topic the offset to read next; unlike a record's offset it also moves past markers."""
 
+    def close(self) -> None:
+        """Leave."""
+
+
+class Transactions(Protocol):
+    """Writing: one task's transactional producer, and its changelog partition. Methods may raise the errors of `core.errors`.
+
+    Between `begin` and `commit` or `abort` a transaction is open.
+    """
+
+    def open(self) -> None:
+        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
+
+    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Key and value of all committed records of the changelog partition, up to its *high watermark*."""
+
     def last_progress(self) -> bytes | None:
         """Value of the last committed progress record, up to the high watermark of the changelog partition."""
 
@@ -85,6 +97,25 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Leave; an open transaction is aborted."""
+
+
+class Session(Inputs, Transactions, Protocol):
+    """All that a task needs of the log when it decides by Kafka transactions."""
+
+
+class Assignment(Protocol):
+    """Who has which task: a consumer group, or every instance all of them. It decides who *tries*, never who wins."""
+
+    assigned_once: bool
+
+    def poll(self, timeout_s: float) -> None:
+        """Hear of tasks that come and go, waiting at most that time. Raises `Refused`, and `Retriable` while nobody answers."""
+
+    def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
+        """Tell Kafka's own tools how far the tasks are. Nothing reads it back as the truth."""
+
+    def close(self) -> None:
+        """Leave."""
 
 
 class Codec(Protocol):

@@ -82,7 +82,3 @@ class Topology:
     def dead(self) -> dict[str, str]:
         """Per input topic the topic of its dead letters."""
         return {topic: f"{topic}.dead" for topic in self.inputs}
-
-    def transactional_id(self, partition: int) -> str:
-        """Stable for a task: whoever takes the task over fences whoever had it, at once."""
-        return f"onefold-{self.name}-{partition}"

@@ -1,9 +1,13 @@
-"""The life of a task in its own thread: what happens next after each kind of error. All control flow is here."""
+"""The life of a task: what happens next after each kind of error. All control flow is here.
+
+It is a generator, so that whoever drives it has the time in hand: a thread in production (`TaskThread`), a scheduler with a seed
+in a simulation.
+"""
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 import structlog
@@ -18,8 +22,8 @@ log = structlog.get_logger()
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 
 
-# Records between two words about a restore; about a tenth of a second of reading.
-_SAY_EVERY = 10_000
+# Records between two reports of a restore; about a tenth of a second of reading.
+_REPORT_EVERY = 10_000
 
 
 class Phase(StrEnum):
@@ -34,42 +38,40 @@ class Phase(StrEnum):
 class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
-    `phase` and `detail` say where it is; `turned_at` (monotonic seconds) when it last made a step, for the watchdog.
+    `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog.
+
+    Args:
+        make: makes the task; it gets a function to call while a long restore goes on.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, partition: int, make: Callable[[Callable[[], None]], Task]) -> None:
+    def __init__(
+        self, partition: int, make: Callable[[Callable[[], None]], Task], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.partition = partition
         self.phase = Phase.RESTORING
         self.detail = ""
-        self.turned_at = time.monotonic()
         self.offsets_next: dict[str, int] = {}
         self.fenced = False
         self.failure: BaseException | None = None
+        self._clock = clock
+        self.turned_at = clock()
         self._make = make
         self._restored = 0
         self._aborts = 0
         self._failures = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"task-{partition}", daemon=True)
-
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread.start()
+        self._stopping = False
 
     def stop(self) -> None:
         """Ask it to end after the transaction in hand."""
-        self._stop.set()
+        self._stopping = True
 
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the end; False when it has not ended in time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def life(self) -> Iterator[float]:
+        """From the first restore to the end. It gives how many seconds to wait before it goes on: none after most turns."""
+        while not self._stopping:
             try:
-                if self._live():
-                    return
+                yield from self._live()
+                return
             except (Retriable, Corrupted, Abortable) as error:
                 self._failures += 1
                 wait_s = backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
@@ -80,14 +82,17 @@ class TaskLoop:
                 self._enter(Phase.STOPPED, str(error))
                 log.warning("task was taken over", partition=self.partition, reason=str(error))
                 return
-            except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
+            except GeneratorExit:
+                raise  # whoever drives it has let go of it, as kill -9 does: nothing more may happen
+            except BaseException as error:  # noqa: BLE001 - raised again by whoever looks after the loops
                 self.failure = error
                 self._enter(Phase.STOPPED, str(error))
                 return
-            self._idle(wait_s)
+            yield wait_s
+            self._beat()
 
-    def _live(self) -> bool:
-        """Open the task and turn it. True when it was asked to stop."""
+    def _live(self) -> Iterator[float]:
+        """Open the task and turn it, until it is asked to stop."""
         self._enter(Phase.RESTORING, "")
         self._restored = 0
         task = self._make(self._restoring)
@@ -95,8 +100,10 @@ class TaskLoop:
             task.open()
             self._enter(Phase.RUNNING, "")
             log.info("task runs", partition=self.partition, keys=len(task.store), next=task.progress.offsets_next)
-            while not self._stop.is_set():
-                self._turn(task)
+            while not self._stopping:
+                yield self._turn(task)
+        except GeneratorExit:
+            raise
         except (Retriable, Corrupted, Refused):
             # A known trouble is no record's fault: the next owner need not be careful. If that cannot be said, it will be.
             with contextlib.suppress(ProcessorError):
@@ -107,40 +114,64 @@ class TaskLoop:
             task.abandon()
             raise
         task.close()
-        return True
 
-    def _turn(self, task: Task) -> None:
+    def _turn(self, task: Task) -> float:
+        """One cycle. How many seconds to wait before the next."""
         try:
             task.turn()
         except Abortable as error:
-            # The session has aborted, reinitialised its producer and rewound to the progress: the same records come again.
+            # The session has aborted and rewound to the progress: the same records come again.
             log.warning("transaction aborted", partition=self.partition, reason=str(error))
             self._aborts += 1
             self._enter(Phase.WAITING, str(error))
             # The cluster is there when it says that this was too much: the next try is a smaller one, and can be soon.
-            self._idle(backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, 1 if isinstance(error, TooMuch) else self._aborts))
-            return
+            return backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, 1 if isinstance(error, TooMuch) else self._aborts)
         if self._aborts:
             self._aborts = 0
             self._enter(Phase.RUNNING, "")
         self._failures = 0
         self.offsets_next = task.progress.offsets_next
         self._beat()
+        return 0.0
 
     def _beat(self) -> None:
-        self.turned_at = time.monotonic()
+        self.turned_at = self._clock()
 
     def _restoring(self) -> None:
-        """A changelog record was read. Said now and then, so that a long restore is seen to go on."""
+        """A changelog record was read. Reported now and then, so that a long restore is seen to go on."""
         self._restored += 1
-        if self._restored % _SAY_EVERY == 0:
+        if self._restored % _REPORT_EVERY == 0:
             self.detail = f"task {self.partition} has read {self._restored} changelog records"
             self._beat()
-
-    def _idle(self, seconds: float) -> None:
-        self._stop.wait(seconds)
-        self._beat()
 
     def _enter(self, phase: Phase, detail: str) -> None:
         self.phase, self.detail = phase, detail
         self._beat()
+
+
+class TaskThread(TaskLoop):
+    """A loop in a thread of its own."""
+
+    def __init__(self, partition: int, make: Callable[[Callable[[], None]], Task]) -> None:
+        super().__init__(partition, make)
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._drive, name=f"task-{partition}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end after the transaction in hand, and not to wait any more."""
+        super().stop()
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end; False when it has not ended in time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _drive(self) -> None:
+        for wait_s in self.life():
+            if wait_s:
+                self._wake.wait(wait_s)

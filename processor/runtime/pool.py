@@ -6,7 +6,7 @@ from functools import partial
 
 import structlog
 
-from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.task import Task
 
 log = structlog.get_logger()
@@ -27,14 +27,14 @@ class TaskPool:
 
     def __init__(self, make: Callable[[int, Callable[[], None]], Task]) -> None:
         self._make = make
-        self._loops: dict[int, TaskLoop] = {}
+        self._loops: dict[int, TaskThread] = {}
         self._fenced_at: dict[int, float] = {}
 
     def start(self, partitions: Iterable[int]) -> None:
         """Begin the tasks of these partitions; those that run already go on."""
         for partition in partitions:
             if partition not in self._loops:
-                loop = TaskLoop(partition, partial(self._make, partition))
+                loop = TaskThread(partition, partial(self._make, partition))
                 self._loops[partition] = loop
                 loop.start()
 
@@ -82,6 +82,6 @@ class TaskPool:
         for phase in (Phase.STOPPED, Phase.WAITING, Phase.RESTORING):
             for found, detail, partition in phases:
                 if found == phase:
-                    said = Phase.WAITING if phase == Phase.STOPPED else phase
-                    return said, detail or f"task {partition} is {phase}"
+                    reported = Phase.WAITING if phase == Phase.STOPPED else phase
+                    return reported, detail or f"task {partition} is {phase}"
         return Phase.RUNNING, f"{len(phases)} tasks"

@@ -1,38 +1,26 @@
-"""One task: one partition of the inputs, its states, its session. Here is the cycle: poll, fold, commit, apply."""
+"""One task: one partition of the inputs, its states, its session. Here is the cycle: poll, compute, decide, apply."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import chain
 from typing import Any
 
 from onefold.processor.core.abc import Codec, Session, Write
-from onefold.processor.core.errors import Abortable, Corrupted, Rejected, TooMuch
-from onefold.processor.core.fold import fold
-from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.core.values import (
-    SOURCE_HEADER,
-    TIMESTAMP_HEADER,
-    Counts,
-    DeadLetter,
-    Record,
-    Transaction,
-    source_template,
-)
-from onefold.processor.runtime import interleaving
+from onefold.processor.core.errors import Abortable, TooMuch
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
-from onefold.processor.runtime.bugs import NO_FAULT, Bugs
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
-from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, restore
+from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.quarantine import BATCH, CRASHES_MAX, WINDOW, Quarantine
 from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.transact import TopicIds, Transact
 
 # How long a task waits for a first record before it looks at everything else, and whether it should end.
 WAIT_S = 0.1
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0
-
-#: What waits for the answer to the question which topics the inputs' names stand for.
-TopicIds = Callable[[], Mapping[str, str]]
 
 
 class Task:
@@ -45,6 +33,7 @@ class Task:
             would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
             A record that is folded alone has it until it is committed: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -56,12 +45,16 @@ class Task:
         beat: Callable[[], None] = lambda: None,
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.topology = topology
         self._session = session
         self._codec = codec
+        self._compute = Compute(topology, codec, session.partition, session.partition_of)
+        self._transact = Transact(session, topology.changelog, session.partition, step)
         self._step = step
         self._beat = beat
+        self._clock = clock
         self._compute_lock = compute_lock or nullcontext()
         self.store = Store()
         self.progress = Progress()
@@ -71,7 +64,6 @@ class Task:
         self._checked_at = 0.0
         self._went_well = 0
         self._size = BatchSize()
-        self._bugs = Bugs()
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -99,7 +91,7 @@ class Task:
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
         records = self._session.poll(min(self._size.records_max, BATCH[self.quarantine.level]), WAIT_S)
-        polled_at = time.monotonic()
+        polled_at = self._clock()
         if not records:
             self._size.idle()
             self._rest()
@@ -107,18 +99,18 @@ class Task:
         topic_ids = self._session.ask_topic_ids()
         self._same_logs()
         try:
-            transaction = self._make_true(records, topic_ids)
+            changes = self._make_true(records, topic_ids)
         except TooMuch as reason:
             self._size.too_much(records, str(reason))
             raise
-        self.store.apply(transaction.changes)
+        self.store.apply(changes)
         self._step("after_apply")
         self._went_well += len(records)
-        self._size.went_well(len(records), time.monotonic() - polled_at, self.progress.offsets_next)
+        self._size.went_well(len(records), self._clock() - polled_at, self.progress.offsets_next)
         self._relax()
         return len(records)
 
-    def _make_true(self, records: Sequence[Record], topic_ids: TopicIds) -> Transaction:
+    def _make_true(self, records: Sequence[Record], topic_ids: TopicIds) -> Mapping[str, Change]:
         """Fold them and commit what comes of it, at level 2 without anybody beside it."""
         if self._size.was_too_much(records):
             # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
@@ -126,13 +118,19 @@ class Task:
         rejected = self._size.set_aside(records)
         if self.quarantine.level == 2:
             with self._compute_lock, self._folded_alone(records[0]) as poisonous:
-                transaction, progress = self._transact(records, {**rejected, **poisonous}, topic_ids)
-                self._commit(progress)
+                prepared = self._prepare(records, {**rejected, **poisonous}, topic_ids)
+                self._commit(prepared.progress)
         else:
             with self._compute_lock:
-                transaction, progress = self._transact(records, rejected, topic_ids)
-            self._commit(progress)
-        return transaction
+                prepared = self._prepare(records, rejected, topic_ids)
+            self._commit(prepared.progress)
+        return prepared.changes
+
+    def _prepare(self, records: Sequence[Record], rejected: Mapping[Record, str], topic_ids: TopicIds) -> Prepared:
+        """Fold them, and write what comes of it: all but the commit."""
+        prepared = self._compute.prepare(self.store, self.progress, records, rejected)
+        self._write(chain(prepared.writes, prepared.states), prepared.progress, topic_ids)
+        return prepared
 
     def close(self) -> None:
         """Leave in good order; the next owner need not be careful."""
@@ -187,82 +185,6 @@ class Task:
             self.quarantine = before
             raise
 
-    def _transact(
-        self, records: Sequence[Record], rejected: dict[Record, str], topic_ids: TopicIds
-    ) -> tuple[Transaction, Progress]:
-        """Fold them, and write what comes of it: all but the commit."""
-        transaction, writes = self._prepare(records, rejected)
-        progress = self.progress.advanced(transaction.offsets_next, transaction.counts)
-        self._write(writes, progress, topic_ids)
-        return transaction, progress
-
-    def _prepare(self, records: Sequence[Record], rejected: dict[Record, str]) -> tuple[Transaction, list[Write]]:
-        """Fold and encode. What cannot be folded or encoded is the fault of a record: fold again without it."""
-
-        def decode(record: Record) -> object:
-            if record in rejected:
-                raise Rejected(rejected[record])
-            return self._codec.decode(record)
-
-        partition_of = self._session.partition_of
-        while True:
-            chosen = decode if rejected else self._codec.decode
-            try:
-                transaction = fold(self.topology, self.store, records, chosen, partition_of)
-                return transaction, [*self._encode(transaction), *self._order(records)]
-            except _Unencodable as fault:
-                rejected[fault.record] = fault.reason
-                continue
-            except NO_FAULT:
-                raise
-            except Exception as error:  # noqa: BLE001 - raised again unless a record is at fault
-                bug = error
-            faults = self._bugs.at_fault(self.topology, self.store, records, chosen, partition_of, self._try_encode)
-            if not faults:
-                raise bug
-            rejected.update(faults)
-
-    def _encode(self, transaction: Transaction) -> list[Write]:
-        encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self.topology.changelog
-        partition = self._session.partition
-        source = {topic: source_template(topic, partition) for topic in self.topology.inputs}
-        writes: list[Write] = []
-        add = writes.append
-        cause: Record | None = None
-        try:
-            for topic, key, value, cause, more in transaction.outputs:
-                headers: list[tuple[str, bytes | None]] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
-                if more:
-                    headers += more
-                add((topic, None, key.encode(), encode(topic, value), headers))
-            for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it cannot be encoded
-                data = None if state is None else encode_state(state)
-                add((changelog, partition, STATE + key.encode(), data, None))
-        except Rejected as reason:
-            assert cause is not None, "something was being encoded"
-            raise _Unencodable(cause, str(reason)) from reason
-        for record, key, partition_to in transaction.misrouted:
-            # Its own timestamp is when it is copied: an old one could be deleted, by age, before it is read.
-            kept = [(SOURCE_HEADER, record.source), (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)]
-            add((record.topic, partition_to, key.encode(), record.value, [*record.headers, *kept]))
-        writes += [self._dead(letter) for letter in transaction.dead_letters]
-        return writes
-
-    def _order(self, records: Sequence[Record]) -> list[Write]:
-        """With several inputs: in which order their records were folded, which nobody else can know."""
-        if self.topology.order is None:
-            return []
-        return [(self.topology.order, self._session.partition, None, interleaving.encode(records), None)]
-
-    def _try_encode(self, transaction: Transaction) -> None:
-        with suppress(_Unencodable):
-            self._encode(transaction)
-
-    def _dead(self, letter: DeadLetter) -> Write:
-        record = letter.record
-        topic = self.topology.dead[record.topic]
-        return (topic, self._session.partition, key_of(letter), value_of(letter), headers_of(letter))
-
     def _write_quarantine(self, quarantine: Quarantine) -> None:
         write: Write = (self.topology.changelog, self._session.partition, QUARANTINE_KEY, quarantine.encode(), None)
         try:
@@ -273,47 +195,20 @@ class Task:
             raise Abortable(str(error)) from error
         self.quarantine = quarantine
 
-    def _write(self, writes: list[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
-        """Open a Kafka transaction and put everything into it, the progress last.
-
-        Args:
-            topic_ids: what the inputs' names stood for after the last record was read. Consumers go on in a topic that was
-                deleted and made again as if nothing had happened; what they read there is never committed.
-        """
-        session, step = self._session, self._step
-        step("before_begin")
-        if session.begin():
-            self._still_ours()
-        step("after_begin")
+    def _write(self, writes: Iterable[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
         with self._rewinding():
-            session.produce(writes)
-            step("after_produce")
-            session.produce([(self.topology.changelog, session.partition, PROGRESS_KEY, progress.encode(), None)])
-            if topic_ids is not None:
-                self.progress.same_topics(topic_ids())
-            step("before_commit")
-
-    def _still_ours(self) -> None:
-        """A re-initialised producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
-        found = self._session.last_progress()
-        committed = Progress.decode(found).transactions if found else 0
-        if committed != self.progress.transactions:
-            raise Corrupted(
-                f"task {self._session.partition} was another's meanwhile: the changelog has {committed} transactions, "
-                f"we know of {self.progress.transactions}"
-            )
+            self._transact.write(writes, self.progress, progress, topic_ids)
 
     def _same_logs(self) -> None:
         """Look now and then whether the inputs still hold what comes next; every transaction looks whether it is them."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._checked_at >= self._check_every_s:
             self._checked_at = now
             self.progress.checked(self._session.identities())
 
     def _commit(self, progress: Progress) -> None:
         with self._rewinding():
-            self._session.commit()
-        self._step("after_commit")
+            self._transact.commit()
         self.progress = progress
 
     @contextmanager
@@ -325,10 +220,3 @@ class Task:
             self._session.abort()
             self._session.seek(self.progress.offsets_next)
             raise
-
-
-class _Unencodable(Exception):
-    def __init__(self, record: Record, reason: str) -> None:
-        super().__init__(reason)
-        self.record = record
-        self.reason = reason

@@ -1,8 +1,8 @@
-"""The session of a task on the simulated log (see `core.abc.Session`)."""
+"""The session of a task on the simulated log (see `core.abc`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from onefold.processor.core.abc import Identity, Write
+from onefold.processor.core.abc import Identity, Write, transactional_id
 from onefold.processor.core.errors import Corrupted, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
@@ -10,43 +10,19 @@ from onefold.processor.testing.log import SimulatedEnvelope, SimulatedLog
 from onefold.processor.testing.partition import partition_of
 
 
-class SimulatedSession:
-    """Keeps the promises of a Kafka session, deterministically.
-
-    `ambiguous` is what librdkafka's log is to the real session: set it, and the producer is re-initialised before the next
-    transaction. `epoch` is that of the present producer.
-    """
+class SimulatedInputs:
+    """Reads one partition of every input, deterministically (see `core.abc.Inputs`)."""
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
         self._partitions = log.partitions(topology.inputs[0])
-        self.ambiguous = False
-        self._begun = False
-        self.epoch = 0
         self._log = log
         self._topology = topology
-        self._id = topology.transactional_id(partition)
         self._positions: dict[str, int] = {}
 
     def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong."""
         return partition_of(key, self._partitions)
-
-    def open(self) -> None:
-        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
-        self.epoch = self._log.init(self._id)
-
-    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
-        topic = self._topology.changelog
-        entries, position = self._log.read(topic, self.partition, 0)
-        end = self._log.identity(topic, self.partition).end
-        for _, entry in entries:
-            yield entry.key or b"", entry.value
-        if position < end:
-            raise Retriable(
-                f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there"
-            )
 
     def identities(self) -> Mapping[str, Identity]:
         """Per input topic."""
@@ -75,6 +51,40 @@ class SimulatedSession:
     def positions(self) -> Mapping[str, int]:
         """Per input topic the offset to read next, markers included."""
         return self._positions
+
+    def close(self) -> None:
+        """Leave."""
+
+
+class SimulatedSession(SimulatedInputs):
+    """Keeps the promises of a Kafka session, deterministically.
+
+    `ambiguous` is what librdkafka's log is to the real session: set it, and the producer is re-initialised before the next
+    transaction. `epoch` is that of the present producer.
+    """
+
+    def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
+        super().__init__(log, topology, partition)
+        self.ambiguous = False
+        self._begun = False
+        self.epoch = 0
+        self._id = transactional_id(topology.name, partition)
+
+    def open(self) -> None:
+        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
+        self.epoch = self._log.init(self._id)
+
+    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
+        topic = self._topology.changelog
+        entries, position = self._log.read(topic, self.partition, 0)
+        end = self._log.identity(topic, self.partition).end
+        for _, entry in entries:
+            yield entry.key or b"", entry.value
+        if position < end:
+            raise Retriable(
+                f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there"
+            )
 
     def last_progress(self) -> bytes | None:
         """Value of the last committed progress record."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.errors import Corrupted, Fenced, Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
@@ -142,14 +143,13 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1, 1, 10, 0))
     zombie = driver.task()
-    transaction, writes = zombie._prepare(zombie._session.poll(10, 0), {})
-    progress = zombie.progress.advanced(transaction.offsets_next, transaction.counts)
-    zombie._write(writes, progress)
+    session = zombie._session
+    prepared = zombie._prepare(session.poll(10, 0), {}, session.ask_topic_ids())
     driver.kill()
     driver.run()
 
     with pytest.raises(Fenced):
-        zombie._commit(progress)
+        zombie._commit(prepared.progress)
     assert len(driver.read("runner.messages")) == 1
 
 
@@ -201,7 +201,7 @@ def test_a_late_request_can_not_end_the_next_transaction() -> None:
         session.ambiguous = ambiguous
         session.begin()
         session.produce([("runner.messages", 0, b"k", b"v", [])])
-        assert taken == driver.log.late_end(RUNNER.transactional_id(0), late, commit=False)
+        assert taken == driver.log.late_end(transactional_id("runner", 0), late, commit=False)
         session.commit()
 
         assert taken == (driver.records("runner.messages") == [])

@@ -11,7 +11,7 @@ from onefold.processor.core.values import Event
 from onefold.processor.runtime import batch_size, loop
 from onefold.processor.runtime import task as task_module
 from onefold.processor.runtime.batch_size import TURN_S
-from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
@@ -37,13 +37,13 @@ class Troubled(SimulatedSession):
         super().commit()
 
 
-def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any = RUNNER) -> TaskLoop:
+def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any = RUNNER) -> TaskThread:
     def make(beat: Any) -> Task:
         session = Troubled(driver.log, topology, 0)
         session.troubles = troubles
         return Task(topology, session, driver.codec, beat=beat)
 
-    return TaskLoop(0, make)
+    return TaskThread(0, make)
 
 
 @pytest.mark.parametrize("trouble", [Abortable("lost"), Retriable("not now"), Corrupted("who knows")])
@@ -77,7 +77,7 @@ def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest
     def make(beat: Any) -> Task:
         return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
 
-    running = TaskLoop(0, make)
+    running = TaskThread(0, make)
     running.start()
     for number in range(1, 10):
         driver.send("runner.updates", update(number))
@@ -191,9 +191,8 @@ def test_a_slow_handler_gets_smaller_transactions(monkeypatch: pytest.MonkeyPatc
         now += cost_s
         return RUNNER.handle(state, event)
 
-    monkeypatch.setattr(task_module.time, "monotonic", lambda: now)
     driver = TopologyDriver(dataclasses.replace(RUNNER, handle=slow))
-    task = Task(driver.topology, SimulatedSession(driver.log, RUNNER, 0), driver.codec)
+    task = Task(driver.topology, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=lambda: now)
     task.open()
     for number in range(700):
         driver.send("runner.updates", update(1 + number))

@@ -12,7 +12,7 @@ from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.membership import Membership
 from onefold.processor.runtime import pool as pool_module
-from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
@@ -143,15 +143,15 @@ def test_stop_asks_all_of_them_and_then_waits_for_each(tasks: Tasks, monkeypatch
     tasks.pool.start([0, 1, 2])
     tasks.run(0, 1, 2)
     tasks.may_close.clear()
-    loops, join = dict(tasks.pool._loops), TaskLoop.join
+    loops, join = dict(tasks.pool._loops), TaskThread.join
 
-    def waited(loop: TaskLoop, timeout_s: float) -> bool:
-        assert loops[0]._stop.is_set(), "side by side, not one after the other"
-        assert loops[1]._stop.is_set()
+    def waited(loop: TaskThread, timeout_s: float) -> bool:
+        assert loops[0]._stopping, "side by side, not one after the other"
+        assert loops[1]._stopping
         tasks.may_close.set()
         return join(loop, timeout_s)
 
-    monkeypatch.setattr(TaskLoop, "join", waited)
+    monkeypatch.setattr(TaskThread, "join", waited)
     tasks.pool.stop([0, 1, 7])
 
     assert sorted(tasks.closed) == [0, 1]

@@ -1,5 +1,6 @@
 """The cycle of one task: what it writes, in which order and where, and what it leaves behind."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
-from onefold.processor.runtime.loop import TaskLoop
+from onefold.processor.runtime.loop import TaskThread
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
@@ -158,9 +159,11 @@ def test_only_an_unknown_error_makes_the_next_owner_careful(trouble: Exception, 
     driver = TopologyDriver(RUNNER)
     driver.send(INPUT, update(1))
     step = raising_in_the_second_transaction(trouble)
-    running = TaskLoop(0, lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat))
+    running = TaskThread(
+        0, lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
+    )
     with pytest.raises(type(trouble)):
-        running._live()
+        deque(running._live(), maxlen=0)
 
     assert task_over(driver).quarantine.level == level
 
@@ -175,7 +178,9 @@ def test_a_person_is_asked_only_when_the_log_is_another(trouble: Exception, hand
     driver = TopologyDriver(RUNNER)
     driver.send(INPUT, update(1))
     step = raising_in_the_second_transaction(trouble)
-    running = TaskLoop(0, lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat))
+    running = TaskThread(
+        0, lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
+    )
     running.start()
     eventually(lambda: running.failure or running.offsets_next == {INPUT: 1}, 10, "an end, or the record is folded")
     running.stop()

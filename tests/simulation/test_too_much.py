@@ -10,12 +10,11 @@ from onefold.processor.core.errors import Abortable, Retriable, TooMuch
 from onefold.processor.core.values import Record
 from onefold.processor.runtime import loop
 from onefold.processor.runtime.batch_size import ALONE_MAX, BatchSize
-from onefold.processor.runtime.loop import BACKOFF_FIRST_S, Phase, TaskLoop
+from onefold.processor.runtime.loop import BACKOFF_FIRST_S, TaskLoop
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
 from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
-from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
 
@@ -168,11 +167,11 @@ def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
             return super().poll(count_max, timeout_s)
 
     running = TaskLoop(0, lambda beat: Task(RUNNER, Troubled(driver.log, RUNNER, 0), driver.codec, beat=beat))
-    monkeypatch.setattr(running, "_idle", waits.append)
-    running.start()
-    eventually(lambda: running.offsets_next == {"runner.updates": 1}, 10, "the record is folded")
-    running.stop()
-    running.join(5)
+    for wait_s in running.life():
+        if wait_s:
+            waits.append(wait_s)
+        elif running.offsets_next == {"runner.updates": 1}:
+            running.stop()
 
     assert waits[:5] == [BACKOFF_FIRST_S] * 5
     assert waits[5:] == sorted(waits[5:])
@@ -198,11 +197,11 @@ def test_thousands_of_failures_in_a_row_end_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(loop.log, "warning", lambda *_, **__: None)
     running = TaskLoop(0, lambda beat: Task(RUNNER, Away(driver.log, RUNNER, 0), driver.codec, beat=beat))
     waits: list[float] = []
-    monkeypatch.setattr(running, "_idle", waits.append)
-    running.start()
-    eventually(lambda: running.offsets_next == {"runner.updates": 1} or running.phase == Phase.STOPPED, 30, "an end")
-    running.stop()
-    running.join(5)
+    for wait_s in running.life():
+        if wait_s:
+            waits.append(wait_s)
+        elif running.offsets_next == {"runner.updates": 1}:
+            running.stop()
 
     assert running.failure is None
     assert running.offsets_next == {"runner.updates": 1}

@@ -1,0 +1,154 @@
+"""Compute: records into the bytes of one transaction. No I/O, no clock, no broker.
+
+What it gives is a value, `Prepared`: folded, encoded, and not yet true. Whoever decides makes all of it true or none of it: a
+Kafka transaction (`transact`), or a decision log.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from onefold.processor.core.abc import Codec, Write
+from onefold.processor.core.errors import Rejected
+from onefold.processor.core.fold import States, fold
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import (
+    SOURCE_HEADER,
+    TIMESTAMP_HEADER,
+    Change,
+    DeadLetter,
+    Record,
+    Transaction,
+    source_template,
+)
+from onefold.processor.runtime import interleaving
+from onefold.processor.runtime.bugs import NO_FAULT, Bugs
+from onefold.processor.runtime.changelog import STATE, Progress
+from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
+
+
+class Prepared(NamedTuple):
+    """One transaction, computed and encoded.
+
+    Attributes:
+        writes: outputs, repartitioned copies, dead letters, and in which order the inputs were folded.
+        states: a changelog record for each changed key.
+        changes: the same states, as the store keeps them.
+        progress: how far the task has come once this is true.
+    """
+
+    writes: list[Write]
+    states: list[Write]
+    changes: Mapping[str, Change]
+    progress: Progress
+
+
+class Compute:
+    """Folds and encodes for one task.
+
+    Args:
+        partition: of the inputs and of the changelog: the task's number.
+        partition_of: the partition of the inputs where all records of a key belong.
+    """
+
+    def __init__(self, topology: Topology, codec: Codec, partition: int, partition_of: Callable[[str], int]) -> None:
+        self._topology = topology
+        self._codec = codec
+        self._partition = partition
+        self._partition_of = partition_of
+        self._bugs = Bugs()
+
+    def prepare(
+        self, states: States, progress: Progress, records: Sequence[Record], rejected: Mapping[Record, str]
+    ) -> Prepared:
+        """The transaction of these records.
+
+        What cannot be folded or encoded is the fault of a record: they are folded again without that one.
+
+        Args:
+            states: as of the last transaction that is true.
+            progress: where that one has come to; the records follow it.
+            rejected: those of the records that are dead letters already, and why.
+
+        Raises:
+            Refused: so many records fail that it is the pipeline that is wrong.
+        """
+        transaction, writes, states_written = self._folded(states, records, dict(rejected))
+        after = progress.advanced(transaction.offsets_next, transaction.counts)
+        return Prepared([*writes, *self._order(records)], states_written, transaction.changes, after)
+
+    def _folded(
+        self, states: States, records: Sequence[Record], rejected: dict[Record, str]
+    ) -> tuple[Transaction, list[Write], list[Write]]:
+        topology, partition_of = self._topology, self._partition_of
+
+        def decode(record: Record) -> object:
+            if record in rejected:
+                raise Rejected(rejected[record])
+            return self._codec.decode(record)
+
+        while True:
+            chosen = decode if rejected else self._codec.decode
+            try:
+                transaction = fold(topology, states, records, chosen, partition_of)
+                return transaction, *self._encode(transaction)
+            except _Unencodable as fault:
+                rejected[fault.record] = fault.reason
+                continue
+            except NO_FAULT:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again unless a record is at fault
+                bug = error
+            faults = self._bugs.at_fault(topology, states, records, chosen, partition_of, self._try_encode)
+            if not faults:
+                raise bug
+            rejected.update(faults)
+
+    def _encode(self, transaction: Transaction) -> tuple[list[Write], list[Write]]:
+        """What goes to other topics, and what goes to the changelog."""
+        encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self._topology.changelog
+        partition = self._partition
+        source = {topic: source_template(topic, partition) for topic in self._topology.inputs}
+        writes: list[Write] = []
+        states: list[Write] = []
+        add, add_state = writes.append, states.append
+        cause: Record | None = None
+        try:
+            for topic, key, value, cause, more in transaction.outputs:
+                headers: list[tuple[str, bytes | None]] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
+                if more:
+                    headers += more
+                add((topic, None, key.encode(), encode(topic, value), headers))
+            for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it cannot be encoded
+                data = None if state is None else encode_state(state)
+                add_state((changelog, partition, STATE + key.encode(), data, None))
+        except Rejected as reason:
+            assert cause is not None, "something was being encoded"
+            raise _Unencodable(cause, str(reason)) from reason
+        for record, key, key_partition in transaction.misrouted:
+            # Its own timestamp is when it is copied: an old one could be deleted, by age, before it is read.
+            kept = [(SOURCE_HEADER, record.source), (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)]
+            add((record.topic, key_partition, key.encode(), record.value, [*record.headers, *kept]))
+        writes += [self._dead(letter) for letter in transaction.dead_letters]
+        return writes, states
+
+    def _try_encode(self, transaction: Transaction) -> None:
+        with suppress(_Unencodable):
+            self._encode(transaction)
+
+    def _order(self, records: Sequence[Record]) -> list[Write]:
+        """With several inputs: in which order their records were folded, which nobody else can know."""
+        if self._topology.order is None:
+            return []
+        return [(self._topology.order, self._partition, None, interleaving.encode(records), None)]
+
+    def _dead(self, letter: DeadLetter) -> Write:
+        topic = self._topology.dead[letter.record.topic]
+        return (topic, self._partition, key_of(letter), value_of(letter), headers_of(letter))
+
+
+class _Unencodable(Exception):
+    def __init__(self, record: Record, reason: str) -> None:
+        super().__init__(reason)
+        self.record = record
+        self.reason = reason
