@@ -1,0 +1,270 @@
+"""The decision: which proposals win, and where a reader may begin."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.processor.core.abc import Identity
+from onefold.processor.core.decision import (
+    Decision,
+    History,
+    Kind,
+    Next,
+    Position,
+    Proposal,
+    Range,
+    Standing,
+    begin,
+    decide,
+)
+from onefold.processor.core.errors import Refused
+
+LEFT, RIGHT = "averages.left", "averages.right"
+HERE = Position(7, {LEFT: Next("l", 10), RIGHT: Next("r", 20)})
+CLOSED = HERE._replace(closed=True)
+LOG = Identity("log", 0, 100)
+
+
+def proposal(left: int = 12, right: int = 20, version: int = 7, **others: Any) -> Proposal:
+    """A step from `HERE` on, to those ends."""
+    inputs = {LEFT: Range("l", 10, left), RIGHT: Range("r", 20, right)}
+    return Proposal(**{"task": 0, "version": version, "inputs": inputs, "proposer": "one", **others})
+
+
+def close(version: int = 7, left: int = 10) -> Proposal:
+    return proposal(left, version=version, kind=Kind.CLOSE)
+
+
+def opening(version: int, left: int = 10, left_id: str = "l", **others: Any) -> Proposal:
+    inputs = {LEFT: Range(left_id, left, left), RIGHT: Range("r", 20, 20)}
+    return Proposal(0, version, **{"inputs": inputs, "proposer": "one", "kind": Kind.OPEN, **others})
+
+
+def test_what_fits_the_position_is_decided() -> None:
+    """The version goes up by one, and every input to the end of its range."""
+    assert decide(HERE, proposal(12, 25)) == Position(8, {LEFT: Next("l", 12), RIGHT: Next("r", 25)})
+
+
+def test_one_input_may_stand_still() -> None:
+    """As long as another one moves; whether records or only markers were passed, no offset tells."""
+    assert decide(HERE, proposal(11, 20)) == Position(8, {LEFT: Next("l", 11), RIGHT: Next("r", 20)})
+
+
+def test_of_two_proposals_the_first_wins() -> None:
+    """The same one again is a loser as well."""
+    after = decide(HERE, proposal())
+    assert after is not None
+    assert decide(after, proposal()) is None
+    assert decide(after, proposal(15, proposer="two")) is None
+
+
+@pytest.mark.parametrize(
+    ("why", "loser"),
+    [
+        ("of an older version", proposal(version=6)),
+        ("of a later version", proposal(version=8)),
+        ("moves nothing", proposal(10, 20)),
+        ("goes back", proposal(9, 25)),
+        ("starts later", proposal(inputs={LEFT: Range("l", 11, 12), RIGHT: Range("r", 20, 21)})),
+        ("starts earlier", proposal(inputs={LEFT: Range("l", 9, 12), RIGHT: Range("r", 20, 21)})),
+        ("an input is missing", proposal(inputs={LEFT: Range("l", 10, 12)})),
+        ("another topic of that name", proposal(inputs={LEFT: Range("new", 10, 12), RIGHT: Range("r", 20, 21)})),
+        (
+            "an unknown input",
+            proposal(inputs={LEFT: Range("l", 10, 12), RIGHT: Range("r", 20, 21), "x": Range("x", 0, 1)}),
+        ),
+        ("a close that reads", close(left=12)),
+        ("a close of an older version", close(6)),
+        ("an opening of what is open", opening(8)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_fit_loses(why: str, loser: Proposal) -> None:
+    """Each by its one fault."""
+    assert decide(HERE, loser) is None
+
+
+def test_who_proposed_and_what_does_not_matter() -> None:
+    """A wrong replica may win; what it says is then what happened, for everybody."""
+    assert decide(HERE, proposal(proposer="two", body=b"nonsense")) == decide(HERE, proposal(body=b"sense"))
+
+
+def test_a_close_competes_and_is_a_version_of_its_own() -> None:
+    """First it or first the step: the other one loses."""
+    closed = decide(HERE, close())
+    assert closed == Position(8, HERE.inputs, closed=True)
+    assert decide(closed, proposal()) is None
+    assert decide(closed, proposal(version=8)) is None
+    assert decide(closed, close(8)) is None
+    stepped = decide(HERE, proposal())
+    assert decide(stepped, close()) is None
+
+
+def test_a_task_begins_with_an_opening_anywhere() -> None:
+    """Whatever its changelog had come to; nothing is decided before."""
+    assert decide(None, proposal()) is None
+    assert decide(None, close()) is None
+    assert decide(None, opening(7)) == HERE
+
+
+@pytest.mark.parametrize(
+    ("why", "loser"),
+    [
+        ("left over from before the close", opening(6)),
+        ("of the close itself: the changelog was not asked", opening(7)),
+        ("an input went back", opening(9, left=9)),
+        ("another topic of that name", opening(9, left_id="new")),
+        ("reads something", opening(9, inputs={LEFT: Range("l", 10, 12), RIGHT: Range("r", 20, 20)})),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_opening_comes_out_of_the_changelog(why: str, loser: Proposal) -> None:
+    """After a close a version above it, and no input goes back."""
+    assert decide(CLOSED, loser) is None
+
+
+def test_what_the_changelog_did_in_between_is_where_the_log_goes_on() -> None:
+    """Offsets moved, one input went, another came."""
+    inputs = {LEFT: Range("l", 15, 15), "averages.third": Range("t", 3, 3)}
+    opened = decide(CLOSED, opening(12, inputs=inputs))
+
+    assert opened == Position(12, {LEFT: Next("l", 15), "averages.third": Next("t", 3)})
+    assert decide(opened, proposal()) is None
+
+
+def test_what_was_proposed_before_a_close_is_not_decided_after_it() -> None:
+    """Nothing was read in between, so it starts at the right place; only its version is stale."""
+    opened = decide(CLOSED, opening(9))
+    assert opened is not None
+    assert opened.inputs == HERE.inputs
+    assert decide(opened, proposal()) is None
+    assert decide(opened, proposal(version=9)) is not None
+
+
+# --- where a reader begins
+
+
+def test_a_reader_with_the_whole_log_knows_everything() -> None:
+    """It begins before anything was opened."""
+    assert begin(LOG, None) == Standing("log", 0, None)
+
+
+def test_a_reader_goes_on_from_what_it_stored() -> None:
+    """Also when what came before is deleted."""
+    stored = Standing("log", 40, HERE)
+    assert begin(LOG._replace(start=40), stored) == stored
+    assert begin(LOG._replace(end=40), stored) == stored
+
+
+@pytest.mark.parametrize(
+    ("log", "stored", "sentence"),
+    [
+        (LOG._replace(start=1), None, "starts at offset 1: what was decided before cannot be known"),
+        (LOG._replace(start=41), Standing("log", 40, HERE), "starts at offset 41, but 40 comes next"),
+        (LOG._replace(end=39), Standing("log", 40, HERE), "ends at offset 39, but 40 was reached before"),
+        (LOG, Standing("old", 40, HERE), "deleted and created again"),
+    ],
+    ids=["no beginning", "behind the start", "beyond the end", "another log"],
+)
+def test_a_reader_that_cannot_know_says_so(log: Identity, stored: Standing | None, sentence: str) -> None:
+    """A proposal that fits may have lost to one that is gone."""
+    with pytest.raises(Refused, match=sentence):
+        begin(log, stored)
+
+
+def test_a_missing_record_is_noticed() -> None:
+    """Retention may pass a reader while it reads."""
+    history = History({0: Standing("log", 40, HERE)})
+    with pytest.raises(Refused, match="offset 40 of the decision log comes next, and 42 came"):
+        history.take(42, proposal())
+
+
+def test_tasks_that_share_a_log_do_not_disturb_each_other() -> None:
+    """Nor does a task that is not ours, or a record that is no proposal. Each goes on from its own standing."""
+    history = History({0: Standing("log", 3, HERE), 1: Standing("log", 5, HERE)})
+    log = [proposal(task=1), proposal(task=0), None, proposal(task=2), proposal(task=1, body=b"second")]
+    decided = [history.take(offset, record) for offset, record in enumerate(log, start=3)]
+
+    after = Position(8, {LEFT: Next("l", 12), RIGHT: Next("r", 20)})
+    assert decided == [None, Decision(4, log[1], after), None, None, Decision(7, log[4], after)]  # type: ignore[arg-type]
+    assert history.standing(0) == Standing("log", 8, after)
+    assert history.standing(1) == Standing("log", 8, after)
+
+
+# --- random logs: proposals of honest, late, wrong and malicious replicas alike
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Proposal | None]:
+    """Of two tasks. Half of the proposals fit where their task stands; the others are anything."""
+    log: list[Proposal | None] = []
+    positions: list[Position | None] = [None, None]
+    small = st.integers(0, 3)
+    for _ in range(draw(st.integers(0, 30))):
+        task, version, start, reads = draw(st.integers(0, 1)), draw(st.integers(0, 9)), draw(small), draw(small)
+        kind, topic_id = draw(st.sampled_from(Kind)), draw(st.sampled_from(["l", "l", "other"]))
+        position = positions[task]
+        if position is not None and draw(st.booleans()):
+            topic_id, start = position.inputs[LEFT]
+            version = position.version + (version if position.closed else 0)
+            kind = Kind.OPEN if position.closed else kind
+        end = start + (reads if kind is Kind.STEP else 0)
+        made = Proposal(task, version, {LEFT: Range(topic_id, start, end)}, "one", kind=kind)
+        log.append(draw(st.sampled_from([made, made, made, None])))
+        if log[-1] is made:
+            positions[task] = decide(position, made) or position
+    return log
+
+
+def whole(log: list[Proposal | None]) -> tuple[list[Decision], History]:
+    history = History({task: begin(LOG, None) for task in (0, 1)})
+    return [found for at, record in enumerate(log) if (found := history.take(at, record))], history
+
+
+@given(logs(), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4))
+def test_wherever_a_reader_stops_and_goes_on_it_is_the_same_history(
+    log: list[Proposal | None], stops: list[tuple[int, int]]
+) -> None:
+    """Each task is stored at an offset of its own, and comes back out of the store; what is before it is passed over."""
+    wanted, end = whole(log)
+    standings = {task: begin(LOG, None) for task in (0, 1)}
+    found: dict[tuple[int, int], Decision] = {}
+    for stop in sorted(stops):
+        history = History(standings)
+        for at in range(history.offset_next, min(max(stop), len(log))):
+            for task, until in enumerate(stop):
+                if at == until:
+                    standings[task] = history.standing(task)
+            if decision := history.take(at, log[at]):
+                key = decision.proposal.task, decision.offset
+                assert found.setdefault(key, decision) == decision
+    history = History(standings)
+    for at in range(history.offset_next, len(log)):
+        if decision := history.take(at, log[at]):
+            key = decision.proposal.task, decision.offset
+            assert found.setdefault(key, decision) == decision
+
+    assert sorted(found.values(), key=lambda decision: decision.offset) == wanted
+    for task in (0, 1):
+        assert history.standing(task).position == end.standing(task).position
+
+
+@given(logs())
+def test_whatever_is_in_the_log_every_input_is_read_once_and_in_order(log: list[Proposal | None]) -> None:
+    """Within what lies between an opening and a close; versions never go back."""
+    for task in (0, 1):
+        last: Position | None = None
+        for decision in whole(log)[0]:
+            if decision.proposal.task != task:
+                continue
+            kind, (topic_id, start, end) = decision.proposal.kind, decision.proposal.inputs[LEFT]
+            if last is not None:
+                assert decision.position.version > last.version
+                assert last.closed == (kind is Kind.OPEN)
+                assert last.inputs[LEFT].topic_id == topic_id
+                before = last.inputs[LEFT].offset
+                assert start >= before if last.closed else start == before
+            assert (start < end) == (kind is Kind.STEP)
+            last = decision.position
