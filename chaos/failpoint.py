@@ -37,8 +37,9 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Step:
 
 
 def steps() -> tuple[str, ...]:
-    """The names of all steps: the processor's, then the sink's."""
-    return (*processor_steps.STEPS, *sink_steps.STEPS)
+    """The names of all steps: a task's, what a replica has besides, then the sink's."""
+    replicas = [step for step in processor_steps.REPLICA_STEPS if step not in processor_steps.STEPS]
+    return (*processor_steps.STEPS, *replicas, *sink_steps.STEPS)
 
 
 def _known_steps() -> str:

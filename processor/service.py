@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import random
 import signal
 import threading
 import time
@@ -17,11 +18,19 @@ from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.admin import connect, create_topics, partitions_of
+from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
+from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.registry import ConfluentRegistry
 from onefold.processor.io.serde import AvroCodec
+from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.pool import TaskPool
+from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
+from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.task import Task
 from onefold.status_file import Status
 
@@ -96,6 +105,7 @@ def run(
     patience_s: float = PATIENCE_S,
     watchdog_s: float = WATCHDOG_S,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    replicas: int = 1,
 ) -> int:
     """Process a domain until SIGTERM or SIGINT. Returns the exit code.
 
@@ -106,6 +116,7 @@ def run(
         patience_s: how long to wait for a cluster or an input topic that is not there yet.
         watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
         session_timeout_ms: a killed instance's tasks go to the others after this time.
+        replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -114,11 +125,16 @@ def run(
     try:
         topology = topology_of(domain)
         codec = codec_of(topology, schema_registry_url)
-        _wait_for_topics(topology, client, status, stop, patience_s)
+        partitions = _wait_for_topics(topology, client, status, stop, patience_s, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
-        pool = TaskPool(_maker(topology, codec, client, step))
-        member = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
-        _Instance(pool, member, watchdog_s).run(status, stop)
+        assignment: Assignment
+        if replicas > 1:
+            pool = TaskPool(_replicas(topology, codec, client, instance, step))
+            assignment = EveryTask(partitions, pool.start)
+        else:
+            pool = TaskPool(_tasks(topology, codec, client, instance, step))
+            assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
+        _Instance(pool, assignment, watchdog_s).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
@@ -133,13 +149,57 @@ def run(
     return 0
 
 
-def _maker(
-    topology: Topology, codec: AvroCodec, client: Mapping[str, str], step: Callable[[str], None]
+def _tasks(
+    topology: Topology, codec: AvroCodec, client: Mapping[str, str], instance: str, step: Callable[[str], None]
 ) -> Callable[[int, Callable[[], None]], Task]:
+    """Tasks that decide by Kafka transactions."""
     compute_lock = threading.Lock()
 
     def make(partition: int, beat: Callable[[], None]) -> Task:
-        return Task(topology, KafkaSession(topology, partition, client), codec, step, beat, compute_lock)
+        session = KafkaSession(topology, partition, client)
+
+        def take_back() -> None:
+            decisions = KafkaDecisionLog(topology.decisions, partition, client)
+            try:
+                Publisher(topology, partition, instance, session, decisions, AvroProposals(), step).take_back()
+            finally:
+                decisions.close()
+
+        return Task(topology, session, codec, step, beat, compute_lock, take_back=take_back)
+
+    return make
+
+
+def _replicas(
+    topology: Topology, codec: AvroCodec, client: Mapping[str, str], instance: str, step: Callable[[str], None]
+) -> Callable[[int, Callable[[], None]], Replicated]:
+    """Tasks with replicas, decided in a log."""
+    compute_lock = threading.Lock()
+    proposals = AvroProposals()
+
+    def make(partition: int, beat: Callable[[], None]) -> Replicated:
+        def decisions() -> KafkaDecisionLog:
+            return KafkaDecisionLog(topology.decisions, partition, client)
+
+        def publisher() -> Publisher:
+            session = KafkaSession(topology, partition, client)
+            return Publisher(topology, partition, instance, session, decisions(), proposals, step)
+
+        replica = Replica(
+            topology,
+            instance,
+            # Each decision is waited for: nothing is gathered before it.
+            KafkaInputs(topology, partition, client, fetch_bytes=1),
+            decisions(),
+            KafkaSession(topology, partition, client),
+            codec,
+            proposals,
+            step,
+            beat,
+            compute_lock,
+        )
+        patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once
+        return Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s))
 
     return make
 
@@ -188,15 +248,21 @@ class _Instance:
 
 
 def _wait_for_topics(
-    topology: Topology, client: Mapping[str, str], status: Status, stop: threading.Event, patience_s: float
-) -> None:
+    topology: Topology,
+    client: Mapping[str, str],
+    status: Status,
+    stop: threading.Event,
+    patience_s: float,
+    hot: bool,
+) -> int:
+    """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
     deadline = time.monotonic() + patience_s
     said = ""
     while not stop.is_set():
         try:
             partitions = partitions_of(connect(client), topology)
-            create_topics(topology, partitions, client, inputs=False)
-            return
+            create_topics(topology, partitions, client, inputs=False, decisions=partitions if hot else None)
+            return partitions
         except Retriable as error:
             if time.monotonic() > deadline:
                 raise
@@ -205,3 +271,4 @@ def _wait_for_topics(
                 log.warning("waiting", reason=str(error))
                 said = str(error)
         stop.wait(1.0)
+    return 0

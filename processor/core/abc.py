@@ -70,8 +70,13 @@ class Transactions(Protocol):
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""
 
-    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Key and value of all committed records of the changelog partition, up to its *high watermark*."""
+    def restore(self, *, stable: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
+        """Key and value of all committed records of the changelog partition, up to its *high watermark*.
+
+        Args:
+            stable: up to the last stable offset, before a transaction that somebody left open. That may be an old state, which
+                is enough for whoever has a decision log to go on from.
+        """
 
     def last_progress(self) -> bytes | None:
         """Value of the last committed progress record, up to the high watermark of the changelog partition."""

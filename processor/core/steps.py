@@ -10,3 +10,16 @@ STEPS = (
     "after_commit",
     "after_apply",
 )
+
+#: Those of a replica, and of the publisher beside it.
+REPLICA_STEPS = (
+    "after_restore",
+    "before_append",
+    "after_append",
+    "after_apply",
+    "before_begin",
+    "after_begin",
+    "after_produce",
+    "before_commit",
+    "after_commit",
+)

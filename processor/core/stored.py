@@ -13,7 +13,10 @@ from typing import Any
 
 from onefold.processor.core.errors import Refused
 
-FORMAT = 1
+#: The greatest that this version knows. What a task decides by Kafka transactions is in format 1, what a decision log
+#: decides in format 2: a version that does not know the log must not go on from there.
+FORMAT = 2
+ELASTIC, DECIDED = 1, 2
 
 
 def check_format(body: Mapping[str, Any], what: str) -> None:

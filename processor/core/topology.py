@@ -74,6 +74,11 @@ class Topology:
         return f"{self.name}.changelog"
 
     @property
+    def decisions(self) -> str:
+        """The topic in which replicas decide, when the pipeline runs hot-hot (see `core.decision`)."""
+        return f"{self.name}.decisions"
+
+    @property
     def order(self) -> str | None:
         """The topic that says in which order the records of several inputs were folded; None with a single one."""
         return f"{self.name}.order" if len(self.inputs) > 1 else None

@@ -20,6 +20,8 @@ CALL_TIMEOUT_S = 10.0
 
 # Keys and headers count too, and a repartitioned or dead record may have a key as large as an input.
 RECORD_BYTES_MAX = OUTPUT_BYTES_MAX + 2 * INPUT_BYTES_MAX
+# A proposal may hold a few outputs of the largest size, and what else one of their records changes.
+DECISION_BYTES_MAX = 2 * RECORD_BYTES_MAX
 _LARGE = {"max.message.bytes": str(RECORD_BYTES_MAX)}
 # The log is the truth that `verify` recomputes from, so time deletes nothing from it unless somebody says so.
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -27,10 +29,18 @@ _KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT = {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.3"}
 
 
-def create_topics(topology: Topology, partitions: int, client: Mapping[str, str], *, inputs: bool = True) -> list[str]:
+def create_topics(
+    topology: Topology,
+    partitions: int,
+    client: Mapping[str, str],
+    *,
+    inputs: bool = True,
+    decisions: int | None = None,
+) -> list[str]:
     """Make the topics of a pipeline that are missing; says which. Those that exist stay as they are.
 
     Args:
+        decisions: of so many partitions the decision log; None for none.
         inputs: also the input topics. A processor alone does not make those: who writes them decides about them.
 
     Raises:
@@ -45,9 +55,14 @@ def create_topics(topology: Topology, partitions: int, client: Mapping[str, str]
     if inputs:
         # Larger than admission allows, so that what is too large becomes a dead letter and not a producer's riddle.
         wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.inputs}
+    sizes = dict.fromkeys(wanted, partitions)
+    if decisions is not None:
+        sizes[topology.decisions] = decisions
+        wanted[topology.decisions] = {**_KEEP, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
+    existing = _existing(admin)
     missing = [
-        NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in _existing(admin)
+        NewTopic(topic, sizes[topic], config=config) for topic, config in wanted.items() if topic not in existing
     ]
     if not missing:
         return []
@@ -98,6 +113,16 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     except KafkaException as error:
         raise _unanswered(error, f"topic {topic} cannot be described") from error
     return Identity(str(described.topic_id), first.offset, last.offset)
+
+
+def high_watermark(admin: AdminClient, topic: str, partition: int) -> int:
+    """Where the partition ends, open transactions included."""
+    return identity(admin, topic, partition).end
+
+
+def stable_end(admin: AdminClient, topic: str, partition: int) -> int:
+    """Where the partition ends for readers of committed records: before the first transaction that is open."""
+    return _ends(admin, [TopicPartition(topic, partition)])[topic, partition]
 
 
 def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dict[str, str]]:

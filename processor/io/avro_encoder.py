@@ -72,7 +72,7 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
         parts.append(part)
     body = ["    if isinstance(record, dict):", *items, "    else:", *attributes]
     lines = ["def encode(record):", *body, f"    return join((prefix, {', '.join(parts)}))"]
-    names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "more": _MORE, "number": _number}
+    names: dict[str, Any] = {"prefix": prefix, "join": b"".join, "last": _LAST, "more": _MORE, "number": number}
     known: dict[str, bytes] = {}
     names |= {"known": known, "keep": partial(_keep, known)}
     names |= {"double": _DOUBLE, "boolean": _boolean}
@@ -107,14 +107,14 @@ def _part(schema: Any, name: str, text: str) -> str | None:
 
 def _keep(known: dict[str, bytes], text: str) -> bytes:
     data = text.encode()
-    encoded = _number(len(data) << 1) + data
+    encoded = number(len(data) << 1) + data
     if len(known) < _KNOWN_MAX:
         known[text] = encoded
     return encoded
 
 
-def _number(zigzag: int) -> bytes:
-    """Base 128, little end first."""
+def number(zigzag: int) -> bytes:
+    """A zigzag number in base 128, little end first. Raises `ValueError` beyond 64 bits."""
     if zigzag >= 1 << 64:
         raise ValueError("a number does not fit into 64 bits")
     data = b""

@@ -20,6 +20,10 @@ from onefold.processor.io.partitioner import partition_of
 ACQUAINT_S = 1.0
 # How long the broker gathers records for a fetch; and at the end of a changelog, where none come.
 FETCH_WAIT_MS, RESTORE_WAIT_MS = 100, 10
+# A fetch is answered when there is this much, or after that time: so records are gathered where they are. At less than 5 MB/s a
+# task has ten transactions a second, and a record waits 50 ms for its own (docs/decisions/0016). Half of what a partition gives
+# at once, so that a backlog is never waited for.
+FETCH_BYTES = 524_288
 # Memory for fetched records, per task. A quarter of a second at full speed.
 FETCH_QUEUE_KBYTES = 16_384
 
@@ -32,12 +36,16 @@ class KafkaInputs:
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
+        fetch_bytes: a fetch is answered when there is so much, or after `FETCH_WAIT_MS`.
     """
 
-    def __init__(self, topology: Topology, partition: int, client: Mapping[str, str]) -> None:
+    def __init__(
+        self, topology: Topology, partition: int, client: Mapping[str, str], *, fetch_bytes: int = FETCH_BYTES
+    ) -> None:
         self.partition = partition
         self._topology = topology
         self._client = dict(client)
+        self._fetch_bytes = fetch_bytes
         self._admin = connect(self._client)
         self._partitions = partitions_of(self._admin, topology)
         self._consumer: Consumer | None = None
@@ -69,10 +77,7 @@ class KafkaInputs:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "check.crcs": True,
-                # A fetch is answered when there is this much, or after that time: so records are gathered where they
-                # are. At less than 5 MB/s a task has ten transactions a second, and a record waits 50 ms for its own
-                # (docs/decisions/0016). Half of what a partition gives at once, so that a backlog is never waited for.
-                "fetch.min.bytes": 524_288,
+                "fetch.min.bytes": self._fetch_bytes,
                 "fetch.wait.max.ms": wait_ms,
                 # How soon fetching goes on after the queue was full; a second by default, in which a backlog stands.
                 "fetch.queue.backoff.ms": 50,

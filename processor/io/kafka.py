@@ -17,9 +17,9 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPar
 from onefold.processor.core.abc import Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io.admin import RECORD_BYTES_MAX, identity
+from onefold.processor.io.admin import RECORD_BYTES_MAX, high_watermark, stable_end
 from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs, position_after
-from onefold.processor.io.kafka_errors import TOO_MUCH, raising, translate
+from onefold.processor.io.kafka_errors import FENCED, TOO_MUCH, raising, translate
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.
@@ -116,17 +116,19 @@ class KafkaSession(KafkaInputs):
         self._ambiguous.signs.clear()
         return producer
 
-    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Committed records of the changelog partition, up to the high watermark.
+    def restore(self, *, stable: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
+        """Committed records of the changelog partition, up to the high watermark; or only up to the last stable offset.
 
         The last stable offset would not do: an open transaction of somebody else holds it back, and restoring up to it
         "succeeds" with old states.
         """
-        return self._changelog(OFFSET_BEGINNING, identity(self._admin, self._topology.changelog, self.partition).end)
+        changelog = self._topology.changelog
+        end = (stable_end if stable else high_watermark)(self._admin, changelog, self.partition)
+        return self._changelog(OFFSET_BEGINNING, end)
 
     def last_progress(self) -> bytes | None:
         """Value of the last committed progress record. Every transaction ends with one, so it is near the end."""
-        end = identity(self._admin, self._topology.changelog, self.partition).end
+        end = high_watermark(self._admin, self._topology.changelog, self.partition)
         span = _TAIL
         while True:
             found = [value for key, value in self._changelog(max(0, end - span), end) if key == PROGRESS_KEY]
@@ -192,6 +194,8 @@ class KafkaSession(KafkaInputs):
         except KafkaException as error:
             # A produce that raised did not poison the transaction: committing now would commit a hole.
             cause = error.args[0]
+            if cause.code() in FENCED:
+                raise translate(cause, "produce") from error
             kind = TooMuch if cause.code() in TOO_MUCH else Abortable
             raise kind(f"a record could not be produced: {cause.name()}: {cause.str()}") from error
 
@@ -207,7 +211,9 @@ class KafkaSession(KafkaInputs):
     def commit(self) -> None:
         """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
         # Delivery takes as long as it takes; only the call after it is short enough to be suspected when it is slow.
-        self._writer.flush(DELIVERY_TIMEOUT_MS / 1000)
+        # Who was fenced meanwhile hears of it here.
+        with raising("commit"):
+            self._writer.flush(DELIVERY_TIMEOUT_MS / 1000)
         started = time.monotonic()
         deadline = started + 2 * TRANSACTION_TIMEOUT_MS / 1000
         while True:

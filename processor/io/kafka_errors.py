@@ -7,7 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+#: Somebody else has initialised the transactional id.
+FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 # What a transaction with fewer or smaller records may get around. A record that timed out on its way is among them: the
 # cluster may be away, but the way may also be too slow for so many.
 TOO_MUCH = (
@@ -36,7 +37,7 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
     sentence = f"{doing}: {error.name()}: {error.str()}"
     if error.code() in _FORBIDDEN:
         return Refused(sentence)
-    if error.code() in _FENCED:
+    if error.code() in FENCED:
         return Fenced(sentence)
     if error.txn_requires_abort():
         return (TooMuch if error.code() in TOO_MUCH else Abortable)(sentence)

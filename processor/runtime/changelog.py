@@ -12,11 +12,12 @@ The progress also says which format all of it is in (see `core.stored`).
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from onefold.processor.core.abc import Codec, Identity
 from onefold.processor.core.errors import Corrupted, Refused
-from onefold.processor.core.stored import FORMAT, check_format
+from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.quarantine import Quarantine
@@ -28,14 +29,34 @@ _STORED_NAMES = {"repartitioned": "forwarded"}
 QUARANTINE_KEY = b"c"
 
 
+class DecidedIn(NamedTuple):
+    """The decision log that has the task.
+
+    Attributes:
+        log_id: the id of its topic.
+        offset: of the log, to read next; what came before is in the changelog.
+        opened: whether the opening is among that.
+    """
+
+    log_id: str
+    offset: int
+    opened: bool
+
+
 @dataclass
 class Progress:
-    """Where a task stands: per input topic its id and the offset to read next; how many records ended how."""
+    """Where a task stands: per input topic its id and the offset to read next; how many records ended how.
+
+    Attributes:
+        transactions: how many there have been; in a decision log, the version.
+        decided_in: None: the task is decided by Kafka transactions.
+    """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     offsets_next: dict[str, int] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     transactions: int = 0
+    decided_in: DecidedIn | None = None
 
     def encode(self) -> bytes:
         """The value of the progress record."""
@@ -44,7 +65,14 @@ class Progress:
             for topic, offset in self.offsets_next.items()
         }
         counts = {_STORED_NAMES.get(name, name): count for name, count in self.counts._asdict().items()}
-        body = {"version": FORMAT, "inputs": inputs, "counts": counts, "transactions": self.transactions}
+        body: dict[str, Any] = {
+            "version": ELASTIC,
+            "inputs": inputs,
+            "counts": counts,
+            "transactions": self.transactions,
+        }
+        if self.decided_in is not None:
+            body |= {"version": DECIDED, "decided_in": self.decided_in._asdict()}
         return json.dumps(body).encode()
 
     @staticmethod
@@ -64,6 +92,7 @@ class Progress:
                 {topic: at["next_offset"] for topic, at in inputs.items()},
                 Counts(*(counts.get(_STORED_NAMES.get(name, name), 0) for name in Counts._fields)),
                 body["transactions"],
+                DecidedIn(**body["decided_in"]) if "decided_in" in body else None,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(f"the changelog's progress record cannot be read: {error}") from error
@@ -74,7 +103,7 @@ class Progress:
             if offset < self.offsets_next[topic]:
                 raise Corrupted(f"progress of {topic} would go back from {self.offsets_next[topic]} to {offset}")
         offsets = {**self.offsets_next, **offsets_next}
-        return Progress(self.topic_ids, offsets, self.counts.plus(counts), self.transactions + 1)
+        return replace(self, offsets_next=offsets, counts=self.counts.plus(counts), transactions=self.transactions + 1)
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Raises `Refused` when the name of an input stands for another topic than the one that was read before."""
@@ -107,7 +136,7 @@ class Progress:
                 )
         topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
         offsets = {topic: self.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
-        return Progress(topic_ids, offsets, self.counts, self.transactions)
+        return replace(self, topic_ids=topic_ids, offsets_next=offsets)
 
 
 @dataclass

@@ -5,16 +5,17 @@ in a simulation.
 """
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from enum import StrEnum
+from typing import Protocol
 
 import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 from onefold.processor.runtime.backoff import backoff_s
-from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
 
@@ -35,6 +36,33 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
+class Runs(Protocol):
+    """What a loop drives: a `Task`, or a task with replicas."""
+
+    @property
+    def store(self) -> Sized:
+        """The states."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+
+    def open(self) -> None:
+        """Begin: take the task, and restore it."""
+
+    def turn(self) -> int:
+        """One cycle."""
+
+    def close(self) -> None:
+        """Leave in good order."""
+
+    def retreat(self) -> None:
+        """Leave after a known trouble."""
+
+    def abandon(self) -> None:
+        """Leave after an error."""
+
+
 class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
@@ -46,7 +74,7 @@ class TaskLoop:
     """
 
     def __init__(
-        self, partition: int, make: Callable[[Callable[[], None]], Task], clock: Callable[[], float] = time.monotonic
+        self, partition: int, make: Callable[[Callable[[], None]], Runs], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.partition = partition
         self.phase = Phase.RESTORING
@@ -115,7 +143,7 @@ class TaskLoop:
             raise
         task.close()
 
-    def _turn(self, task: Task) -> float:
+    def _turn(self, task: Runs) -> float:
         """One cycle. How many seconds to wait before the next."""
         try:
             task.turn()
@@ -152,10 +180,9 @@ class TaskLoop:
 class TaskThread(TaskLoop):
     """A loop in a thread of its own."""
 
-    def __init__(self, partition: int, make: Callable[[Callable[[], None]], Task]) -> None:
+    def __init__(self, partition: int, make: Callable[[Callable[[], None]], Runs]) -> None:
         super().__init__(partition, make)
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._drive, name=f"task-{partition}", daemon=True)
+        self._thread = LifeThread(self.life, f"task-{partition}")
 
     def start(self) -> None:
         """Begin."""
@@ -164,14 +191,8 @@ class TaskThread(TaskLoop):
     def stop(self) -> None:
         """Ask it to end after the transaction in hand, and not to wait any more."""
         super().stop()
-        self._wake.set()
+        self._thread.wake()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end; False when it has not ended in time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _drive(self) -> None:
-        for wait_s in self.life():
-            if wait_s:
-                self._wake.wait(wait_s)
+        return self._thread.join(timeout_s)

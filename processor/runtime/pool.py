@@ -6,8 +6,7 @@ from functools import partial
 
 import structlog
 
-from onefold.processor.runtime.loop import Phase, TaskThread
-from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.loop import Phase, Runs, TaskThread
 
 log = structlog.get_logger()
 
@@ -25,7 +24,7 @@ class TaskPool:
         make: makes the task of a partition; it gets the loop's heartbeat.
     """
 
-    def __init__(self, make: Callable[[int, Callable[[], None]], Task]) -> None:
+    def __init__(self, make: Callable[[int, Callable[[], None]], Runs]) -> None:
         self._make = make
         self._loops: dict[int, TaskThread] = {}
         self._fenced_at: dict[int, float] = {}

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from onefold.processor.core.abc import Codec, Session, Write
-from onefold.processor.core.errors import Abortable, TooMuch
+from onefold.processor.core.errors import Abortable, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
@@ -34,6 +34,7 @@ class Task:
             A record that is folded alone has it until it is committed: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
         clock: monotonic seconds.
+        take_back: takes the task from a decision log (`Publisher.take_back`).
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Task:
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
+        take_back: Callable[[], object] | None = None,
     ) -> None:
         self.topology = topology
         self._session = session
@@ -55,6 +57,7 @@ class Task:
         self._step = step
         self._beat = beat
         self._clock = clock
+        self._take_back = take_back
         self._compute_lock = compute_lock or nullcontext()
         self.store = Store()
         self.progress = Progress()
@@ -74,6 +77,13 @@ class Task:
         self._session.open()
         self._step("after_open")
         restored = restore(self.topology, self._codec, self._beating(self._session.restore()))
+        if restored.progress.decided_in is not None:
+            if self._take_back is None:
+                raise Refused(
+                    f"{self.topology.name} has replicas: its task {self._session.partition} is decided in a log"
+                )
+            self._take_back()
+            restored = restore(self.topology, self._codec, self._beating(self._session.restore()))
         self._step("after_restore")
         self.store = restored.store
         identities = self._session.identities()

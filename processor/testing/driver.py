@@ -23,8 +23,11 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
 from onefold.processor.io.contracts import Contract, load
 from onefold.processor.io.logical import spelled
+from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.serde import AvroCodec
+from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.task import Task
+from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedSession
 
@@ -158,7 +161,9 @@ class TopologyDriver:
         """The running task of a partition; opened when it is not."""
         if partition not in self._tasks:
             session = SimulatedSession(self.log, self.topology, partition)
-            task = Task(self.topology, session, self.codec, self._step, check_every_s=0)
+            log = SimulatedDecisionLog(self.log, self.topology.decisions, partition)
+            publisher = Publisher(self.topology, partition, "driver", session, log, AvroProposals(), self._step)
+            task = Task(self.topology, session, self.codec, self._step, check_every_s=0, take_back=publisher.take_back)
             task.open()
             self._tasks[partition] = task
         return self._tasks[partition]

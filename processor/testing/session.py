@@ -74,14 +74,14 @@ class SimulatedSession(SimulatedInputs):
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""
         self.epoch = self._log.init(self._id)
 
-    def restore(self) -> Iterator[tuple[bytes, bytes | None]]:
+    def restore(self, *, stable: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
         """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
         topic = self._topology.changelog
         entries, position = self._log.read(topic, self.partition, 0)
         end = self._log.identity(topic, self.partition).end
         for _, entry in entries:
             yield entry.key or b"", entry.value
-        if position < end:
+        if position < end and not stable:
             raise Retriable(
                 f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there"
             )

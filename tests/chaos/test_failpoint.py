@@ -13,7 +13,7 @@ import pytest
 
 from onefold.chaos import failpoint
 from onefold.operate.errors import UserError
-from onefold.processor.core.steps import STEPS
+from onefold.processor.core.steps import REPLICA_STEPS, STEPS
 from onefold.spark_sink.steps import STEPS as SINK_STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,9 @@ def taken(room: str) -> Iterator[str]:
                     yield node.args[0].value
 
 
-@pytest.mark.parametrize(("room", "known"), [("processor", STEPS), ("spark_sink", SINK_STEPS)])
+@pytest.mark.parametrize(
+    ("room", "known"), [("processor", tuple({*STEPS, *REPLICA_STEPS})), ("spark_sink", SINK_STEPS)]
+)
 def test_the_known_steps_are_those_that_the_code_takes(room: str, known: tuple[str, ...]) -> None:
     assert sorted(known) == sorted(set(taken(room)))
 

@@ -155,8 +155,8 @@ def test_stop_asks_all_of_them_and_then_waits_for_each(tasks: Tasks, monkeypatch
     tasks.pool.stop([0, 1, 7])
 
     assert sorted(tasks.closed) == [0, 1]
-    assert not loops[0]._thread.is_alive()
-    assert not loops[1]._thread.is_alive()
+    assert join(loops[0], 0)
+    assert join(loops[1], 0)
     tasks.run(2)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onefold.processor.core.errors import Corrupted, Refused
-from onefold.processor.core.stored import FORMAT
+from onefold.processor.core.stored import ELASTIC, FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.core.values import SOURCE_HEADER, Counts
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
@@ -176,7 +176,7 @@ def test_every_transaction_says_its_format() -> None:
     """In the progress, which every transaction writes."""
     written = changelog(went_on("runner").log, "runner", previous.topics("runner").ends)
 
-    assert {json.loads(value or b"")["version"] for key, value in written if key == PROGRESS_KEY} == {FORMAT}
+    assert {json.loads(value or b"")["version"] for key, value in written if key == PROGRESS_KEY} == {ELASTIC}
 
 
 def progress(**changes: Any) -> bytes:

@@ -67,7 +67,7 @@ def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
         topology = topology_of(domain)
         admin = connect(client)
         topics = (*topology.inputs, *topology.outputs, *topology.dead.values(), topology.changelog)
-        delete_topics(admin, topics)
+        delete_topics(admin, (*topics, topology.decisions))
         eventually(
             lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made"
         )

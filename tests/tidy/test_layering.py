@@ -49,6 +49,7 @@ MAY_IMPORT = {
         "onefold.processor.io.serde",
         "onefold.processor.io.contracts",
         "onefold.processor.io.logical",
+        "onefold.processor.io.proposals",
     ),
     # Where the parts are put together.
     "onefold.processor.service": ("onefold.processor",),

@@ -1,0 +1,71 @@
+"""The decision log as the runtime sees it: what its records hold, and the protocols of Kafka's and the simulated one."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from onefold.processor.core.abc import Identity, Write
+from onefold.processor.core.decision import Proposal
+from onefold.processor.core.values import Counts
+
+
+class Body(NamedTuple):
+    """What a proposal does, in the bytes in which everybody takes it over.
+
+    Attributes:
+        counts: how many records ended how.
+        states: key and value of changelog records; a null value forgets the key.
+        writes: records for other topics, encoded; `Proposals.writes` reads them.
+    """
+
+    counts: Counts
+    states: Sequence[tuple[bytes, bytes | None]]
+    writes: bytes
+
+
+class Note(NamedTuple):
+    """A record of the decision log by which nothing is decided: a replica tells the others something."""
+
+    task: int
+    proposer: str
+    body: Mapping[str, Any]
+
+
+class Proposals(Protocol):
+    """Records of a decision log, to bytes and back."""
+
+    def encode(self, proposal: Proposal) -> bytes:
+        """The record's value. The proposal's body is a `Body`."""
+
+    def encode_note(self, note: Note) -> bytes:
+        """The record's value."""
+
+    def decode(self, value: bytes | None) -> Proposal | Note | None:
+        """What the bytes are; None when no version would call them a proposal. Raises `Refused` for those of a newer one."""
+
+    def encode_writes(self, writes: Iterable[Write]) -> bytes:
+        """Records for other topics, as a body has them."""
+
+    def writes(self, data: bytes) -> list[Write]:
+        """They themselves."""
+
+
+class DecisionLog(Protocol):
+    """One partition of a decision log: append, and read all of it in order. It is never transactional (reliability R10).
+
+    Methods may raise `Retriable` when the cluster does not answer.
+    """
+
+    def identity(self) -> Identity:
+        """Which topic it is now, and what it holds up to the high watermark."""
+
+    def seek(self, offset: int) -> None:
+        """Read from there on."""
+
+    def append(self, value: bytes) -> None:
+        """Send a record off. Whether it lies there is seen by reading it back, and in no other way. Raises `TooMuch`."""
+
+    def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
+        """Offset and value of the records that come next, in order; waits at most so long for the first."""
+
+    def close(self) -> None:
+        """Leave."""

@@ -1,0 +1,34 @@
+"""Who has which task, without a group: every instance has all of them. That is how replicas run."""
+
+from collections.abc import Callable, Mapping
+from threading import Event
+
+
+class EveryTask:
+    """See `core.abc.Assignment`.
+
+    Args:
+        partitions: how many tasks there are.
+        assigned: called once, from the first `poll`, with all partition numbers.
+    """
+
+    def __init__(self, partitions: int, assigned: Callable[[list[int]], None]) -> None:
+        self._partitions = partitions
+        self._assigned = assigned
+        self._closed = Event()
+        self.assigned_once = False
+
+    def poll(self, timeout_s: float) -> None:
+        """Nothing ever comes or goes."""
+        if self.assigned_once:
+            self._closed.wait(timeout_s)
+        else:
+            self.assigned_once = True
+            self._assigned(list(range(self._partitions)))
+
+    def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
+        """There is no group: Kafka's own tools show nothing of replicas."""
+
+    def close(self) -> None:
+        """Leave."""
+        self._closed.set()

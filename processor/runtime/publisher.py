@@ -1,0 +1,160 @@
+"""The publisher: passes on what was decided, in the order of the versions, by Kafka transactions.
+
+Readers of plain topics know nothing of decisions, and a new replica needs states to begin with. So somebody writes the decided
+outputs to their topics and the decided states to the changelog, exactly once, with the version up to which that is done: the
+seed's asynchronous output writes. Nothing waits for it; it takes many versions in one transaction when it is behind.
+
+Why nothing is doubled, lost, or out of order, whoever publishes and whoever else believes to:
+
+- The version up to which all is published lies in the changelog, and is written by the very transaction that publishes.
+- A publisher begins by initialising the task's transactional id: what another one had open is aborted, and nothing that one
+  still does is ever committed. Then it reads that version, and goes on with the next.
+- What it writes is what the log says, by the same rule for all: two publishers would write the same records.
+
+So there is no election. Whoever sees a decided version that nobody publishes takes it up; two who do it at once cost each other a
+transaction, and the readers nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from onefold.processor.core.abc import Transactions, Write
+from onefold.processor.core.decision import Decision, History, Kind, Proposal, Range, begin
+from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
+from onefold.processor.core.errors import Abortable, Corrupted
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Counts
+from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.standing import standing_of
+from onefold.processor.runtime.transact import Transact
+
+# How long it waits for the next decision before it looks whether it should end.
+WAIT_S = 0.1
+
+
+class Publisher:
+    """Publishes one task's decisions. Not safe to share between threads.
+
+    Args:
+        name: of the replica that it belongs to, for notes.
+        log: a reader of its own of the task's partition of the decision log.
+        step: called with the name of each step before the next is taken.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        partition: int,
+        name: str,
+        transactions: Transactions,
+        log: DecisionLog,
+        proposals: Proposals,
+        step: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._topology = topology
+        self.partition = partition
+        self._name = name
+        self._transactions = transactions
+        self._log = log
+        self._proposals = proposals
+        self._transact = Transact(transactions, topology.changelog, partition, step)
+        self.progress = Progress()
+
+    def open(self) -> None:
+        """Fence whoever published before, and go on where they came to.
+
+        Raises:
+            Corrupted: the task is decided by Kafka transactions.
+            Refused: the decision log is another one, or lost what comes next.
+        """
+        self._transactions.open()
+        self._begin()
+
+    def _begin(self) -> None:
+        found = self._transactions.last_progress()
+        self.progress = Progress.decode(found) if found else Progress()
+        standing = begin(self._log.identity(), standing_of(self.progress))
+        self._history = History({self.partition: standing})
+        self._log.seek(standing.offset)
+
+    def turn(self) -> int:
+        """One cycle. Returns how many decisions were published."""
+        return self._publish(self._log.read(WAIT_S))
+
+    def take_back(self) -> Progress:
+        """Give the task back to Kafka transactions: close the log, and publish all that was decided before that.
+
+        Returns the progress, in which no log has the task.
+        """
+        self.open()
+        while self.progress.decided_in is not None:
+            end = self._log.identity().end
+            while self._history.offset_next < end and self.progress.decided_in is not None:
+                self._publish(self._log.read(WAIT_S))
+            if self.progress.decided_in is not None:
+                self._propose_end()
+        return self.progress
+
+    def close(self) -> None:
+        """Leave; a transaction that is open is aborted."""
+        self._transactions.close()
+        self._log.close()
+
+    def _publish(self, found: Sequence[tuple[int, bytes | None]]) -> int:
+        decisions: list[Decision] = []
+        for offset, value in found:
+            record = self._proposals.decode(value)
+            decision = self._history.take(offset, None if isinstance(record, Note) else record)
+            if decision is not None:
+                decisions.append(decision)
+        if not decisions:
+            return 0
+        after = self.progress
+        writes: list[Write] = []
+        for decision in decisions:
+            after = self._after(after, decision)
+            writes += self._writes(decision.proposal)
+        try:
+            self._transact.write(writes, self.progress, after)
+            self._transact.commit()
+        except Abortable:
+            self._transactions.abort()
+            self._begin()  # and the same decisions come again
+            raise
+        self.progress = after
+        note = Note(self.partition, self._name, {"published": after.transactions})
+        self._log.append(self._proposals.encode_note(note))
+        return len(decisions)
+
+    def _after(self, before: Progress, decision: Decision) -> Progress:
+        body: Body = decision.proposal.body
+        log = before.decided_in
+        if log is None:
+            raise Corrupted("a decision comes after the log was closed")
+        closed = decision.proposal.kind is Kind.CLOSE
+        return replace(
+            before,
+            topic_ids={topic: at.topic_id for topic, at in decision.position.inputs.items()},
+            offsets_next={topic: at.offset for topic, at in decision.position.inputs.items()},
+            counts=before.counts.plus(body.counts),
+            transactions=decision.position.version,
+            decided_in=None if closed else DecidedIn(log.log_id, decision.offset + 1, opened=True),
+        )
+
+    def _writes(self, proposal: Proposal) -> list[Write]:
+        body: Body = proposal.body
+        changelog, partition = self._topology.changelog, self.partition
+        states: list[Write] = [(changelog, partition, key, value, None) for key, value in body.states]
+        return [*self._proposals.writes(body.writes), *states]
+
+    def _propose_end(self) -> None:
+        """A close where the log stands now, as far as we have read; opened first when it never was."""
+        progress = self.progress
+        assert progress.decided_in is not None
+        kind = Kind.CLOSE if progress.decided_in.opened else Kind.OPEN
+        inputs = {
+            topic: Range(progress.topic_ids[topic], offset, offset) for topic, offset in progress.offsets_next.items()
+        }
+        body = Body(Counts(), [], self._proposals.encode_writes([]))
+        proposal = Proposal(self.partition, progress.transactions, inputs, self._name, body, kind)
+        self._log.append(self._proposals.encode(proposal))

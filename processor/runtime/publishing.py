@@ -1,0 +1,100 @@
+"""When a replica publishes: when something decided stays unpublished. How it does that is in `publisher`."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
+from onefold.processor.runtime.backoff import backoff_s
+from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.replica import Replica
+
+log = structlog.get_logger()
+
+# A publisher that lives says after each transaction how far it is, many times in this time. It decides only who does the work
+# next: what is published, and that it is once, does not depend on it.
+TAKE_UP_S = 0.3
+# How often to look.
+LOOK_S = 0.05
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
+
+
+class Publishing:
+    """The publisher of one replica, while it has one.
+
+    Args:
+        make: makes a publisher.
+        patience_s: how long the next version may stay unpublished. Different for each replica, or all take it up at once.
+        clock: monotonic seconds, the replica's.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        make: Callable[[], Publisher],
+        patience_s: float = TAKE_UP_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._replica = replica
+        self._make = make
+        self._patience_s = patience_s
+        self._clock = clock
+        self._publisher: Publisher | None = None
+        self._stopping = False
+        self._failures = 0
+        self.failure: BaseException | None = None
+
+    @property
+    def publishes(self) -> bool:
+        """Whether this replica is the one that publishes, as far as it knows."""
+        return self._publisher is not None
+
+    def stop(self) -> None:
+        """Ask it to end after the transaction in hand."""
+        self._stopping = True
+
+    def life(self) -> Iterator[float]:
+        """It gives how many seconds to wait before it goes on."""
+        try:
+            while not self._stopping:
+                yield self._step()
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever looks after the replica
+            self.failure = error
+        self._leave()
+
+    def _step(self) -> float:
+        try:
+            if self._publisher is None:
+                if not self._is_wanted():
+                    return LOOK_S
+                self._publisher = self._make()
+                self._publisher.open()
+                log.info("publishes", partition=self._replica.partition, version=self._publisher.progress.transactions)
+            self._publisher.turn()
+        except Fenced:
+            log.info("another replica publishes", partition=self._replica.partition)
+            self._leave()
+            return self._patience_s  # whoever it is begins now
+        except (Retriable, Abortable, Corrupted) as error:
+            if not isinstance(error, Abortable):
+                self._leave()
+            self._failures += 1
+            log.warning("publishing starts over", partition=self._replica.partition, reason=str(error))
+            return backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
+        except Refused:
+            self._leave()
+            raise
+        self._failures = 0
+        return 0.0
+
+    def _is_wanted(self) -> bool:
+        since = self._replica.unpublished_since
+        return since is not None and self._clock() - since > self._patience_s
+
+    def _leave(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None

@@ -1,0 +1,390 @@
+"""One task, hot-hot: compute, propose, and take over what was decided, whoever proposed it.
+
+Every replica does this side by side with the others. None leads: what is true is what the decision log says (`core.decision`).
+The states restart from the changelog, which a publisher keeps behind the log (`publisher`), and from the decisions after it.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from onefold.processor.core.abc import Codec, Inputs, Transactions
+from onefold.processor.core.decision import Decision, History, Kind, Proposal, Range, begin
+from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
+from onefold.processor.core.errors import Refused, TooMuch
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Change, Counts, Record
+from onefold.processor.runtime.batch_size import BatchSize
+from onefold.processor.runtime.changelog import STATE, DecidedIn, Progress, restore
+from onefold.processor.runtime.compute import Compute, Prepared
+from onefold.processor.runtime.courtesy import Courtesy
+from onefold.processor.runtime.quarantine import BATCH, CRASHES_MAX, WINDOW, Quarantine
+from onefold.processor.runtime.standing import standing_of
+from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.task import CHECK_EVERY_S
+from onefold.processor.runtime.transact import Transact
+
+# How long a replica waits for a record, or for what became of its proposal, before it looks at everything else.
+WAIT_S = 0.05
+# A proposal whose outcome is not seen for so long is computed again. Both may be in the log: the rule takes one of them.
+PENDING_S = 5.0
+# Of a proposal: a record of the log must hold it, and nobody sees anything of it before it is computed.
+RECORDS_MAX = 5_000
+
+
+class _Pending(NamedTuple):
+    """What this replica has proposed last, and when. Only the very same bytes are it: an earlier life had the same name."""
+
+    value: bytes
+    records: Sequence[Record]
+    prepared: Prepared | None
+    since: float
+
+
+class Replica:
+    """Folds one partition beside other replicas. Not safe to share between threads.
+
+    Args:
+        name: of the replica; unique among those of the pipeline, the same after a restart.
+        inputs: the task's partition of every input.
+        log: the task's partition of the decision log.
+        changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
+        step, beat, compute_lock, check_every_s, clock: as of `Task`.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        inputs: Inputs,
+        log: DecisionLog,
+        changelog: Transactions,
+        codec: Codec,
+        proposals: Proposals,
+        step: Callable[[str], None] = lambda name: None,
+        beat: Callable[[], None] = lambda: None,
+        compute_lock: AbstractContextManager[Any] | None = None,
+        check_every_s: float = CHECK_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.topology = topology
+        self.name = name
+        self.store = Store()
+        self.progress = Progress()
+        self.quarantine = Quarantine()
+        self.won = 0
+        self.decided = 0
+        #: The version up to which others can read what was decided in the plain topics, as far as this replica has heard; and
+        #: since when the version after it is decided. None: nothing waits.
+        self.published = 0
+        self.unpublished_since: float | None = None
+        self._inputs = inputs
+        self._log = log
+        self._changelog = changelog
+        self._codec = codec
+        self._proposals = proposals
+        self._compute = Compute(topology, codec, inputs.partition, inputs.partition_of)
+        self._step = step
+        self._beat = beat
+        self._compute_lock = compute_lock or nullcontext()
+        self._check_every_s = check_every_s
+        self._checked_at = 0.0
+        self._clock = clock
+        self._nothing = Body(Counts(), [], proposals.encode_writes([]))
+        self._size = BatchSize()
+        self._records: list[Record] = []  # read, and not yet decided
+        self._pending: _Pending | None = None
+        self._courtesy = Courtesy(clock)
+        self._went_well = 0
+        self._ends: dict[str, int] = {}
+
+    @property
+    def partition(self) -> int:
+        """The task."""
+        return self._inputs.partition
+
+    def open(self) -> None:
+        """Restore from the changelog, and go through all that was decided since.
+
+        Raises:
+            Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
+        """
+        restored = restore(self.topology, self._codec, self._beating(self._changelog.restore(stable=True)))
+        identities = self._inputs.identities()
+        if restored.progress.decided_in is None:
+            self._take_over()
+            restored = restore(self.topology, self._codec, self._beating(self._changelog.restore()))
+        self.store = restored.store
+        self.progress = restored.progress.checked(identities)
+        self.published = self.progress.transactions
+        self._step("after_restore")
+        standing = begin(self._log.identity(), standing_of(self.progress))
+        self._history = History({self.partition: standing})
+        self._log.seek(standing.offset)
+        self._catch_up()
+        self._ends = {topic: identity.end for topic, identity in self._inputs.identities().items()}
+        self._inputs.seek(self.progress.offsets_next)
+        self._note_quarantine(self.quarantine.successor())
+
+    def turn(self) -> int:
+        """One cycle. Returns how many decisions were taken over."""
+        decided = self._adopt(self._read_log())
+        if self._pending is not None:
+            if self._clock() - self._pending.since > PENDING_S:
+                self._pending = None
+            return decided
+        if self.progress.decided_in is not None and not self.progress.decided_in.opened:
+            self._propose_opening()
+            return decided
+        self._read_inputs()
+        if (self._records or self._has_markers()) and not self._courtesy.waits():
+            if self._records:
+                self._propose()
+            else:
+                self._pass_markers()
+        self._relax()
+        return decided
+
+    def close(self) -> None:
+        """Leave in good order; the next life need not be careful."""
+        try:
+            if not self.quarantine.clean:
+                self._note_quarantine(Quarantine())
+        finally:
+            self.abandon()
+
+    def retreat(self) -> None:
+        """Leave after a known trouble."""
+        self.close()
+
+    def abandon(self) -> None:
+        """Leave after an error. What was proposed may still be decided."""
+        self._inputs.close()
+        self._log.close()
+        self._changelog.close()
+
+    # --- taking over
+
+    def _take_over(self) -> None:
+        """Take the task from Kafka transactions to the decision log: a fenced transaction of the changelog says so."""
+        self._changelog.open()
+        found = self._changelog.last_progress()
+        before = Progress.decode(found) if found else Progress()
+        if before.decided_in is not None:
+            return  # another replica was faster; whoever publishes is fenced, and another one takes that up
+        identities = self._inputs.identities()
+        log = self._log.identity()
+        after = replace(
+            before.checked(identities),
+            transactions=before.transactions + 1,
+            decided_in=DecidedIn(log.topic_id, log.end, opened=False),
+        )
+        transact = Transact(self._changelog, self.topology.changelog, self.partition, self._step)
+        transact.write([], before, after)
+        transact.commit()
+
+    def _catch_up(self) -> None:
+        """All that is in the log already. A note of our own among it tells how the last life of this replica ended."""
+        end = self._log.identity().end
+        while self._history.offset_next < end:
+            self._adopt(self._log.read(WAIT_S))
+            self._beat()
+
+    def _beating(self, records: Any) -> Iterator[Any]:
+        for record in records:
+            self._beat()
+            yield record
+
+    # --- what was decided
+
+    def _read_log(self) -> Sequence[tuple[int, bytes | None]]:
+        try:
+            # For our own proposal, or for somebody else's while we leave it to them.
+            return self._log.read(self._courtesy.left_s if self._pending is None else WAIT_S)
+        except TooMuch as reason:
+            # The cluster's answer to an append; there is one at a time.
+            if self._pending is not None and self._pending.records:
+                self._size.too_much(self._pending.records, str(reason))
+            self._pending = None
+            raise
+
+    def _adopt(self, found: Sequence[tuple[int, bytes | None]]) -> int:
+        decisions = 0
+        for offset, value in found:
+            record = self._proposals.decode(value)
+            if isinstance(record, Note):
+                self._hear(record)
+                record = None
+            decision = self._history.take(offset, record)
+            if decision is not None:
+                self._take(decision, ours=self._pending is not None and self._pending.value == value)
+                decisions += 1
+            elif self._pending is not None and self._pending.value == value:
+                self._pending = None  # read back, and it lost
+        return decisions
+
+    def _take(self, decision: Decision, ours: bool) -> None:
+        """The winner's bytes, never our own: of a handler that has dice or a clock nobody else can compute them again."""
+        proposal, position = decision.proposal, decision.position
+        body: Body = proposal.body
+        pending, self._pending = self._pending, None
+        prepared = pending.prepared if ours and pending is not None else None
+        self.store.apply(self._changes(body) if prepared is None else prepared.changes)
+        assert self.progress.decided_in is not None, "the log has the task"
+        self.progress = Progress(
+            {topic: at.topic_id for topic, at in position.inputs.items()},
+            {topic: at.offset for topic, at in position.inputs.items()},
+            self.progress.counts.plus(body.counts),
+            position.version,
+            DecidedIn(self.progress.decided_in.log_id, decision.offset + 1, opened=True),
+        )
+        self._records = [
+            record for record in self._records if record.offset >= self.progress.offsets_next[record.topic]
+        ]
+        if proposal.kind is Kind.CLOSE:
+            raise Refused(
+                f"{self.topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
+                f"{self.partition} back. Start this one again to have replicas"
+            )
+        if proposal.kind is Kind.STEP:
+            self._count(pending if ours else None)
+        self._step("after_apply")
+
+    def _count(self, won: _Pending | None) -> None:
+        """A decision more; `won` is what this replica had proposed, if it is that."""
+        now = self._clock()
+        self.decided += 1
+        self._courtesy.decided(ours=won is not None)
+        if won is not None:
+            self.won += 1
+            self._went_well += len(won.records)
+            if won.records:
+                self._size.went_well(len(won.records), now - won.since, self.progress.offsets_next)
+        if self.unpublished_since is None and self.published < self.progress.transactions:
+            self.unpublished_since = now
+
+    def _changes(self, body: Body) -> Mapping[str, Change]:
+        decode, topology = self._codec.decode_state, self.topology
+        nobody = Record("", 0, 0, None, None)
+        return {
+            key[len(STATE) :].decode(): (None if value is None else decode(topology, value), nobody)
+            for key, value in body.states
+        }
+
+    def _hear(self, note: Note) -> None:
+        if note.task != self.partition:
+            return
+        if "published" in note.body and note.body["published"] > self.published:
+            self.published = note.body["published"]
+            waits = self.published < self.progress.transactions
+            self.unpublished_since = self._clock() if waits else None
+        if "quarantine" in note.body and note.proposer == self.name:
+            self.quarantine = Quarantine.decode(json.dumps(note.body["quarantine"]).encode())
+
+    # --- what to propose
+
+    def _read_inputs(self) -> None:
+        behind = {
+            topic: offset
+            for topic, offset in self.progress.offsets_next.items()
+            if self._inputs.positions().get(topic, offset) < offset
+        }
+        if behind:
+            # Others decided what this one has not even read.
+            self._inputs.seek({**self._inputs.positions(), **behind})
+        room = min(self._size.records_max, BATCH[self.quarantine.level], RECORDS_MAX) - len(self._records)
+        if room > 0:
+            self._records += self._inputs.poll(room, 0.0 if self._records else WAIT_S)
+        self._same_logs()
+
+    def _propose(self) -> None:
+        records = self._records[: min(self._size.records_max, BATCH[self.quarantine.level], RECORDS_MAX)]
+        topic_ids = self._inputs.ask_topic_ids()
+        rejected = self._size.set_aside(records)
+        if self.quarantine.level < 2:
+            with self._compute_lock:
+                prepared = self._compute.prepare(self.store, self.progress, records, rejected)
+                self._append(records, prepared, topic_ids)
+            return
+        with self._compute_lock:
+            record = records[0]
+            if self.quarantine.poisonous(record.topic, record.offset):
+                rejected = {record: f"the processor crashed {CRASHES_MAX} times at this record"}
+            else:
+                self._note_quarantine(self.quarantine.trying(record.topic, record.offset))
+            prepared = self._compute.prepare(self.store, self.progress, records, rejected)
+            self._append(records, prepared, topic_ids)
+            while self._pending is not None and self._clock() - self._pending.since < PENDING_S:
+                self._adopt(self._log.read(WAIT_S))
+
+    def _append(
+        self, records: Sequence[Record], prepared: Prepared, topic_ids: Callable[[], Mapping[str, str]]
+    ) -> None:
+        states = [(key or b"", value) for _, _, key, value, _ in prepared.states]
+        counts = Counts(
+            *(after - before for after, before in zip(prepared.progress.counts, self.progress.counts, strict=True))
+        )
+        body = Body(counts, states, self._proposals.encode_writes(prepared.writes))
+        proposal = self._proposal(Kind.STEP, prepared.progress.offsets_next, body)
+        self._step("before_append")
+        self.progress.same_topics(topic_ids())
+        try:
+            self._send(proposal, records, prepared)
+        except TooMuch as reason:
+            self._size.too_much(records, str(reason))
+            raise
+        self._step("after_append")
+
+    def _send(self, proposal: Proposal, records: Sequence[Record], prepared: Prepared | None) -> None:
+        value = self._proposals.encode(proposal)
+        self._log.append(value)
+        self._pending = _Pending(value, records, prepared, self._clock())
+
+    def _propose_opening(self) -> None:
+        proposal = self._proposal(Kind.OPEN, self.progress.offsets_next, self._nothing)
+        self._send(proposal, [], None)
+
+    def _has_markers(self) -> bool:
+        positions = self._inputs.positions()
+        return any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items())
+
+    def _pass_markers(self) -> None:
+        """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
+        positions = self._inputs.positions()
+        ends = {topic: max(offset, positions[topic]) for topic, offset in self.progress.offsets_next.items()}
+        proposal = self._proposal(Kind.STEP, ends, self._nothing)
+        self.progress.same_topics(self._inputs.ask_topic_ids()())
+        self._send(proposal, [], None)
+
+    def _proposal(self, kind: Kind, ends: Mapping[str, int], body: Body) -> Proposal:
+        progress = self.progress
+        inputs = {
+            topic: Range(progress.topic_ids[topic], offset, ends[topic])
+            for topic, offset in progress.offsets_next.items()
+        }
+        return Proposal(self.partition, progress.transactions, inputs, self.name, body, kind)
+
+    # --- care
+
+    def _relax(self) -> None:
+        if self.quarantine.clean:
+            return
+        if all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items()):
+            self._note_quarantine(Quarantine())
+        elif self._went_well >= WINDOW[self.quarantine.level]:
+            self._went_well = 0
+            self._note_quarantine(self.quarantine.relaxed())
+
+    def _note_quarantine(self, quarantine: Quarantine) -> None:
+        body = {"quarantine": json.loads(quarantine.encode())}
+        self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body)))
+        self.quarantine = quarantine
+
+    def _same_logs(self) -> None:
+        now = self._clock()
+        if now - self._checked_at >= self._check_every_s:
+            self._checked_at = now
+            self.progress.checked(self._inputs.identities())

@@ -1,0 +1,68 @@
+"""A task with replicas, as a loop drives it: the replica, and beside it the thread in which it publishes when it has to."""
+
+from collections.abc import Callable, Sized
+
+from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.publishing import Publishing
+from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.thread import LifeThread
+
+# A publisher ends after the transaction in hand; one that hangs is fenced by the next.
+STOP_TIMEOUT_S = 5.0
+
+
+class Replicated:
+    """See `loop.Runs`.
+
+    Args:
+        publishing: makes what publishes for the replica.
+    """
+
+    def __init__(self, replica: Replica, publishing: Callable[[Replica], Publishing]) -> None:
+        self._replica = replica
+        self._publishing = publishing(replica)
+        self._thread = LifeThread(self._publishing.life, f"publisher-{replica.partition}")
+        self._started = False
+
+    @property
+    def store(self) -> Sized:
+        """The states."""
+        return self._replica.store
+
+    @property
+    def progress(self) -> Progress:
+        """What is decided, as far as this replica has taken it over."""
+        return self._replica.progress
+
+    def open(self) -> None:
+        """Restore, and be ready to publish."""
+        self._replica.open()
+        self._started = True
+        self._thread.start()
+
+    def turn(self) -> int:
+        """One cycle of the replica. Raises what ended the publishing for good."""
+        if self._publishing.failure is not None:
+            raise self._publishing.failure
+        return self._replica.turn()
+
+    def close(self) -> None:
+        """Leave in good order."""
+        self._stop()
+        self._replica.close()
+
+    def retreat(self) -> None:
+        """Leave after a known trouble."""
+        self._stop()
+        self._replica.retreat()
+
+    def abandon(self) -> None:
+        """Leave after an error."""
+        self._stop()
+        self._replica.abandon()
+
+    def _stop(self) -> None:
+        self._publishing.stop()
+        self._thread.wake()
+        if self._started:
+            self._thread.join(STOP_TIMEOUT_S)

@@ -1,0 +1,17 @@
+"""Between the changelog and the decision log: what a progress says of where the log's readers stand."""
+
+from onefold.processor.core.decision import Next, Position, Standing
+from onefold.processor.core.errors import Corrupted
+from onefold.processor.runtime.changelog import Progress
+
+
+def standing_of(progress: Progress) -> Standing:
+    """Where a reader goes on that has what the changelog has. Raises `Corrupted` when no log has the task."""
+    if progress.decided_in is None:
+        raise Corrupted("the changelog says that the task is decided by Kafka transactions")
+    log_id, offset, opened = progress.decided_in
+    inputs = {topic: Next(progress.topic_ids[topic], at) for topic, at in progress.offsets_next.items()}
+    if opened:
+        return Standing(log_id, offset, Position(progress.transactions, inputs))
+    # The opening names the version that the changelog has now: whatever was appended to the log before has a lower one.
+    return Standing(log_id, offset, Position(progress.transactions - 1, inputs, closed=True))

@@ -1,0 +1,138 @@
+"""Replicas of one task on the simulated log, stepped by hand or by a seed."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.replica import Replica
+from onefold.processor.testing import SimulatedSession, TopologyDriver
+from onefold.processor.testing.decision_log import SimulatedDecisionLog
+from onefold.processor.testing.session import SimulatedInputs
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Member:
+    """A replica process: its replica of task 0, and its publisher while it has one."""
+
+    def __init__(self, world: "Replicas", name: str, topology: Topology) -> None:
+        self.world = world
+        self.name = name
+        self.topology = topology
+        self.replica: Replica | None = None
+        self.publisher: Publisher | None = None
+        self.dies_at: tuple[str, int] | None = None
+
+    def step(self, name: str) -> None:
+        if self.dies_at is None or self.dies_at[0] != name:
+            return
+        self.dies_at = (name, self.dies_at[1] - 1)
+        if not self.dies_at[1]:
+            self.dies_at = None
+            raise Killed(name)
+
+    def kill(self) -> None:
+        self.replica = self.publisher = None
+
+    def go_on(self) -> None:
+        """One step of the replica: opened when it is not."""
+        try:
+            if self.replica is None:
+                self.replica = self.world.replica(self)
+                self.replica.open()
+            else:
+                self.replica.turn()
+        except Killed:
+            self.kill()
+        except (Fenced, Abortable, Corrupted):
+            self.replica = None
+
+    def publish(self) -> None:
+        """One step of the publisher: taken up when there is none."""
+        try:
+            if self.publisher is None:
+                self.publisher = self.world.publisher(self)
+                self.publisher.open()
+            else:
+                self.publisher.turn()
+        except Killed:
+            self.kill()
+        except ProcessorError:
+            self.publisher = None
+
+
+class Replicas:
+    """Task 0 of a pipeline, with some replicas of it over one simulated log."""
+
+    def __init__(self, topology: Topology, names: str = "ab", versions: dict[str, Topology] | None = None) -> None:
+        self.topology = topology
+        self.driver = TopologyDriver(topology)
+        self.log = self.driver.log
+        self.log.create(topology.decisions, 1)
+        self.now = 0.0
+        self.members = {name: Member(self, name, (versions or {}).get(name, topology)) for name in names}
+
+    def clock(self) -> float:
+        """Goes on a little with each look."""
+        self.now += 0.001
+        return self.now
+
+    def decision_log(self) -> SimulatedDecisionLog:
+        return SimulatedDecisionLog(self.log, self.topology.decisions, 0)
+
+    def replica(self, member: Member, **others: Any) -> Replica:
+        return Replica(
+            member.topology,
+            member.name,
+            SimulatedInputs(self.log, self.topology, 0),
+            self.decision_log(),
+            SimulatedSession(self.log, self.topology, 0),
+            self.driver.codec,
+            AvroProposals(),
+            **{"step": member.step, "check_every_s": 0, "clock": self.clock, **others},
+        )
+
+    def publisher(self, member: Member) -> Publisher:
+        session = SimulatedSession(self.log, self.topology, 0)
+        return Publisher(self.topology, 0, member.name, session, self.decision_log(), AvroProposals(), member.step)
+
+    def run(self, seed: int, turns: int, act: Callable[[random.Random], None] = lambda dice: None) -> None:
+        """So many steps, of members chosen by the seed."""
+        dice = random.Random(seed)
+        for _ in range(turns):
+            act(dice)
+            member = dice.choice(list(self.members.values()))
+            member.publish() if dice.random() < 0.25 else member.go_on()
+
+    def drain(self) -> None:
+        """Until everything is decided and published, with everybody alive."""
+        for _ in range(10_000):
+            before = self.log.identity(self.topology.decisions, 0).end
+            for member in self.members.values():
+                member.go_on()
+            if self.settled() and before == self.log.identity(self.topology.decisions, 0).end:
+                break
+        else:
+            raise AssertionError("the replicas come to no end")
+        publisher = self.publisher(next(iter(self.members.values())))
+        publisher.open()
+        while publisher.turn():
+            pass
+
+    def settled(self) -> bool:
+        replicas = [member.replica for member in self.members.values()]
+        return (
+            all(
+                replica is not None
+                and replica._pending is None
+                and all(at >= self.log.identity(topic, 0).end for topic, at in replica.progress.offsets_next.items())
+                for replica in replicas
+            )
+            and len({replica.progress.transactions for replica in replicas if replica}) == 1
+        )
