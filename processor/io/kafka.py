@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
 
 from onefold.processor.core.abc import Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
@@ -61,6 +61,10 @@ class AmbiguousRequests(logging.Handler):
             self.signs.append(message)
 
 
+def _heard_elsewhere(error: KafkaError) -> None:
+    """An error that the call says which it concerns."""
+
+
 class KafkaSession(KafkaInputs):
     """The session of one task on a real cluster (see `core.abc.Session`).
 
@@ -105,6 +109,9 @@ class KafkaSession(KafkaInputs):
             "retry.backoff.ms": 20,
             # The lines that `AmbiguousRequests` reads are of level 6.
             "log_level": 6,
+            # Without it the client raises a fatal error from within whatever call is under way, and then calls the logger with
+            # that set. The next call on the producer says it as well.
+            "error_cb": _heard_elsewhere,
         }
         producer = Producer(settings, logger=self._ambiguous.logger)
         self.acquaint(producer)
