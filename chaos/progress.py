@@ -15,7 +15,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.operate.settings import Settings
-from onefold.processor import service
+from onefold.processor import loading
 from onefold.proof import workloads
 
 LOOK_S = 0.2  # between two looks; what is measured is seconds
@@ -57,7 +57,7 @@ class Meter:
     """Looks at a domain's progress in the background, as a context."""
 
     def __init__(self, domain: str, settings: Settings) -> None:
-        topology = service.topology_of(domain)
+        topology = loading.topology_of(domain)
         outputs = set(workloads.workload(domain).outputs)
         self._ways = {"processor": Way(), "sink": Way()}
         self._stop = threading.Event()

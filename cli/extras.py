@@ -25,7 +25,6 @@ NEEDS = {
     "demo": ("processor", "sink", "judge", "stack"),
     "up": ("stack", "processor", "sink"),
     "status": ("processor", "judge"),
-    "check": ("processor",),
     "dashboard": ("dashboard", "processor"),
     "produce": ("processor",),
     "sql": ("stack",),

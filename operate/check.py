@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from onefold.pipelines import Faulty, Found, Pipeline
-from onefold.processor import service
+from onefold.processor import loading
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.serde import AvroCodec
-from onefold.spark_sink import schema
+from onefold.spark_sink import schema_files
 from onefold.spark_sink.contracts import REJECTED, load_domain
 from onefold.spark_sink.errors import Misconfigured
 
@@ -33,7 +33,7 @@ def check_all(found: Found) -> dict[str, list[str]]:
 def check(pipeline: Pipeline) -> list[str]:
     """Its findings; none when it can be started. Takes a fraction of a second, and asks no server."""
     try:
-        topology = service.load_topology(pipeline)
+        topology = loading.load_topology(pipeline)
         known = contracts.load(pipeline.contracts)
     except (Faulty, Refused) as error:
         return [str(error)]
@@ -81,7 +81,7 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         elif written in pipeline.kafka_only:
             yield f"{file} lands {written}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
     try:
-        schema.files(pipeline.name, pipeline.sql)
+        schema_files.files(pipeline.name, pipeline.sql)
     except Misconfigured as error:
         yield str(error)
     if any(files.values()):

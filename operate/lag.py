@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from onefold.operate import pipelines
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
-from onefold.processor import service
+from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
@@ -29,7 +29,7 @@ def of_domain(domain: str, settings: Settings) -> Lag:
     """
     try:
         pipeline = pipelines.found()[domain]
-        topology = service.load_topology(pipeline)
+        topology = loading.load_topology(pipeline)
     except Faulty:
         return dict(UNKNOWN)
     waiting_in = _input_events(topology, settings)
@@ -58,7 +58,7 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
     missing = {}
     for name, pipeline in pipelines.found().pipelines.items():
         try:
-            topology = service.load_topology(pipeline)
+            topology = loading.load_topology(pipeline)
         except Faulty:
             continue
         if lacking := [topic for topic in (*topology.inputs, *topology.outputs) if topic not in there]:

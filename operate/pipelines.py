@@ -38,12 +38,12 @@ def checked(names: Sequence[str]) -> list[str]:
 
 def topology_with_input(topic: str) -> Any:
     """The topology that reads `topic`. Raises UserError (exit code 2) when there is none."""
-    from onefold.processor import service
+    from onefold.processor import loading
 
     inputs: list[str] = []
     for pipeline in find().pipelines.values():
         try:
-            topology = service.load_topology(pipeline)
+            topology = loading.load_topology(pipeline)
         except Faulty:  # `check` says why; the topic may still be another one's
             continue
         if topic in topology.inputs:
@@ -56,7 +56,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
     """Makes the missing topics of the domains. Returns their names. Raises UserError when Kafka refuses or is
     silent.
     """
-    from onefold.processor import service
+    from onefold.processor import loading
     from onefold.processor.io import admin
 
     client = {**settings.client(), "log_level": "0"}  # a failed call is told in our words, not also in librdkafka's
@@ -64,7 +64,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
         return [
             topic
             for name in names
-            for topic in admin.create_topics(service.topology_of(name), settings.partitions, client)
+            for topic in admin.create_topics(loading.topology_of(name), settings.partitions, client)
         ]
     except ProcessorError as error:
         raise UserError(f"the topics could not be made: {error}") from None

@@ -11,20 +11,18 @@ from pathlib import Path
 
 import structlog
 
-from onefold import pipelines
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.processor.core.abc import Assignment
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
-from onefold.processor.io import contracts
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.io.registry import ConfluentRegistry
 from onefold.processor.io.serde import AvroCodec
+from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
@@ -48,50 +46,6 @@ ROUND_S = 0.3
 # Folding makes many objects and no cycles. To look for cycles took a fifth of the time at Python's own thresholds, and 8
 # to 10 % at a hundred thousand; at a million it is lost in the noise.
 GC_THRESHOLDS = (1_000_000, 50, 100)
-
-
-def topology_of(name: str) -> Topology:
-    """The topology of a pipeline.
-
-    Raises:
-        Refused: there is no such pipeline, or it does not load.
-    """
-    try:
-        return load_topology(pipelines.find()[name])
-    except pipelines.Faulty as fault:
-        raise Refused(str(fault)) from fault
-
-
-def load_topology(pipeline: pipelines.Pipeline) -> Topology:
-    """The topology, which is one, and of that name. Raises `pipelines.Faulty`."""
-    topology = pipeline.load_topology()
-    if not isinstance(topology, Topology):
-        raise pipelines.Faulty(
-            f"{pipeline.declared_in}: {pipeline.topology} is a {type(topology).__name__}, and no Topology"
-        )
-    if topology.name != pipeline.name:
-        raise pipelines.Faulty(
-            f"{pipeline.declared_in}: the pipeline {pipeline.name} has a topology that is called {topology.name}; "
-            f"give both one name"
-        )
-    return topology
-
-
-def codec_of(topology: Topology, schema_registry_url: str | None = None) -> AvroCodec:
-    """The codec of a topology, by the contracts of its pipeline.
-
-    Raises:
-        Refused: a contract is missing, or is none.
-    """
-    try:
-        folder = pipelines.find()[topology.name].contracts
-    except pipelines.Faulty as fault:
-        raise Refused(str(fault)) from fault
-    found = contracts.load(folder)
-    missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
-    if missing:
-        raise Refused(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
-    return AvroCodec(topology, found, ConfluentRegistry(schema_registry_url) if schema_registry_url else None)
 
 
 def run(

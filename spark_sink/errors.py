@@ -4,9 +4,14 @@ Everything that is not here (a lost connection, a second deadlock, a lost checkp
 answer: stop the query, read the positions from Postgres again, go on from there.
 """
 
-import psycopg
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 class SinkError(Exception):

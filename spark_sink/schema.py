@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.postgres import Connection, connect, transaction
+from onefold.spark_sink.schema_files import files
 
 ENGINE = "onefold"
 
@@ -30,21 +31,6 @@ CREATE TABLE IF NOT EXISTS onefold.applied (
     PRIMARY KEY (pipeline, file)
 )
 """
-
-
-def files(pipeline: str, sql_root: Path) -> list[Path]:
-    """The schema files of the pipeline, in order.
-
-    Raises Misconfigured for a file whose name says nobody's: it would silently never be applied.
-    """
-    found = sorted((sql_root / "schema").glob("*.sql"))
-    for path in found:
-        if "." not in path.stem:
-            raise Misconfigured(
-                f"sql/schema/{path.name} does not say whose it is: name it <pipeline>.{path.stem}.sql "
-                "(what was applied under the old name is not applied again)"
-            )
-    return [path for path in found if path.stem.partition(".")[0] == pipeline]
 
 
 def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:

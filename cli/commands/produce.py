@@ -111,13 +111,13 @@ class _Lines:
     """Lines of a file or of standard input, keyed."""
 
     def __init__(self, topology: Any, topic: str, file: Path | None, settings: Settings) -> None:
-        from onefold.processor import service
+        from onefold.processor import loading
         from onefold.processor.core.errors import Rejected
         from onefold.processor.core.values import Record
 
         self.refused, self.reason = 0, ""
         self._topology, self._topic, self._file = topology, topic, file
-        self._codec = service.codec_of(topology, settings.schema_registry_url)
+        self._codec = loading.codec_of(topology, settings.schema_registry_url)
         self._record, self._rejected = Record, Rejected
 
     def __iter__(self) -> Iterator[producing.Message | None]:

@@ -10,9 +10,9 @@ import pytest
 from onefold.cli.commands.produce import _Generated
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
-from onefold.processor import service
+from onefold.processor import loading
 
-INPUTS = [(name, topic) for name in pipelines.domains() for topic in service.topology_of(name).inputs]
+INPUTS = [(name, topic) for name in pipelines.domains() for topic in loading.topology_of(name).inputs]
 TWO = SimpleNamespace(name="two", inputs=("two.often", "two.seldom"))
 
 
@@ -53,7 +53,7 @@ def two(project: Path) -> Path:
 @pytest.mark.parametrize("count", [1, 2, 400, 9_001])
 @pytest.mark.parametrize(("domain", "topic"), INPUTS)
 def test_every_topic_gets_as_many_events_as_were_asked_for(domain: str, topic: str, count: int) -> None:
-    made = list(_Generated(service.topology_of(domain), topic, count, 7))
+    made = list(_Generated(loading.topology_of(domain), topic, count, 7))
     assert len(made) == count
     assert {event[0] for event in made} == {topic}
 

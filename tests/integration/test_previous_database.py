@@ -19,7 +19,7 @@ from onefold.processor.core.errors import Refused
 from onefold.processor.core.stored import FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.io import admin, contracts
-from onefold.processor.service import topology_of
+from onefold.processor.loading import topology_of
 from onefold.processor.testing import TopologyDriver
 from onefold.spark_sink import ledger
 from onefold.spark_sink.contracts import load_domain

@@ -21,7 +21,7 @@ from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.service import topology_of
+from onefold.processor.loading import topology_of
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.stack.embedded import Infrastructure

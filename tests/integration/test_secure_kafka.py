@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.service import topology_of
+from onefold.processor.loading import topology_of
 from onefold.spark_sink import client
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.topics import Topics

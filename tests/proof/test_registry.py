@@ -12,7 +12,7 @@ import pytest
 from onefold.processor.apps.runner import TOPOLOGY
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.core.values import Record
-from onefold.processor.service import codec_of
+from onefold.processor.loading import codec_of
 from onefold.proof.decode import Inadmissible, contracts, decode
 from onefold.proof.registry import Registry
 from onefold.proof.verdict import CannotTell

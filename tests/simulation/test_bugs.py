@@ -10,9 +10,9 @@ import structlog
 
 from onefold import Event, Output, Outputs, Topology
 from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.bugs import ALL_OF_MIN, IN_A_ROW_MAX
 from onefold.processor.runtime.quarantine import CRASHES_MAX
-from onefold.processor.service import topology_of
 from onefold.testing import STEPS, TopologyDriver
 
 RUNNER = topology_of("runner")

@@ -10,8 +10,8 @@ from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.errors import Corrupted, Fenced, Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.task import Task
-from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
 
 RUNNER = topology_of("runner")

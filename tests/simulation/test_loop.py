@@ -8,6 +8,7 @@ import pytest
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.core.values import Event
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime import batch_size, loop
 from onefold.processor.runtime import task as task_module
 from onefold.processor.runtime.batch_size import TURN_S
@@ -15,7 +16,6 @@ from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
-from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.waiting import eventually
 

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.membership import Membership
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime import pool as pool_module
 from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.task import Task
-from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.waiting import eventually
 

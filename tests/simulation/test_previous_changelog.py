@@ -12,9 +12,9 @@ from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.stored import ELASTIC, FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.core.values import SOURCE_HEADER, Counts
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
 from onefold.processor.runtime.quarantine import Quarantine
-from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
 

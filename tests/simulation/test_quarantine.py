@@ -10,9 +10,9 @@ import pytest
 from onefold.processor import service
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.values import Event
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.quarantine import CRASHES_MAX, Quarantine
 from onefold.processor.runtime.task import Task
-from onefold.processor.service import topology_of
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
 
 RUNNER = topology_of("runner")

@@ -11,8 +11,8 @@ import pytest
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.values import Event
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.publishing import Publishing
-from onefold.processor.service import topology_of
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import Killed, Replicas

@@ -8,9 +8,9 @@ import pytest
 from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.loop import TaskThread
 from onefold.processor.runtime.task import Task
-from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.waiting import eventually
 

@@ -8,12 +8,12 @@ import pytest
 from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import Abortable, Retriable, TooMuch
 from onefold.processor.core.values import Record
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime import loop
 from onefold.processor.runtime.batch_size import ALONE_MAX, BatchSize
 from onefold.processor.runtime.loop import BACKOFF_FIRST_S, TaskLoop
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
-from onefold.processor.service import topology_of
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 
 RUNNER = topology_of("runner")

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics
-from onefold.processor.service import topology_of
+from onefold.processor.loading import topology_of
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.embedded import infrastructure as start
 from onefold.stack.postgres import Postgres

@@ -53,6 +53,13 @@ MAY_IMPORT = {
     ),
     # Where the parts are put together.
     "onefold.processor.service": ("onefold.processor",),
+    # Without a Kafka client: a pipeline is checked where none is installed.
+    "onefold.processor.loading": (
+        "onefold.processor.core",
+        "onefold.processor.io.contracts",
+        "onefold.processor.io.registry",
+        "onefold.processor.io.serde",
+    ),
     "onefold.processor": (),
     "onefold.spark_sink": (),
     # The judge shares no code with the judged.

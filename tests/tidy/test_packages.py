@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from onefold.cli import extras
+from onefold.cli import extras, starter
 from onefold.cli.main import VERBS
 from tests.support.rooms import PACKAGE, ROOT, modules
 
@@ -54,14 +54,17 @@ PARTS = {
         "onefold.processor.io.contracts",
         "onefold.processor.io.schemas",
         "onefold.processor.io.serde",
+        "onefold.processor.loading",
         "onefold.proof.decode",
         "onefold.proof.expect",
         "onefold.proof.workloads",
+        "onefold.operate.check",
+        "onefold.operate.pipelines",
         "onefold.operate.settings",
         "onefold.operate.logs",
         "onefold.cli.main",
     ),
-    "processor": ("onefold.processor", "onefold.operate.pipelines", "onefold.operate.producing"),
+    "processor": ("onefold.processor", "onefold.operate.producing"),
     "sink": ("onefold.spark_sink",),
     "judge": ("onefold.proof", "onefold.operate.verdicts"),
     "dashboard": ("onefold.dashboard", "onefold.operate.lag"),
@@ -209,17 +212,42 @@ ARGUMENTS = {
 }
 
 
+# A command line where only some distributions can be found.
+BARE = ALONE.split("failed =")[0] + "from onefold.cli import main; sys.exit(main.run(names))"
+
+
+def test_a_bare_install_checks_pipelines(tmp_path: Path) -> None:
+    """Handler, contracts, SQL and workload, without a client of Kafka, Spark or Postgres."""
+    hidden = hidden_without("")
+    assert {"confluent_kafka", "pyspark", "psycopg"} <= set(hidden)
+    project = tmp_path / "project"
+    starter.write("orders", project)
+    (project / "sql" / "schema" / "totals.sql").write_text("-- nobody's\n")
+
+    def check(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-c", BARE, json.dumps([hidden, ["check", name]])],
+            capture_output=True, text=True, check=False, cwd=folder, timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        )  # fmt: skip
+
+    ran = check("runner", tmp_path)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("runner: nothing is wrong\n", "", 0)
+    ran = check("orders", project)
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stdout.startswith("orders: sql/schema/totals.sql does not say whose it is")
+
+
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb in extras.NEEDS])
 def test_a_verb_without_its_extra_is_one_sentence(verb: str, tmp_path: Path) -> None:
     """With what is missing and how to get it; nothing was tried."""
-    program = ALONE.split("failed =")[0] + "from onefold.cli import main; sys.exit(main.run(names))"
     shown = json.dumps([hidden_without(""), [verb, *ARGUMENTS.get(verb, [])]])
     # Nobody is there; so that there is something to ask.
     servers = {"ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9", "ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:9/none"}
     places = {"ONEFOLD_HOME": str(tmp_path / "home"), "ONEFOLD_CACHE": str(tmp_path / "cache")}
 
     ran = subprocess.run(
-        [sys.executable, "-P", "-c", program, shown],
+        [sys.executable, "-P", "-c", BARE, shown],
         capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
         env={**os.environ, **servers, **places, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip

@@ -1,0 +1,52 @@
+"""A pipeline's topology and codec, loaded from its declaration. No Kafka client is imported here: `onefold check` has none."""
+
+from onefold import pipelines
+from onefold.processor.core.errors import Refused
+from onefold.processor.core.topology import Topology
+from onefold.processor.io import contracts
+from onefold.processor.io.registry import ConfluentRegistry
+from onefold.processor.io.serde import AvroCodec
+
+
+def topology_of(name: str) -> Topology:
+    """The topology of a pipeline.
+
+    Raises:
+        Refused: there is no such pipeline, or it does not load.
+    """
+    try:
+        return load_topology(pipelines.find()[name])
+    except pipelines.Faulty as fault:
+        raise Refused(str(fault)) from fault
+
+
+def load_topology(pipeline: pipelines.Pipeline) -> Topology:
+    """The topology, which is one, and of that name. Raises `pipelines.Faulty`."""
+    topology = pipeline.load_topology()
+    if not isinstance(topology, Topology):
+        raise pipelines.Faulty(
+            f"{pipeline.declared_in}: {pipeline.topology} is a {type(topology).__name__}, and no Topology"
+        )
+    if topology.name != pipeline.name:
+        raise pipelines.Faulty(
+            f"{pipeline.declared_in}: the pipeline {pipeline.name} has a topology that is called {topology.name}; "
+            f"give both one name"
+        )
+    return topology
+
+
+def codec_of(topology: Topology, schema_registry_url: str | None = None) -> AvroCodec:
+    """The codec of a topology, by the contracts of its pipeline.
+
+    Raises:
+        Refused: a contract is missing, or is none.
+    """
+    try:
+        folder = pipelines.find()[topology.name].contracts
+    except pipelines.Faulty as fault:
+        raise Refused(str(fault)) from fault
+    found = contracts.load(folder)
+    missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
+    if missing:
+        raise Refused(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
+    return AvroCodec(topology, found, ConfluentRegistry(schema_registry_url) if schema_registry_url else None)

@@ -1,0 +1,20 @@
+"""The schema files of a pipeline. No Postgres client is imported here: `onefold check` has none."""
+
+from pathlib import Path
+
+from onefold.spark_sink.errors import Misconfigured
+
+
+def files(pipeline: str, sql_root: Path) -> list[Path]:
+    """The schema files of the pipeline, in order.
+
+    Raises Misconfigured for a file whose name says nobody's: it would silently never be applied.
+    """
+    found = sorted((sql_root / "schema").glob("*.sql"))
+    for path in found:
+        if "." not in path.stem:
+            raise Misconfigured(
+                f"sql/schema/{path.name} does not say whose it is: name it <pipeline>.{path.stem}.sql "
+                "(what was applied under the old name is not applied again)"
+            )
+    return [path for path in found if path.stem.partition(".")[0] == pipeline]
