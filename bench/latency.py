@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 
 from onefold.bench.meter import percentile
 from onefold.bench.stand import Stand
+from onefold.operate import positions
 from onefold.proof.workloads import runner
 from onefold.proof.workloads.shaping import Shape
 
@@ -116,13 +117,12 @@ class _Reader:
         self._thread.join()
 
     def _watch(self) -> None:
-        ledger = "SELECT partition, next_offset FROM onefold.ledger WHERE sink = 'runner' AND topic = 'runner.messages'"
         rows = 'SELECT user_id, sequence_id FROM runner.messages WHERE partition = %s AND "offset" >= %s'
         at: dict[int, int] = {}
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             while not self._done.wait(_LOOK_S):
-                for partition, offset in connection.execute(ledger).fetchall():
-                    if offset > at.get(partition, 0):
+                for (topic, partition), offset in positions.landed_over(connection, "runner").items():
+                    if topic == "runner.messages" and offset > at.get(partition, 0):
                         found = connection.execute(rows, [partition, at.get(partition, 0)]).fetchall()
                         now = time.time()
                         for event in found:

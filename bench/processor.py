@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.bench.meter import Meter
 from onefold.bench.stand import Stand
-from onefold.operate import lag
+from onefold.operate import positions
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
 
@@ -57,7 +57,7 @@ def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> t
     broker = stand.infrastructure.kafka
     meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
     settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
-    folded = lambda: lag.of_domain(domain, settings)["input_events"] == 0  # noqa: E731
+    folded = lambda: positions.lag_of(domain, settings)["input_events"] == 0  # noqa: E731
     stand.wait(folded, _DRAIN_S, "all events are folded", _LOOK_S)
     meter.stop()
     for child in children:

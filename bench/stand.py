@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 from confluent_kafka import Producer
 
+from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
@@ -104,10 +104,7 @@ class Stand:
 
     def landed(self, domain: str) -> int:
         """Offsets that the sink has landed, over all output partitions of the domain."""
-        with psycopg.connect(self.dsn) as connection:
-            query = "SELECT coalesce(sum(next_offset), 0)::bigint FROM onefold.ledger WHERE sink = %s"
-            row = connection.execute(query, [domain]).fetchone()
-        return row[0] if row else 0
+        return sum(positions.landed(self.dsn, domain).values())
 
 
 @contextmanager

@@ -225,11 +225,12 @@ _KILLED_AT = (("processor", 1 / 3), ("sink", 2 / 3))
 
 def _drained(stand: Stand) -> None:
     """Everything folded, and everything that this gave landed. Asked in this order: what is folded does not come back."""
-    from onefold.operate import lag
+    from onefold.operate import positions
     from onefold.operate.settings import Settings
 
     settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
-    stand.wait(lambda: lag.of_domain("trades", settings)["events"] == 0, _DRAIN_S, "everything is landed", _LAG_LOOK_S)
+    drained = lambda: positions.lag_of("trades", settings)["events"] == 0  # noqa: E731
+    stand.wait(drained, _DRAIN_S, "everything is landed", _LAG_LOOK_S)
 
 
 class _Children:

@@ -8,20 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import psycopg
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from onefold.operate import positions
+from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.proof import workloads
 
 LOOK_S = 0.2  # between two looks; what is measured is seconds
-CALL_SECONDS = 2  # a server that is away is asked again; psycopg knows no shorter patience
-
-Place = tuple[str, int]
+CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
 
 
 class Way:
@@ -65,7 +64,7 @@ class Meter:
             {**settings.client(), "reconnect.backoff.max.ms": "1000", "log_level": "0"}, logger=_silent()
         )
         ask: dict[str, Callable[[], dict[Place, int]]] = {
-            "processor": lambda: _ends(self._admin, topology.changelog),
+            "processor": lambda: positions.stable_ends(self._admin, [topology.changelog], CALL_S),
             "sink": lambda: _landed(settings.postgres(), domain, outputs),
         }
         # A thread each: one server that is away must not hide what the other one does.
@@ -79,7 +78,7 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(2 * CALL_SECONDS)
+            thread.join(2 * CALL_S)
 
     def moving(self, within_s: float) -> bool:
         """Whether every partition has moved lately, on both ways."""
@@ -96,19 +95,8 @@ class Meter:
                 self._ways[name].look(ask(), time.monotonic())
 
 
-def _ends(admin: AdminClient, topic: str) -> dict[Place, int]:
-    """Where a reader of committed records would stand at the end: what an open transaction holds back does not count."""
-    partitions = admin.list_topics(topic, CALL_SECONDS).topics[topic].partitions
-    asked: Any = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]  # the library forgot its annotation
-    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=CALL_SECONDS)
-    return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
-
-
 def _landed(dsn: str, sink: str, topics: set[str]) -> dict[Place, int]:
-    """A connection each time: one that was cut would keep silent for as long as the network stack likes."""
-    with psycopg.connect(dsn, connect_timeout=CALL_SECONDS) as connection:
-        rows = connection.execute("SELECT topic, partition, next_offset FROM onefold.ledger WHERE sink = %s", (sink,))
-        return {(topic, partition): offset for topic, partition, offset in rows if topic in topics}
+    return {place: offset for place, offset in positions.landed(dsn, sink, CALL_S).items() if place[0] in topics}
 
 
 def _silent() -> logging.Logger:

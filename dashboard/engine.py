@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from onefold.dashboard.reader import Connection
+from onefold.operate.positions import LEDGER, Landed
 
 # Older databases lack the newer of them; then there is nothing to tell.
 _TABLES = ("ledger", "verdict", "rejected", "injected")
@@ -61,21 +62,20 @@ async def look(connection: Connection) -> Engine:
     now, *present = await _row(connection, f"SELECT now(), {', '.join(map(_exists, _TABLES))}")
     has = dict(zip(_TABLES, present, strict=True))
     domains: dict[str, DomainState] = {}
-    ledger = await _rows(connection, _LEDGER) if has["ledger"] else []
-    for sink, _, _, next_offset, updated_at in ledger:
-        state = domains.setdefault(sink, DomainState())
-        state.landed += next_offset
-        state.landed_at = max(filter(None, (state.landed_at, updated_at)))
+    ledger = [Landed(*row) for row in await _rows(connection, LEDGER)] if has["ledger"] else []
+    for row in ledger:
+        state = domains.setdefault(row.sink, DomainState())
+        state.landed += row.next_offset
+        state.landed_at = max(filter(None, (state.landed_at, row.updated_at)))
     for sink, count in await _rows(connection, _REJECTED) if has["rejected"] else []:
         domains.setdefault(sink, DomainState()).rejected = count
     for name, *said in await _rows(connection, _VERDICTS) if has["verdict"] else []:
-        mine = [(topic, partition, at) for sink, topic, partition, at, _ in ledger if sink == name]
+        mine = [row for row in ledger if row.sink == name]
         domains.setdefault(name, DomainState()).verdict = _verdict(mine, *said)
     faults = [Fault(*row) for row in await _rows(connection, _FAULTS)] if has["injected"] else []
     return Engine(now, dict(sorted(domains.items())), faults)
 
 
-_LEDGER = "SELECT sink, topic, partition, next_offset, updated_at FROM onefold.ledger"
 _REJECTED = "SELECT sink, count(*) FROM onefold.rejected GROUP BY sink"
 _VERDICTS = "SELECT domain, outcome, reason, counts, offsets, judged_at FROM onefold.verdict"
 _FAULTS = "SELECT stage, failures, percent FROM onefold.injected ORDER BY stage"
@@ -86,14 +86,14 @@ def _exists(table: str) -> str:
 
 
 def _verdict(
-    landed: list[tuple[str, int, int]],
+    landed: Sequence[Landed],
     outcome: str,
     reason: str,
     counts: dict[str, int],
     offsets: dict[str, dict[str, int]],
     judged_at: datetime,
 ) -> Verdict:
-    since = sum(max(0, at - offsets.get(topic, {}).get(str(partition), 0)) for topic, partition, at in landed)
+    since = sum(max(0, row.next_offset - offsets.get(row.topic, {}).get(str(row.partition), 0)) for row in landed)
     return Verdict(outcome, reason, counts.get("records"), judged_at, since)
 
 

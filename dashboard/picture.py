@@ -48,7 +48,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class LagNow:
-    """lag: per domain as operate.lag tells it. asked_at, answered_at: when, by the database's clock; None before the
+    """lag: per domain as `operate.positions` reports it. asked_at, answered_at: when, by the database's clock; None before the
     first answer. problem: why it can not be told.
     """
 

@@ -15,7 +15,7 @@ import structlog
 
 from onefold.dashboard.picture import Lag, LagNow, Picture, View, take
 from onefold.dashboard.reader import Reader
-from onefold.operate import state
+from onefold.operate import positions, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.settings import Settings
 
@@ -135,10 +135,8 @@ class Watcher:
 
 def ask_lag(settings: Settings) -> tuple[Lag, str]:
     """The lag of every domain, and why it can not be told. Blocks for some seconds when Kafka does not answer."""
-    from onefold.operate import lag  # imports the Kafka client, which a page that nobody looks at does not need
-
     try:
-        found = lag.of_all(settings)
+        found = positions.lag_of_all(settings)
     except UserError:
         return {}, "no Kafka is set, and the embedded one does not run."
     silent = all(value["input_events"] is None for value in found.values())

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from onefold import status_file
+from onefold.exit_codes import FAILED, OK
 
 STALE_SECONDS = 10.0  # a service refreshes its status every second; one that is this late hangs, or is not there
 
@@ -29,10 +30,10 @@ def trouble(path: Path, now: float) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when the service of the status file is running and the file is fresh; 1, and why, when not."""
+    """OK when the service of the status file is running and the file is fresh; FAILED, and why, when not."""
     told = trouble(Path(arguments[0]), time.time())
     sys.stdout.write(f"{told or 'running'}\n")
-    return 1 if told else 0
+    return FAILED if told else OK
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli import extras
-from onefold.operate import lag, pipelines, producing, state
+from onefold.operate import pipelines, positions, producing, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
@@ -133,7 +133,7 @@ def _drain(settings: Settings, progress: Progress) -> None:
     deadline = time.monotonic() + DRAIN_SECONDS
     pause = threading.Event()
     while True:
-        behind = {domain: found["events"] for domain, found in lag.of_all(settings).items()}
+        behind = {domain: found["events"] for domain, found in positions.lag_of_all(settings).items()}
         if all(events == 0 for events in behind.values()):
             return
         progress.say("draining: " + ", ".join(f"{domain} {events} to go" for domain, events in behind.items()))

@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Open psql on the embedded database, or on that of ONEFOLD_POSTGRES_DSN. The exit code is psql's.
 
-    Example: onefold sql -c 'SELECT * FROM onefold.ledger'
+    Example: onefold sql -c 'SELECT * FROM onefold.verdict'
     """
     connection = psycopg.conninfo.conninfo_to_dict(load().postgres())
     program = _psql()

@@ -66,15 +66,15 @@ def _answering(running: dict[str, Any]) -> bool:
 
 
 def _lag(settings: Settings) -> dict[str, Any]:
-    from onefold.operate import lag  # imports the Kafka client, which a stack that is down does not need
+    from onefold.operate import positions  # imports the clients, which a stack that is down does not need
 
-    return lag.of_all(settings)
+    return positions.lag_of_all(settings)
 
 
 def _missing_topics(settings: Settings) -> dict[str, list[str]]:
-    from onefold.operate import lag
+    from onefold.operate import positions
 
-    return lag.missing_topics(settings) or {}
+    return positions.missing_topics(settings) or {}
 
 
 def _text(settings: Settings, found: dict[str, Any]) -> str:

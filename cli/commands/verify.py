@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from onefold import exit_codes
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -18,8 +19,6 @@ from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdi
 
 # Enough to see what is wrong; a million missing rows have one cause.
 FINDINGS_SHOWN = 20
-# What could not be tried at all has not been judged either.
-COULD_NOT_TELL = 2
 _STYLES = {VALID: "bold green", INVALID: "bold red", UNKNOWN: "bold yellow"}
 
 
@@ -51,7 +50,7 @@ def judge(domain: str, timeout_s: float) -> Verdict:
         (name,) = pipelines.checked([domain])
         client, dsn = settings.client(), settings.postgres()
     except UserError as error:
-        raise UserError(error.message, error.hint, COULD_NOT_TELL) from None
+        raise UserError(error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
     from onefold.operate import verdicts  # these import clients of Postgres and Kafka, which `--help` does not need
     from onefold.proof.verify import verify
 

@@ -220,6 +220,54 @@ def test_nothing_breaks_itself_unless_it_is_asked_to(name: str) -> None:
     assert wrong == []
 
 
+# Who may ask the ledger: the sink, which writes it, the judge, which shares no code, and one module for everybody else.
+ASKS_THE_LEDGER = ("onefold.spark_sink", "onefold.proof", "onefold.operate.positions")
+WRITES_STATUS_FILES = ("onefold.status_file",)
+EXIT_CODES = ("onefold.exit_codes",)
+
+
+def texts(path: Path) -> Iterator[tuple[str, int]]:
+    """The strings of a module with their lines, docstrings too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value, node.lineno
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not within(name, ("tests", *ASKS_THE_LEDGER))])
+def test_one_module_asks_the_ledger(name: str) -> None:
+    """Status, dashboard, chaos and bench would otherwise each have an answer of their own to how far a sink is."""
+    assert [line for text, line in texts(MODULES[name]) if "onefold.ledger" in text] == []
+
+
+def test_those_that_may_ask_the_ledger_do() -> None:
+    asks = {
+        room for room in ASKS_THE_LEDGER for name, path in MODULES.items() if within(name, (room,))
+        for text, _ in texts(path) if "onefold.ledger" in text
+    }  # fmt: skip
+    assert asks == set(ASKS_THE_LEDGER)
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not within(name, ("tests", *WRITES_STATUS_FILES))])
+def test_one_module_writes_status_files(name: str) -> None:
+    """`updated_at` with `state` is the file's own form; others read it through `status_file.read`."""
+    dictionaries = [node for node in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(node, ast.Dict)]
+    keys = [{key.value for key in node.keys if isinstance(key, ast.Constant)} for node in dictionaries]
+    assert [found for found in keys if found >= {"version", "state", "updated_at"}] == []
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not within(name, ("tests", *EXIT_CODES))])
+def test_one_table_has_the_exit_codes(name: str) -> None:
+    """A process ends with a name of that table, not with a number of its own."""
+    wrong = []
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        given = node.args[:1] if isinstance(node, ast.Call) and called in ("typer.Exit", "sys.exit", "os._exit") else []
+        if isinstance(node, ast.keyword) and node.arg == "exit_code":
+            given = [node.value]
+        wrong += [node.value for node in given if isinstance(node, ast.Constant) and node.value not in (0, None)]
+    assert wrong == []
+
+
 def test_the_package_has_every_room() -> None:
     """What `ls` shows is what an installed Onefold has."""
     links = {path.name for path in (ROOT / "src" / PACKAGE).iterdir() if path.is_symlink()}

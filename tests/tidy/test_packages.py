@@ -67,7 +67,7 @@ PARTS = {
     "processor": ("onefold.processor", "onefold.operate.producing"),
     "sink": ("onefold.spark_sink",),
     "judge": ("onefold.proof", "onefold.operate.verdicts"),
-    "dashboard": ("onefold.dashboard", "onefold.operate.lag"),
+    "dashboard": ("onefold.dashboard", "onefold.operate.positions"),
     "stack": ("onefold.stack",),
     "bench": ("onefold.bench", "onefold.operate"),
     "all": (PACKAGE,),
