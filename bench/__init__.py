@@ -3,6 +3,7 @@
 stand       a broker and a database of their own, thrown away afterwards, and Onefold's own commands run on them
 machine     what this machine is
 meter       processor time of processes over a stretch of time; percentiles
+workload    what a bench needs of a pipeline
 processor   events folded a second, from a prefilled input topic
 sink        output records landed a second, from prefilled output topics
 latency     from produce to visible in Postgres, event by event, at a steady rate

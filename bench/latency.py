@@ -1,57 +1,73 @@
-"""How long an event takes from the producer's hand to a row that another connection of Postgres sees.
+"""How long an event takes from the producer's hand to what another connection of Postgres sees.
 
-Events are produced at a steady rate, each on its own (no transaction, no waiting for company). A reader with a
-connection of its own watches the ledger and, when a commit has moved it, selects the new rows of `runner.messages`: an
-event has arrived when its row is in the answer. One clock, one process, so the differences are true. What is produced
-while the JVM still compiles Spark does not count, and is told all the same: the median of every quarter of a minute,
-from the first event on.
+Events are produced at a steady rate, each on its own (no transaction, no waiting for company). Every output record names the
+input record that caused it. A consumer reads the outputs, and with a connection of its own a reader watches the ledger, which
+moves in the same transaction as the rows: an event has arrived when the last of its outputs is below what is landed. An event
+without an output changes no row, and does not count. One clock, one process, so the differences are true. What is produced
+while the JVM still compiles Spark does not count, and is shown all the same: the median of every quarter of a minute, from
+the first event on.
 """
 
 import threading
 import time
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onefold.bench.meter import percentile
 from onefold.bench.stand import Stand
+from onefold.bench.workload import Workload
 from onefold.operate import positions
-from onefold.proof.workloads import runner
-from onefold.proof.workloads.shaping import Shape
+from onefold.operate.positions import Place
+from onefold.operate.settings import Settings
+from onefold.proof.expect import SOURCE_HEADER, Source, source_of
 
-# After the warm-up nothing counts until less than one second's worth of events is under way. What has not caught up so
-# many seconds later will not, and is counted as it is.
+# After the warm-up nothing counts until an event that arrives is younger than a second. What has not caught up so many
+# seconds later will not, and is counted as it is.
 _CATCH_UP_S = 60
 _COURSE_S = 15
 _LOOK_S = 0.004
 _ARRIVE_S = 60.0
+_LAG_LOOK_S = 0.5
 # Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep an event. A
 # real sleep: librdkafka rounds a poll of less than a millisecond down to none, and a producer that spins takes from the
-# two cores that it is to measure (seen: 80 % of one).
+# cores that it is to measure.
 _STEP_S = 0.005
 
-#: (user_id, sequence_id): what identifies an event and its row
-_Event = tuple[int, int]
+_READ_MAX = 5_000
 
 
-def measure(stand: Stand, rate: int, seconds: float, seed: int, warm_up: float) -> dict[str, Any]:
+def measure(stand: Stand, workload: Workload, rate: int, seconds: float, seed: int, warm_up: float) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     stand.say("starting processor and sink")
-    stand.start("processor", "process", "runner")
-    stand.start("sink", "sink", "runner")
-    reader = _Reader(stand.dsn)
+    stand.start("processor", "process", workload.name)
+    stand.start("sink", "sink", workload.name)
+    reader = _Reader(stand, workload)
     stand.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
+    settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
+    drained = lambda: positions.lag_of(workload.name, settings)["events"] == 0  # noqa: E731
     try:
-        produced, counted_from = _produce(stand, rate, seconds, seed, reader, warm_up)
-        stand.wait(lambda: len(reader.seen) >= len(produced), _ARRIVE_S, "every event is in the table")
+        produced, counted_from = _produce(stand, workload, rate, seconds, seed, reader, warm_up)
+        stand.wait(drained, _ARRIVE_S, "every event is in the tables", _LAG_LOOK_S)
+        stand.wait(reader.done, _ARRIVE_S, "every output was seen")
     finally:
         reader.stop()
-    ways = [(at, reader.seen[event] - at) for event, at in produced.items()]
+    arrivals = reader.arrivals()
+    ways = [(at, arrivals[source] - at) for source, at in produced.items() if source in arrivals]
     latencies = sorted(way for at, way in ways if at >= counted_from)
+    if not latencies:
+        raise RuntimeError(f"no event of {workload.name} had an output that is landed; take more --seconds")
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     return {
+        "pipeline": workload.name,
         "events": len(latencies),
         "events_per_second": rate,
         "warm_up_seconds": round(counted_from - ways[0][0]),
@@ -69,62 +85,137 @@ def course(ways: list[tuple[float, float]], step: float) -> list[float]:
 
 
 def _produce(
-    stand: Stand, rate: int, seconds: float, seed: int, reader: "_Reader", warm_up: float
-) -> tuple[dict[_Event, float], float]:
-    """Produce at a steady rate. Per event the moment at which it was handed to the client; the moment from which on
+    stand: Stand, workload: Workload, rate: int, seconds: float, seed: int, reader: "_Reader", warm_up: float
+) -> tuple[dict[Source, float], float]:
+    """Produce at a steady rate. Per event the moment at which it was handed to the client, in order; the moment from which on
     they count.
     """
     settings = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2, "log_level": 0}
     producer = Producer({**stand.client, **settings})
-    # Every event is accepted: an ignored one has no row, and would never arrive.
-    inputs = runner.generate(seed, int(rate * (warm_up + _CATCH_UP_S + seconds)), shape=Shape(duplicates=0, late=0))
-    sequences: dict[bytes, int] = {}
-    produced: dict[_Event, float] = {}
+    produced: dict[Source, float] = {}
+
+    def delivered(at: float, error: Any, message: Message) -> None:
+        if error is not None:
+            raise RuntimeError(f"Kafka did not take an event: {error.str()}")
+        produced[_source(message)] = at
+
     began, counted_from = time.time(), 0.0
-    for number, given in enumerate(inputs):
+    for number, given in enumerate(workload.generate(seed, int(rate * (warm_up + _CATCH_UP_S + seconds)))):
         while began + number / rate > time.time():
             producer.poll(0)
             time.sleep(_STEP_S)
-        if not counted_from and number % rate == 0 and _warm(number / rate - warm_up, number - len(reader.seen), rate):
+        since = number / rate - warm_up
+        if (
+            not counted_from
+            and number % rate == 0
+            and (since >= _CATCH_UP_S or (since >= 0 and _warm(reader, produced)))
+        ):
             counted_from = time.time()
         elif counted_from and time.time() > counted_from + seconds:
             break
-        key = given.key or b""
-        sequences[key] = sequences.get(key, 0) + 1
-        produced[int(key), sequences[key]] = time.time()
-        producer.produce(given.topic, given.value, key)
+        producer.produce(given.topic, given.value, given.key, on_delivery=partial(delivered, time.time()))
     producer.flush(30)
-    return produced, counted_from
+    return dict(sorted(produced.items(), key=lambda event: event[1])), counted_from
 
 
-def _warm(since_s: float, under_way: int, rate: int) -> bool:
-    return since_s >= 0 and (under_way < rate or since_s >= _CATCH_UP_S)
+def _warm(reader: "_Reader", produced: Mapping[Source, float]) -> bool:
+    """Whether the last event that arrived was produced less than a second ago."""
+    return time.time() - produced.get(reader.last_arrived, 0.0) < 1.0
+
+
+def _source(message: Message) -> Source:
+    return Source(message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
 class _Reader:
-    """Another connection, which sees what is committed. `seen`: per event the moment at which its row was there."""
+    """Another client, which sees what is committed.
 
-    def __init__(self, dsn: str) -> None:
-        self.seen: dict[_Event, float] = {}
-        self._dsn = dsn
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    Attributes:
+        last_arrived: the input record whose output was landed last.
+    """
+
+    def __init__(self, stand: Stand, workload: Workload) -> None:
+        self.last_arrived = Source("", 0, 0)
+        self._stand = stand
+        self._workload = workload
+        self._topics = (*workload.inputs, *workload.landed)
+        self._kafka = AdminClient({**stand.client})
+        # Per input record when the last of its outputs so far was landed; per forwarded copy its original.
+        self._arrived: dict[Source, float] = {}
+        self._originals: dict[Source, Source] = {}
+        # Per partition of an output: records that are not landed yet, in order; how far it was landed, and when.
+        self._pending: dict[Place, deque[tuple[int, Source]]] = defaultdict(deque)
+        self._landed: dict[Place, list[tuple[int, float]]] = defaultdict(list)
+        self._read_to: dict[Place, int] = {}
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop looking."""
-        self._done.set()
+        self._stop.set()
         self._thread.join()
 
-    def _watch(self) -> None:
-        rows = 'SELECT user_id, sequence_id FROM runner.messages WHERE partition = %s AND "offset" >= %s'
-        at: dict[int, int] = {}
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            while not self._done.wait(_LOOK_S):
-                for (topic, partition), offset in positions.landed_over(connection, "runner").items():
-                    if topic == "runner.messages" and offset > at.get(partition, 0):
-                        found = connection.execute(rows, [partition, at.get(partition, 0)]).fetchall()
-                        now = time.time()
-                        for event in found:
-                            self.seen.setdefault(event, now)
-                        at[partition] = offset
+    def done(self) -> bool:
+        """Whether every output so far was read, and seen landed. RuntimeError with what ended the thread too early."""
+        if self._failure is not None:
+            raise RuntimeError(f"the reader failed: {self._failure}")
+        ends = positions.stable_ends(self._kafka, self._topics)
+        read = all(self._read_to.get(place, 0) >= end for place, end in ends.items())
+        return read and not any(self._pending.values())
+
+    def arrivals(self) -> dict[Source, float]:
+        """Per input record that had an output the moment (unix time) at which its last one was visible."""
+        return {self._originals.get(source, source): at for source, at in self._arrived.items()}
+
+    def _run(self) -> None:
+        settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
+        quick = {"enable.auto.commit": False, "fetch.wait.max.ms": 100, "log_level": 0}
+        try:
+            with (
+                closing(Consumer({**self._stand.client, **settings, **quick})) as consumer,
+                psycopg.connect(self._stand.dsn, autocommit=True) as connection,
+            ):
+                topics = consumer.list_topics(timeout=10).topics
+                places = [(topic, partition) for topic in self._topics for partition in topics[topic].partitions]
+                consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+                while not self._stop.wait(_LOOK_S):
+                    self._look(positions.landed_over(connection, self._workload.name))
+                    for message in consumer.consume(_READ_MAX, 0):
+                        self._take(message)
+                    self._settle()
+        except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
+            self._failure = error
+
+    def _look(self, landed: Mapping[Place, int]) -> None:
+        now = time.time()
+        for place, offset in landed.items():
+            moves = self._landed[place]
+            if not moves or offset > moves[-1][0]:
+                moves.append((offset, now))
+
+    def _take(self, message: Message) -> None:
+        place, error = (message.topic() or "", message.partition() or 0), message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._read_to[place] = message.offset() or 0
+            return
+        itself = _source(message)
+        self._read_to[place] = itself.offset + 1
+        headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]  # it is never a dict here
+        source = source_of(dict(headers).get(SOURCE_HEADER))
+        if source and itself.topic in self._workload.landed:
+            self._pending[place].append((itself.offset, source))
+        elif source:
+            self._originals[itself] = source
+
+    def _settle(self) -> None:
+        """What is landed has arrived when the ledger first said so, however late its record was read here."""
+        for place, pending in self._pending.items():
+            moves = self._landed[place]
+            while pending and moves and pending[0][0] < moves[-1][0]:
+                offset, source = pending.popleft()
+                _, at = moves[bisect_right(moves, offset, key=lambda move: move[0])]
+                self._arrived[source] = max(at, self._arrived.get(source, 0.0))
+                self.last_arrived = source

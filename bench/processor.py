@@ -10,6 +10,7 @@ nobody has anything in hand, so all that is committed later was folded later, an
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -18,9 +19,10 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.bench.meter import Meter
 from onefold.bench.stand import Stand
+from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.settings import Settings
-from onefold.pipelines import find
+from onefold.proof.workloads.shaping import Input
 
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
@@ -34,17 +36,17 @@ _LOOK_S = 0.5
 Commit = tuple[float, int, int]
 
 
-def fold(stand: Stand, domain: str, events: int, instances: int, seed: int) -> tuple[Meter, float]:
-    """Fill the input topic of `domain` and fold all of it; the processors are gone afterwards.
+def fold(stand: Stand, workload: Workload, inputs: Iterator[Input], instances: int) -> tuple[Meter, float]:
+    """Fill the input topics of a pipeline and fold all of it; the processors are gone afterwards.
 
     Returns:
         The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
         a single one has them all from the beginning, which is 0.
     """
-    workload: Any = find()[domain].load_workload()
-    stand.say(f"filling {workload.TOPIC} with {events:,} events")
-    stand.fill(workload.generate(seed, events))
-    stand.say(f"folding them with {instances} processor{'s' * (instances > 1)}")
+    domain = workload.name
+    stand.say(f"filling {', '.join(workload.inputs)}")
+    events = stand.fill(inputs)
+    stand.say(f"folding {events:,} events with {instances} processor{'s' * (instances > 1)}")
     children = [
         stand.start(f"processor-{number}", "process", domain, "--instance", str(number))
         for number in range(1, instances + 1)
@@ -72,10 +74,12 @@ def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
     return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
 
 
-def measure(stand: Stand, domain: str, events: int, instances: int, seed: int) -> dict[str, Any]:
-    """The figures of folding `events` events of `domain`."""
-    meter, shared_at = fold(stand, domain, events, instances, seed)
-    commits = _commits(stand, domain)
+def measure(stand: Stand, workload: Workload, events: int, instances: int, seed: int) -> dict[str, Any]:
+    """The figures of folding `events` events of a pipeline."""
+    meter, shared_at = fold(stand, workload, workload.generate(seed, events), instances)
+    commits = _commits(stand, workload.name)
+    if not commits:
+        raise RuntimeError(f"the generator of {workload.name} made no event")
     start, end = shared_at or commits[0][0], commits[-1][0]
     if start >= end:
         raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
@@ -88,7 +92,7 @@ def measure(stand: Stand, domain: str, events: int, instances: int, seed: int) -
         return round(used / counted_metered * 1e6, 1) if counted_metered else None
 
     return {
-        "domain": domain,
+        "pipeline": workload.name,
         "instances": instances,
         "events": _folded(commits),
         "events_counted": counted,

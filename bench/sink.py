@@ -7,13 +7,18 @@ moment its queries run, the cold first batch included.
 """
 
 import time
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
+
+from confluent_kafka.admin import AdminClient
 
 from onefold.bench.meter import Meter
 from onefold.bench.processor import fold
 from onefold.bench.stand import Stand
-from onefold.proof.log import Log
-from onefold.proof.workloads import runner
+from onefold.bench.workload import Workload
+from onefold.operate import positions
+from onefold.proof.workloads.shaping import Input
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 
 _DRAIN_S = 600.0
@@ -21,25 +26,26 @@ _DRAIN_S = 600.0
 _LOOK_S = 0.02
 
 
-# Most events have more than one output: the outputs of so many fill the first batch, which is cold.
-_WARM_UP_EVENTS = MAX_OFFSETS_PER_BATCH * 3 // 4
+# How many output records an event has, only its pipeline knows: after so many events there is a first answer.
+_SAMPLE_EVENTS = 20_000
+# What does not fill the first batch with so many events is not worth waiting for.
+_WARM_UP_EVENTS_MAX = 20 * MAX_OFFSETS_PER_BATCH
 
 
-def measure(stand: Stand, events: int, seed: int) -> dict[str, Any]:
+def measure(stand: Stand, workload: Workload, events: int, seed: int) -> dict[str, Any]:
     """The figures of landing the outputs of `events` events, after those of a warm-up."""
-    fold(stand, "runner", _WARM_UP_EVENTS + events, 1, seed)
-    log = Log(stand.client, runner.WORKLOAD.outputs)
-    ends = log.stable_ends()
-    log.close()
-    total = sum(ends.values())
+    inputs = iter(workload.generate(seed, _WARM_UP_EVENTS_MAX + events))
+    _fill_first_batch(stand, workload, inputs)
+    fold(stand, workload, islice(inputs, events), 1)
+    total = _offsets(stand, workload)
     stand.say(f"landing {total:,} output offsets")
-    sink = stand.start("sink", "sink", "runner")
+    sink = stand.start("sink", "sink", workload.name)
     began = time.time()
     meter = Meter({"sink": [sink.pid or 0], "postgres": [stand.infrastructure.postgres.pid or 0]})
     commits = [(began, 0)]
 
     def landed() -> bool:
-        now = stand.landed("runner")
+        now = stand.landed(workload.name)
         if now > commits[-1][1]:
             commits.append((time.time(), now))
         return now >= total
@@ -52,6 +58,7 @@ def measure(stand: Stand, events: int, seed: int) -> dict[str, Any]:
     (first_at, first), (last_at, _) = commits[1], commits[-1]
     rows = total - first
     return {
+        "pipeline": workload.name,
         "rows": rows,
         "commits_seen": len(commits) - 2,
         "seconds": round(last_at - first_at, 3),
@@ -62,3 +69,22 @@ def measure(stand: Stand, events: int, seed: int) -> dict[str, Any]:
         "rows_per_second_with_the_cold_batch": round(total / (last_at - began)),
         "sink_cpu_us_per_row_with_the_cold_batch": round(meter.seconds("sink", began, last_at) / total * 1e6, 1),
     }
+
+
+def _fill_first_batch(stand: Stand, workload: Workload, inputs: Iterator[Input]) -> None:
+    """Fold events until their outputs are more than the first batch takes."""
+    folded, step = 0, _SAMPLE_EVENTS
+    while folded < _WARM_UP_EVENTS_MAX:
+        fold(stand, workload, islice(inputs, step), 1)
+        folded += step
+        offsets = _offsets(stand, workload)
+        if offsets >= MAX_OFFSETS_PER_BATCH:
+            return
+        step = max(_SAMPLE_EVENTS, (MAX_OFFSETS_PER_BATCH - offsets) * folded // max(1, offsets))
+        step = min(step, _WARM_UP_EVENTS_MAX - folded)
+    raise RuntimeError(f"{folded:,} events of {workload.name} have {offsets:,} output records that are landed")
+
+
+def _offsets(stand: Stand, workload: Workload) -> int:
+    """What is to be landed, markers too."""
+    return sum(positions.stable_ends(AdminClient({**stand.client}), workload.landed).values())

@@ -48,9 +48,11 @@ class Stand:
         return self.infrastructure.postgres_dsn
 
     def run(self, *arguments: str) -> None:
-        """Run one command to its end; CalledProcessError when it fails."""
-        command = [sys.executable, "-m", "onefold.cli.main", *arguments]
-        subprocess.run(command, env={**os.environ, **self.environment}, check=True, stdout=subprocess.DEVNULL)
+        """Run one command to its end; RuntimeError when it fails, which it has explained on stderr."""
+        command = [sys.executable, "-P", "-m", "onefold.cli.main", *arguments]
+        ran = subprocess.run(command, env={**os.environ, **self.environment}, check=False, stdout=subprocess.DEVNULL)
+        if ran.returncode:
+            raise RuntimeError(f"`onefold {' '.join(arguments)}` failed")
 
     def start(self, name: str, *arguments: str) -> Child:
         """Start a long-running command in the background and wait until it says that it runs."""
@@ -58,7 +60,7 @@ class Stand:
         status.unlink(missing_ok=True)  # of one that was killed
         service = Service(
             name=name,
-            argv=(sys.executable, "-m", "onefold.cli.main", *arguments),
+            argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
             log=self.home / "logs" / f"{name}.log",
             ready=Ready("status_file", str(status)),
             environment={**self.environment, "ONEFOLD_STATUS_FILE": str(status)},
@@ -108,8 +110,8 @@ class Stand:
 
 
 @contextmanager
-def stand(partitions: int, say: Say) -> Iterator[Stand]:
-    """A fresh stack with topics and tables; everything of it is gone when the block ends."""
+def stand(pipeline: str, partitions: int, say: Say) -> Iterator[Stand]:
+    """A fresh stack with the topics and tables of a pipeline; everything of it is gone when the block ends."""
     with tempfile.TemporaryDirectory(prefix="onefold-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         say("starting Kafka and PostgreSQL")
@@ -124,5 +126,5 @@ def stand(partitions: int, say: Say) -> Iterator[Stand]:
                 "ONEFOLD_PARTITIONS": str(partitions),
             }
             made = Stand(running, home, environment, say, children)
-            made.run("prepare")
+            made.run("prepare", pipeline)
             yield made

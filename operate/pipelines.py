@@ -36,6 +36,22 @@ def checked(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def workload(name: str) -> Any:
+    """The module that generates events of a pipeline. Raises UserError (exit code 2) when there is none."""
+    pipeline = find()[name]
+    try:
+        module = pipeline.load_workload()
+    except Faulty as fault:
+        raise UserError(str(fault), exit_code=USAGE) from None
+    if not hasattr(module, "generate"):
+        raise UserError(
+            f"there is no generator of events for {name}",
+            f"Name a module with generate(seed, count) as its workload in {pipeline.declared_in}.",
+            USAGE,
+        )
+    return module
+
+
 def topology_with_input(topic: str) -> Any:
     """The topology that reads `topic`. Raises UserError (exit code 2) when there is none."""
     from onefold.processor import loading

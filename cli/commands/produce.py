@@ -17,7 +17,6 @@ from onefold.operate import pipelines, producing
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
-from onefold.pipelines import Faulty
 
 # A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
 SHARE_MIN = 1024
@@ -64,7 +63,7 @@ class _Generated:
 
     def __init__(self, topology: Any, topic: str, count: int, seed: int) -> None:
         self._topology, self._topic, self._count, self._seed = topology, topic, count, seed
-        workload = _workload(topology.name)
+        workload = pipelines.workload(topology.name)
         # Some domains have input that says the present time, so that its way can be timed.
         self._generate = getattr(workload, "live", workload.generate)
 
@@ -89,22 +88,6 @@ class _Generated:
                 )
             total *= 2
         return total
-
-
-def _workload(domain: str) -> Any:
-    pipeline = pipelines.found()[domain]
-    try:
-        workload = pipeline.load_workload()
-    except Faulty as fault:
-        raise UserError(str(fault), exit_code=USAGE) from None
-    if not hasattr(workload, "generate"):
-        raise UserError(
-            f"there is no generator of events for {domain}",
-            f"Name a module with generate(seed, count) as its workload in {pipeline.declared_in}, or send lines of your own, "
-            f"without --count.",
-            USAGE,
-        )
-    return workload
 
 
 class _Lines:

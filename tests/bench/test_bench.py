@@ -24,8 +24,10 @@ from onefold.bench.processor import _folded_after
 from onefold.bench.report import latencies, write
 from onefold.bench.stand import stand
 from onefold.bench.trades import Plan, Run, _by_window, throughput
+from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
+from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
@@ -124,10 +126,10 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
 @pytest.mark.spark
 def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Its table shows the figures of what came after the first batch; without such a batch there are none."""
-    monkeypatch.setattr(sink, "_WARM_UP_EVENTS", 0)
+    monkeypatch.setattr(sink, "MAX_OFFSETS_PER_BATCH", 1)
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(UserError, match="ask for more events"):
-        sink_command.command(events=1000, partitions=1, seed=1, as_json=False)
+        sink_command.command(events=1000, pipeline="runner", partitions=1, seed=1, as_json=False)
     common.render("sink", {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
     told = capsys.readouterr().out
     assert re.search(r"rows +│ 1,234 ", told)
@@ -144,7 +146,7 @@ def test_only_events_committed_after_the_clock_started_count() -> None:
 @pytest.mark.postgres
 def test_a_stand_leaves_nothing_behind() -> None:
     """Also not what lies outside of its folder: PostgreSQL's data when we are root."""
-    with stand(1, lambda text: None) as place:
+    with stand("runner", 1, lambda text: None) as place:
         folders = [place.home, Postgres(place.home / "postgres", 0).data]
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)
@@ -160,7 +162,7 @@ def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
 @pytest.mark.postgres
 @pytest.mark.spark
 def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
-    latency.command(rate=100, seconds=2.0, warm_up=1.0, partitions=1, seed=1, as_json=False)
+    latency.command(rate=100, seconds=2.0, warm_up=1.0, pipeline="runner", partitions=1, seed=1, as_json=False)
     told = capsys.readouterr().out
     figures = dict(re.findall(r"│ (\w[\w ]+?) +│ ([\d.,]+) +│", told))
     assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
@@ -183,19 +185,69 @@ def test_small_batches_have_no_more_partitions_than_cores(
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
     with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
-        processor.command(events=3000, instances=2, partitions=2, seed=1, as_json=True)
+        processor.command(events=3000, instances=2, pipeline="runner", partitions=2, seed=1, as_json=True)
 
 
 @pytest.mark.broker
 @pytest.mark.postgres
-@pytest.mark.parametrize("domain", processor.Folded)
-def test_the_processor_bench_counts_every_event_once(
-    domain: processor.Folded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    processor.command(domain=domain, events=3000, instances=1, partitions=2, seed=1, as_json=True)
+@pytest.mark.parametrize("pipeline", ["runner", "trades"])
+def test_the_processor_bench_counts_every_event_once(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    processor.command(pipeline=pipeline, events=3000, instances=1, partitions=2, seed=1, as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert told["figures"]["domain"] == domain
+    assert told["figures"]["pipeline"] == pipeline
     assert told["figures"]["events"] == 3000
     assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
     assert told["figures"]["transactions"] >= 2
     assert told["machine"]["kafka"] != "?"
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """A project as `onefold new orders` makes it."""
+    starter.write("orders", tmp_path)
+    return tmp_path
+
+
+def bench(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As its owner runs it, in its folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "ONEFOLD_PROJECT"}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "onefold.cli.main", "bench", *arguments],
+        cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("arguments", "at_least"),
+    [
+        (("processor", "--events", "3000", "--instances", "1"), 1),
+        (("sink", "--events", "30000"), 1),
+        (("latency", "--rate", "100", "--seconds", "2", "--warm-up", "1"), 100),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_a_project_of_ones_own_is_measured(orders: Path, arguments: tuple[str, ...], at_least: int) -> None:
+    """Its generator makes the input, and it is the default where no other one has a workload."""
+    ran = bench(orders, *arguments, "--partitions", "2", "--json")
+    assert ran.returncode == 0, ran.stderr
+    figures = json.loads(ran.stdout)["figures"]
+    assert figures["pipeline"] == "orders"
+    counted = {"processor": "events_counted", "sink": "rows", "latency": "events"}[arguments[0]]
+    assert figures[counted] >= at_least
+
+
+@pytest.mark.parametrize("which", ["processor", "sink", "latency"])
+def test_a_pipeline_without_a_workload_is_not_measured(orders: Path, which: str) -> None:
+    """Nothing is started for it."""
+    project = orders / "pyproject.toml"
+    project.write_text(project.read_text().replace('workload = "orders_workload"', ""))
+    named = bench(orders, which, "--pipeline", "orders")
+    assert (named.returncode, named.stdout) == (USAGE, "")
+    assert named.stderr == (
+        f"error: there is no generator of events for orders\n"
+        f"  Name a module with generate(seed, count) as its workload in {project}.\n"
+    )
+    assert bench(orders, which).stderr.startswith("error: there is no pipeline with a workload\n")

@@ -76,7 +76,7 @@ def test_a_group_alone_lists_what_is_in_it(
 def test_a_subcommand_has_its_own_options_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["bench", "processor", "--help"]) == 0
     options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
-    assert options == {"--events", "--instances", "--domain", "--partitions", "--seed", "--json", "--help"}
+    assert options == {"--events", "--instances", "--pipeline", "--partitions", "--seed", "--json", "--help"}
     assert main.run(["bench", "processor", "--kills"]) == USAGE
     assert capsys.readouterr().err == "error: No such option: --kills\n  Try: onefold bench processor --help\n"
 

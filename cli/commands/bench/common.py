@@ -12,34 +12,61 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from onefold.exit_codes import USAGE
+from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import PARTITIONS_MAX, Settings
 
 if TYPE_CHECKING:
     from onefold.bench.stand import Stand
+    from onefold.bench.workload import Workload
 
 Figures = dict[str, Any]
 
 PARTITIONS: int = Settings.model_fields["partitions"].default
 
+DEFAULT = "runner"
+
+Pipeline = Annotated[
+    str,
+    typer.Option(
+        help=f"A pipeline with a workload; {DEFAULT} if none is named, or the project's first.", show_default=False
+    ),
+]
 Events = Annotated[int, typer.Option(min=1000, help="Events in the topic beforehand.")]
 Partitions = Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of every topic.")]
 Seed = Annotated[int, typer.Option(help="The same seed generates the same events.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine and figures as JSON.")]
 
 
-def run(what: str, partitions: int, as_json: bool, measure: Callable[[Stand], Figures]) -> None:
-    """Measure on a fresh stack and print the figures. Raises UserError when nothing could be measured."""
-    from onefold.bench import machine
+def run(what: str, name: str, partitions: int, as_json: bool, measure: Callable[[Stand, Workload], Figures]) -> None:
+    """Measure a pipeline on a fresh stack and print the figures.
 
-    with measuring() as progress, fresh_stack(partitions, progress) as place:
+    name: of the pipeline; "" for the default. Raises UserError when it has no workload, or nothing could be measured.
+    """
+    from onefold.bench import machine
+    from onefold.bench.workload import workload
+
+    found = workload(name or _default())
+    with measuring() as progress, fresh_stack(found.name, partitions, progress) as place:
         told = machine.describe(place.infrastructure)
-        figures = measure(place)
+        figures = measure(place, found)
     if as_json:
         typer.echo(json.dumps({"bench": what, "machine": told, "figures": figures}, indent=1))
         return
     render(what, told, figures)
+
+
+def _default() -> str:
+    """The one whose figures are in docs/operating.md; in a project without it the first that has a workload."""
+    found = pipelines.found().pipelines
+    able = [name for name, pipeline in found.items() if pipeline.workload]
+    if not able:
+        raise UserError(
+            "there is no pipeline with a workload", "Say `onefold new orders` for an example of one.", USAGE
+        )
+    return DEFAULT if DEFAULT in able else able[0]
 
 
 @contextmanager
@@ -54,11 +81,11 @@ def measuring() -> Iterator[Progress]:
         progress.clear()
 
 
-def fresh_stack(partitions: int, progress: Progress) -> Any:
-    """A broker and a database that owe nothing to what ran before."""
+def fresh_stack(pipeline: str, partitions: int, progress: Progress) -> Any:
+    """A broker and a database that owe nothing to what ran before, with a pipeline's topics and tables."""
     from onefold.bench.stand import stand
 
-    return stand(partitions, progress.say)
+    return stand(pipeline, partitions, progress.say)
 
 
 def partitions_for(*, paced: bool) -> int:

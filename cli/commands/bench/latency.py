@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Seed, run
+from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Pipeline, Seed, run
 
 # A service runs for days; for its first minute and a half the JVM compiles Spark, which takes a quarter of a core from
 # what is measured (median latency by quarter of a minute, on 2 cores: 1.15, 0.60, 0.49, 0.48, 0.51, 0.40, and 0.34 from
@@ -18,6 +18,7 @@ def command(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 1_000,  # what a small deployment has
     seconds: Annotated[float, typer.Option(min=1.0, help="How long, after the warm-up.")] = 60.0,
     warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that which do not count.")] = _WARM_UP_S,
+    pipeline: Pipeline = "",
     partitions: Partitions = PARTITIONS,
     seed: Seed = 1,
     as_json: AsJson = False,
@@ -28,4 +29,10 @@ def command(
     """
     from onefold.bench import latency
 
-    run("latency", partitions, as_json, lambda place: latency.measure(place, rate, seconds, seed, warm_up))
+    run(
+        "latency",
+        pipeline,
+        partitions,
+        as_json,
+        lambda place, workload: latency.measure(place, workload, rate, seconds, seed, warm_up),
+    )

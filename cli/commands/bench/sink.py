@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Events, Partitions, Seed, run
+from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Events, Partitions, Pipeline, Seed, run
 
 
 def command(
-    events: Events = 500_000, partitions: Partitions = PARTITIONS, seed: Seed = 1, as_json: AsJson = False
+    events: Events = 500_000,
+    pipeline: Pipeline = "",
+    partitions: Partitions = PARTITIONS,
+    seed: Seed = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Output records landed a second, from topics that a processor filled beforehand.
 
@@ -14,4 +18,4 @@ def command(
     """
     from onefold.bench import sink
 
-    run("sink", partitions, as_json, lambda place: sink.measure(place, events, seed))
+    run("sink", pipeline, partitions, as_json, lambda place, workload: sink.measure(place, workload, events, seed))

@@ -13,6 +13,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import PARTITIONS_MAX
 
+TRADES = "trades"
 # Events a second when nothing is said: the seed's rate; the rate of the latency bar.
 _RATE, _PACED_RATE = 50_000, 20_000
 
@@ -62,7 +63,7 @@ def command(
     told: dict[str, str] = {}
     with measuring() as progress:
         for way in ways:
-            with fresh_stack(partitions or partitions_for(paced=paced), progress) as place:
+            with fresh_stack(TRADES, partitions or partitions_for(paced=paced), progress) as place:
                 told = machine.describe(place.infrastructure)
                 runs.append(trades.measure(place, trades.Plan(messages, rate, mix, way, kills and way, seed)))
         try:
