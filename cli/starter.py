@@ -68,6 +68,8 @@ def _check_name(name: str, folder: Path) -> None:
         why = "PostgreSQL wants that name for itself"
     elif keyword.iskeyword(name) or keyword.issoftkeyword(name):
         why = "it is a word of Python"
+    elif name == pipelines.ENGINE:
+        why = "the schema and the topics of that name are the engine's own"
     elif name in {"avro", "sql"}:
         why = "the project has a folder of that name"
     elif (pipeline := pipelines.find(folder).pipelines.get(name)) is not None:

@@ -43,6 +43,9 @@ PROJECT_FILE = "pyproject.toml"
 #: The folder to look for the project file in, instead of the working folder: services that run elsewhere get it.
 PROJECT_VARIABLE = "ONEFOLD_PROJECT"
 
+#: The engine's own schema in Postgres, and the first word of its own topics: no pipeline can have this name.
+ENGINE = "onefold"
+
 _KEYS = {"topology", "workload", "contracts", "sql", "kafka_only"}
 
 
@@ -171,6 +174,8 @@ class _Source:
         where = f"{self.file}:{_line(self.file, name)}: pipeline {name}"
         if not name.isidentifier() or not name.islower():
             raise Faulty(f"{where}: a name has small letters, digits and _, because a schema and topics have it too")
+        if name == ENGINE:
+            raise Faulty(f"{where}: the schema and the topics of that name are the engine's own; rename the pipeline")
         if not isinstance(table, dict):
             raise Faulty(f"{where}: it is {table!r}, and no table")
         if unknown := table.keys() - _KEYS:

@@ -93,7 +93,7 @@ def test_nothing_of_the_template_is_left(folder: Path) -> None:
         ("async", "Python"),
         ("avro", "folder"),
         ("queue", "module"),
-        ("onefold", "module"),
+        ("onefold", "engine's own"),
         ("campaigns", "declared in"),
     ],
 )

@@ -69,6 +69,7 @@ def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: 
     [
         ('[tool.onefold.pipelines.orders]\nworkload = "w"', r"pyproject.toml:1: pipeline orders: topology is missing"),
         ('[tool.onefold.pipelines.Or-ders]\ntopology = "a:B"', "a name has small letters"),
+        ('[tool.onefold.pipelines.onefold]\ntopology = "a:B"', r"toml:1: pipeline onefold: the schema .* engine's own"),
         ('\n\n[tool.onefold.pipelines.orders]\ntopology = "a:B"\ntopics = "x"', r"toml:3: .*topics is not known"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = "nowhere"', "sql is .*nowhere, which is no folder"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nkafka_only = "x"', "kafka_only is a list of topics"),
