@@ -16,9 +16,9 @@ from onefold.operate.settings import Settings
 PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME says another
 FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"
 NETFAULT = "onefold/netfault:dev"
-COMMAND_SECONDS = 120.0  # a command of docker; the slowest stops a service that finishes its batch
-WELL_SECONDS = 120.0  # until a new instance is well; Spark takes 20 s on a quiet machine
-DEATH_SECONDS = 10.0  # until Docker has noticed that a killed container ended
+COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finishes its batch
+WELL_S = 120.0  # until a new instance is well; Spark takes 20 s on a quiet machine
+DEATH_S = 10.0  # until Docker has noticed that a killed container ended
 LOOK_AGAIN_S = 0.5
 KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
 
@@ -74,11 +74,11 @@ class Containers:
 
     def wait_well(self, service: str) -> None:
         """Returns when `well`. Raises UserError when that takes too long."""
-        deadline, pause = time.monotonic() + WELL_SECONDS, threading.Event()
+        deadline, pause = time.monotonic() + WELL_S, threading.Event()
         while not self.well(service):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{service} is not well after {WELL_SECONDS:.0f} s", f"Look with: docker compose logs {service}"
+                    f"{service} is not well after {WELL_S:.0f} s", f"Look with: docker compose logs {service}"
                 )
             pause.wait(LOOK_AGAIN_S)
 
@@ -91,7 +91,7 @@ class Containers:
         container = self.of(service)[0]
         lives = self._lives(container)
         killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be told as a failure
-        deadline, pause = time.monotonic() + DEATH_SECONDS, threading.Event()
+        deadline, pause = time.monotonic() + DEATH_S, threading.Event()
         while self._lives(container) == lives:
             if time.monotonic() > deadline:
                 raise UserError(f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}")
@@ -160,7 +160,7 @@ class Containers:
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS, stdin=subprocess.DEVNULL
+        command, check=False, capture_output=True, text=True, timeout=COMMAND_S, stdin=subprocess.DEVNULL
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 # A count that does not get through must not hold up what is being tested for long.
-_CONNECT_SECONDS = 3
+_CONNECT_S = 3
 
 _COUNT = """
 INSERT INTO onefold.injected AS i (stage, percent, failures, last_at)
@@ -76,7 +76,7 @@ class Dice:
         row = {"stage": self._stage, "percent": self._percent, "failures": failures}
         try:
             dsn = self._settings.postgres()
-            with psycopg.connect(dsn, connect_timeout=_CONNECT_SECONDS, autocommit=True) as connection:
+            with psycopg.connect(dsn, connect_timeout=_CONNECT_S, autocommit=True) as connection:
                 connection.execute(_COUNT, row)
         except (psycopg.Error, UserError) as error:
             log.warning("an injected failure was not counted", reason=first_line(error))

@@ -23,9 +23,9 @@ RATE = 200.0  # events a second: each partition gets some every moment, and a sm
 EVENTS = 1_000_000
 # Some records in the wrong partition, and some that nobody can read: faults hit forwarding and dead letters as well.
 SHAPE = Shape(keyless=0.02, hostile=0.005)
-FLUSH_SECONDS = 60.0
+FLUSH_S = 60.0
 STEP_S = 0.02
-CALL_SECONDS = 10.0
+CALL_S = 10.0
 
 
 class Load:
@@ -49,7 +49,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._producer.flush(FLUSH_SECONDS)
+        self._producer.flush(FLUSH_S)
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -82,9 +82,9 @@ def _records(topics: tuple[str, ...], settings: Settings) -> int:
         partitions = [
             TopicPartition(topic, partition)
             for topic in topics
-            for partition in consumer.list_topics(topic, CALL_SECONDS).topics[topic].partitions
+            for partition in consumer.list_topics(topic, CALL_S).topics[topic].partitions
         ]
-        return sum(consumer.get_watermark_offsets(place, CALL_SECONDS)[1] for place in partitions)
+        return sum(consumer.get_watermark_offsets(place, CALL_S)[1] for place in partitions)
     finally:
         consumer.close()
 

@@ -20,12 +20,12 @@ from onefold.operate.settings import Settings
 from onefold.proof.verdict import VALID
 from onefold.proof.verify import verify
 
-WARM_SECONDS = 3.0  # of load before the fault
-WARM_MAX_SECONDS = 60.0  # and until every partition moves: a sink that has just started compiles its queries first
-AFTER_SECONDS = 10.0  # of load after the fault, at least
-CALM_SECONDS = 2.0  # when every partition moved within so long, work goes on
-GIVE_UP_SECONDS = 30.0  # beyond the bound: then it will not go on in time any more, and the rest tells why
-DRAIN_SECONDS = 120.0
+WARM_S = 3.0  # of load before the fault
+WARM_MAX_S = 60.0  # and until every partition moves: a sink that has just started compiles its queries first
+AFTER_S = 10.0  # of load after the fault, at least
+CALM_S = 2.0  # when every partition moved within so long, work goes on
+GIVE_UP_S = 30.0  # beyond the bound: then it will not go on in time any more, and the rest tells why
+DRAIN_S = 120.0
 LOOK_S = 0.1
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def run(
-    stack: Stack, settings: Settings, workload: str, nemesis: Nemesis, *, seed: int, seconds: float = AFTER_SECONDS,
+    stack: Stack, settings: Settings, workload: str, nemesis: Nemesis, *, seed: int, seconds: float = AFTER_S,
     say: Say = lambda text: None,
 ) -> Outcome:  # fmt: skip
     """One run. Whatever happens, the fault is healed in the end.
@@ -75,14 +75,14 @@ def run(
     began = time.monotonic()
     with Meter(workload, settings) as meter, Load(workload, settings, seed) as load:
         say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
-        _wait(lambda: meter.moving(CALM_SECONDS), WARM_SECONDS, WARM_MAX_SECONDS)
+        _wait(lambda: meter.moving(CALM_S), WARM_S, WARM_MAX_S)
         injected, since = _inflict(stack, nemesis, say)
-        most = GIVE_UP_SECONDS + max(nemesis.processor_s, nemesis.sink_s)
-        _wait(lambda: meter.moving(CALM_SECONDS), seconds, most)
+        most = GIVE_UP_S + max(nemesis.processor_s, nemesis.sink_s)
+        _wait(lambda: meter.moving(CALM_S), seconds, most)
         until = time.monotonic()
         held_still, stood_still = meter.stood_still(injected, since), meter.stood_still(since, until)
     say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
-    verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_SECONDS)
+    verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_S)
     return Outcome(
         workload,
         nemesis.name,

@@ -12,7 +12,7 @@ from pathlib import Path
 from onefold import status_file
 from onefold.exit_codes import FAILED, OK
 
-STALE_SECONDS = 10.0  # a service refreshes its status every second; one that is this late hangs, or is not there
+STALE_S = 10.0  # a service refreshes its status every second; one that is this late hangs, or is not there
 
 
 def trouble(path: Path, now: float) -> str:
@@ -24,7 +24,7 @@ def trouble(path: Path, now: float) -> str:
     if not status:
         return "it has not said yet how it is"
     state, detail, age = status["state"], status["detail"], now - status["updated_at"]
-    if age > STALE_SECONDS:
+    if age > STALE_S:
         return f"it has said nothing for {age:.0f} s; then it was {state}: {detail}"
     return "" if state == "running" else f"{state}: {detail}"
 

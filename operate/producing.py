@@ -22,11 +22,11 @@ Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
 PAUSE = None
 
 BATCH = 5_000  # messages a transaction: large enough to cost nothing each, small enough to be seen soon
-START_SECONDS = 15.0
+START_S = 15.0
 DELIVERY_MS = 60_000
 CHUNK_BYTES = 1 << 16  # what a pipe holds on Linux
 TRANSACTION_MS = 120_000  # the broker ends what a killed command left open after this
-PATIENCE_SECONDS = 60.0
+PATIENCE_S = 60.0
 
 
 def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
@@ -72,10 +72,10 @@ def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Mes
 def _open(client: Mapping[str, str]) -> Producer:
     producer = Producer(_settings(client), logger=logging.getLogger("onefold.produce"))
     try:
-        producer.init_transactions(START_SECONDS)
+        producer.init_transactions(START_S)
     except KafkaException as error:
         raise UserError(
-            f"Kafka at {client['bootstrap.servers']} gave no transaction within {START_SECONDS:.0f} s "
+            f"Kafka at {client['bootstrap.servers']} gave no transaction within {START_S:.0f} s "
             f"({error.args[0].name()})",
             "See whether it runs with `onefold status`.",
         ) from None
@@ -105,14 +105,14 @@ def _write(producer: Producer, batch: list[Message]) -> None:
         _commit(producer)
     except KafkaException as error:
         with contextlib.suppress(KafkaException):
-            producer.abort_transaction(START_SECONDS)
+            producer.abort_transaction(START_S)
         cause: KafkaError = error.args[0]
         raise UserError(
             f"Kafka did not take the events: {cause.str()}", "The last batch was taken back as a whole."
         ) from None
     except BaseException:
         with contextlib.suppress(KafkaException):
-            producer.abort_transaction(START_SECONDS)
+            producer.abort_transaction(START_S)
         raise
 
 
@@ -127,10 +127,10 @@ def _add(producer: Producer, topic: str, key: bytes | None, value: bytes | None)
 
 def _commit(producer: Producer) -> None:
     """Commits; after a timeout only the same call is allowed, so it is repeated while there is patience."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            producer.commit_transaction(START_SECONDS)
+            producer.commit_transaction(START_S)
             return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:

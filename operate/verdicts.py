@@ -13,7 +13,7 @@ from onefold.operate.errors import first_line
 if TYPE_CHECKING:
     from onefold.proof.verdict import Verdict
 
-CONNECT_SECONDS = 5  # the database has just answered the judge
+CONNECT_S = 5  # the database has just answered the judge
 
 _KEEP = """
 INSERT INTO onefold.verdict (domain, outcome, reason, counts, offsets, judged_at)
@@ -33,7 +33,7 @@ def keep(verdict: Verdict, dsn: str) -> str:
     """
     values = asdict(verdict) | {"counts": Jsonb(verdict.counts), "offsets": Jsonb(verdict.offsets)}
     try:
-        with psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS) as connection:
+        with psycopg.connect(dsn, connect_timeout=CONNECT_S) as connection:
             connection.execute(_KEEP, values)
     except psycopg.errors.UndefinedTable:
         return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"

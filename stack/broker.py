@@ -17,8 +17,8 @@ from onefold.operate import private
 from onefold.operate.errors import UserError
 from onefold.stack.service import Ready, Service
 
-FORMAT_SECONDS = 60.0  # takes one second; a minute is a machine in deep trouble
-STOP_SECONDS = 15.0  # a controlled shutdown of a single node takes 0.4 s
+FORMAT_S = 60.0  # takes one second; a minute is a machine in deep trouble
+STOP_S = 15.0  # a controlled shutdown of a single node takes 0.4 s
 
 # The serial collector, a small heap and the first compiler only: on two cores that also run Spark and Postgres, threads
 # of the JVM's own compete with the work. Of 10 CPU us an event a fresh broker spent 3.4 on its second compiler in the first
@@ -77,7 +77,7 @@ class Broker:
             log=log,
             ready=Ready("kafka", self.bootstrap_servers),
             stop_signal=signal.SIGTERM,
-            stop_seconds=STOP_SECONDS,
+            stop_s=STOP_S,
         )
 
     def tool(self, main_class: str, *arguments: str) -> list[str]:
@@ -99,7 +99,7 @@ class Broker:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties))
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=FORMAT_SECONDS, stdin=subprocess.DEVNULL
+            command, check=False, capture_output=True, text=True, timeout=FORMAT_S, stdin=subprocess.DEVNULL
         )
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip().splitlines()

@@ -1,4 +1,4 @@
-"""One running service: started on a leash, known by pid and birth time, stopped with patience and then without."""
+"""One running service: behind a parent-death guard, known by pid and birth time, stopped with patience and then without."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.stack.service import Service, is_ready
 
-LEASH = Path(__file__).with_name("leash.py")
+GUARD = Path(__file__).with_name("parent_guard.py")
 JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, which helps nobody outside the log
 LOG_TAIL = 12  # lines of a log that an error message quotes
-POLL_SECONDS = 0.05
-KILL_SECONDS = 5.0  # the kernel needs none; a process in the middle of a disk write may
+POLL_S = 0.05
+KILL_S = 5.0  # the kernel needs none; a process in the middle of a disk write may
 
 
 class Child:
-    """A service's process. Start it from the main thread: Linux ties a leash to the thread that started the process."""
+    """A service's process. Start it from the main thread: Linux watches the thread that started the process, not its parent."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -41,10 +41,10 @@ class Child:
         service = self.service
         service.log.parent.mkdir(parents=True, exist_ok=True)
         owner = "-" if service.account is None else ":".join(map(str, service.account))
-        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), str(int(service.death_signal)), owner]
+        guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(service.death_signal)), owner]
         with service.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*leash, *service.argv],
+                [*guard, *service.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -77,26 +77,26 @@ class Child:
         self.ask_to_stop()
         try:
             if self._process is not None:
-                self._process.wait(self.service.stop_seconds)
+                self._process.wait(self.service.stop_s)
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def wait_ready(self, seconds: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Returns when the service is ready. Raises UserError with the end of its log when it ends before, or takes
         too long.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + timeout_s
         while True:
             ended = self.poll() is not None
             ready, detail = (False, "") if ended else is_ready(self.service.ready)
             if ready:
                 return
             if ended or time.monotonic() > deadline:
-                what = "ended while starting" if ended else f"was not ready after {seconds:.0f} s {detail}".rstrip()
+                what = "ended while starting" if ended else f"was not ready after {timeout_s:.0f} s {detail}".rstrip()
                 raise UserError(
                     f"{self.service.name} {what}", f"Its log, {self.service.log}, ends with:\n{tail(self.service.log)}"
                 )
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_S)
 
 
 def tail(log: Path, lines: int = LOG_TAIL) -> str:
@@ -119,19 +119,19 @@ def birth(pid: int) -> float | None:
         return None
 
 
-def end_known(pid: int, create_time: float, seconds: float = 10.0) -> bool:
-    """Ends the process that has this pid and birth time and no other: SIGTERM, and SIGKILL after `seconds`.
+def end_known(pid: int, create_time: float, patience_s: float = 10.0) -> bool:
+    """Ends the process that has this pid and birth time and no other: SIGTERM, and SIGKILL after `patience_s`.
 
     Returns whether there was one. A zombie counts as ended: where nobody reaps orphans, it would stay for ever.
     """
     if not state.alive(pid, create_time):
         return False
-    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, KILL_SECONDS)):
+    for number, limit_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILL_S)):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if not state.alive(pid, create_time):
                 return True
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_S)
     return True

@@ -27,10 +27,10 @@ from onefold.stack.plan import Plan, pipeline
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Service
 
-READY_SECONDS = 180.0  # everything on a busy machine; 15 s on an idle one
-STOP_SECONDS = 90.0  # the sum of what the services may take, and then some
+READY_S = 180.0  # everything on a busy machine; 15 s on an idle one
+STOP_S = 90.0  # the sum of what the services may take, and then some
 ATTEMPTS = 3  # a service that ended this often without ever being ready will not be
-POLL_SECONDS = 0.05
+POLL_S = 0.05
 
 INFRASTRUCTURE = ("kafka", "postgres")
 
@@ -65,7 +65,7 @@ def up(
             progress.say("stopping what was started")
             supervisor.terminate()  # by its handle: it may not have written its state yet
             with suppress(subprocess.TimeoutExpired):
-                supervisor.wait(STOP_SECONDS)
+                supervisor.wait(STOP_S)
             stop(home)
             progress.clear()
             raise
@@ -88,12 +88,12 @@ def stop(home: Path) -> bool:
     found = state.read(home)
     ran = bool(state.read_running(home))
     if ran:
-        end_known(found["supervisor_pid"], found["create_time"], STOP_SECONDS)
+        end_known(found["supervisor_pid"], found["create_time"], STOP_S)
     return _end_leftovers(home) or ran
 
 
 def _end_leftovers(home: Path) -> bool:
-    """Ends services that a killed supervisor left behind (where there are no leashes), by pid and birth time."""
+    """Ends services that a killed supervisor left behind (where there is no parent-death guard), by pid and birth time."""
     services = state.read(home).get("services", {}).values()
     ended = [
         end_known(service["pid"], service["create_time"])
@@ -177,7 +177,7 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
     """
     services = {service.name: service for stage in plan.stages for service in stage}
     told: set[str] = set()
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + READY_S
     while True:
         found = state.read(home)
         entries = found.get("services", {}) if found.get("plan") == plan.public.get("plan") else {}
@@ -198,10 +198,8 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
         unready = [name for name in services if name not in told]
         progress.say(f"waiting for: {', '.join(unready)}")
         if time.monotonic() > deadline:
-            raise _not_ready(
-                services[unready[0]], f"was not ready after {READY_SECONDS:.0f} s", entries.get(unready[0], {})
-            )
-        time.sleep(POLL_SECONDS)
+            raise _not_ready(services[unready[0]], f"was not ready after {READY_S:.0f} s", entries.get(unready[0], {}))
+        time.sleep(POLL_S)
 
 
 def _is_hopeless(service: Service, entry: dict[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from onefold.stack import filelock
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 SIDE_BY_SIDE = 3  # downloads at once; more only costs JVM starts on a small machine
-STALL_SECONDS = 90.0  # Ivy gives up on a silent server after 30 s and tries again: this is well past that
+STALL_S = 90.0  # Ivy gives up on a silent server after 30 s and tries again: this is well past that
 SETTINGS_VARIABLE = "ONEFOLD_IVY_SETTINGS"  # an ivysettings.xml of the user's own, for a mirror behind a firewall
 
 Progress = Callable[[int, int], None]  # (jars that arrived, jars in all)
@@ -166,8 +166,8 @@ def _running(calls: Sequence[_IvyCall]) -> Iterator[None]:
 
 
 def _wait(calls: Sequence[_IvyCall], total: int, progress: Progress) -> None:
-    """Returns when every call has ended, or when none has written anything for STALL_SECONDS."""
-    shown, written, deadline = -1, -1, time.monotonic() + STALL_SECONDS
+    """Returns when every call has ended, or when none has written anything for STALL_S."""
+    shown, written, deadline = -1, -1, time.monotonic() + STALL_S
     while any(call.process is not None and call.process.poll() is None for call in calls):
         logs = [call.log.read_bytes() for call in calls]
         done = sum(log.count(b"[SUCCESSFUL ]") for log in logs)
@@ -175,7 +175,7 @@ def _wait(calls: Sequence[_IvyCall], total: int, progress: Progress) -> None:
             progress(done, total)
             shown = done
         if sum(map(len, logs)) != written:
-            written, deadline = sum(map(len, logs)), time.monotonic() + STALL_SECONDS
+            written, deadline = sum(map(len, logs)), time.monotonic() + STALL_S
         elif time.monotonic() > deadline:
             return
         time.sleep(0.1)  # Ivy offers no event to wait for; this is a progress display's pace

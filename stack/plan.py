@@ -15,9 +15,9 @@ from onefold.stack.service import Ready, Service
 if TYPE_CHECKING:
     from onefold.operate.settings import Settings
 
-SINK_STOP_SECONDS = 30.0  # Spark finishes the batch at hand
-PROCESSOR_STOP_SECONDS = 20.0  # a processor finishes its transaction
-DASHBOARD_STOP_SECONDS = 5.0  # it only closes its streams
+SINK_STOP_S = 30.0  # Spark finishes the batch at hand
+PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
+DASHBOARD_STOP_S = 5.0  # it only closes its streams
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,14 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
             f"processor-{domain}-{number}",
             ("process", domain, "--instance", str(number)),
             None,
-            PROCESSOR_STOP_SECONDS,
+            PROCESSOR_STOP_S,
             needed=False,
         )
         for domain in domains
         for number in range(1, settings.processor_instances + 1)
     ]
     sinks = [
-        _onefold(
-            settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_SECONDS
-        )
+        _onefold(settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_S)
         for number in range(1, settings.sinks + 1)
     ]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together.
@@ -81,7 +79,7 @@ def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:
     if not public["dashboard"]:
         return []
     port = public["dashboard"].rpartition(":")[2]
-    return [_onefold(settings, public, "dashboard", ("dashboard", "--port", port), None, DASHBOARD_STOP_SECONDS)]
+    return [_onefold(settings, public, "dashboard", ("dashboard", "--port", port), None, DASHBOARD_STOP_S)]
 
 
 def _onefold(
@@ -90,7 +88,7 @@ def _onefold(
     name: str,
     arguments: tuple[str, ...],
     ready: Ready | None,
-    stop_seconds: float,
+    stop_s: float,
     needed: bool = True,
 ) -> Service:
     status = settings.home / "run" / f"{name}.status.json"
@@ -109,6 +107,6 @@ def _onefold(
         log=settings.home / "logs" / f"{name}.log",
         ready=ready or Ready("status_file", str(status)),
         environment=environment,
-        stop_seconds=stop_seconds,
+        stop_s=stop_s,
         needed=needed,
     )

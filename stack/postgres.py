@@ -29,8 +29,8 @@ from onefold.stack.service import Ready, Service
 USER = DATABASE = "onefold"
 UNPRIVILEGED = "nobody"  # exists on every Unix, so that nothing has to be added to the machine
 OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
-INIT_SECONDS = 120.0  # initdb takes 1 to 3 s
-STOP_SECONDS = 20.0  # a fast shutdown writes a checkpoint
+INIT_S = 120.0  # initdb takes 1 to 3 s
+STOP_S = 20.0  # a fast shutdown writes a checkpoint
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -99,7 +99,7 @@ class Postgres:
             ready=Ready("postgres", self.dsn),
             folder=self._room,
             stop_signal=signal.SIGINT,  # "fast": ends the sessions, writes a checkpoint
-            stop_seconds=STOP_SECONDS,
+            stop_s=STOP_S,
             # "immediate": when the supervisor was killed, leave at once but leave no shared memory
             death_signal=signal.SIGQUIT,
             account=account(),
@@ -162,7 +162,7 @@ class Postgres:
             input=text,
             capture_output=True,
             text=True,
-            timeout=INIT_SECONDS,
+            timeout=INIT_S,
             cwd=self._room,
             user=owner[0] if owner else None,
             group=owner[1] if owner else None,

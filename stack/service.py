@@ -15,7 +15,9 @@ from typing import Any, Literal
 from onefold import status_file
 from onefold.operate.errors import first_line
 
-PROBE_SECONDS = 0.5  # how long one question to a service may take; it is asked again
+PROBE_S = 0.5  # how long one question to a service may take; it is asked again
+# Fields that plan.json has by another name.
+_STORED = {"stop_s": "stop_seconds"}
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,22 @@ class Service:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
     stop_signal: int = signal.SIGTERM
-    stop_seconds: float = 10.0
+    stop_s: float = 10.0
     death_signal: int = signal.SIGKILL
     account: tuple[int, int] | None = None
     needed: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """The service as plain JSON values."""
-        return asdict(self) | {"log": str(self.log), "folder": str(self.folder) if self.folder else None}
+        """The service as plain JSON values, by the names that plan.json has."""
+        paths = {"log": str(self.log), "folder": str(self.folder) if self.folder else None}
+        return {_STORED.get(name, name): value for name, value in (asdict(self) | paths).items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Service:
         """The service that `as_json` wrote. Fields that are not known are left out."""
         account = value["account"]
-        known = {one.name: value[one.name] for one in fields(cls) if one.name in value}
+        stored = {one.name: _STORED.get(one.name, one.name) for one in fields(cls)}
+        known = {name: value[there] for name, there in stored.items() if there in value}
         return cls(
             **{
                 **known,
@@ -85,7 +89,7 @@ def is_ready(ready: Ready) -> tuple[bool, str]:
 def _kafka_answers(address: str) -> tuple[bool, str]:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), PROBE_SECONDS).close()  # cheap: no client before something listens
+        socket.create_connection((host, int(port)), PROBE_S).close()  # cheap: no client before something listens
     except OSError:
         return False, "not listening yet"
     from confluent_kafka import KafkaException
@@ -94,9 +98,7 @@ def _kafka_answers(address: str) -> tuple[bool, str]:
     quiet = logging.getLogger("onefold.probe")  # librdkafka's complaints about a broker that is still starting
     quiet.disabled = True
     try:
-        found = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=quiet).list_topics(
-            timeout=PROBE_SECONDS
-        )
+        found = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=quiet).list_topics(timeout=PROBE_S)
     except KafkaException as error:
         return False, str(error.args[0].str())
     return bool(found.brokers), f"listening on {address}"

@@ -3,7 +3,7 @@ order.
 
 Run as `python -m onefold.stack.supervisor <home>` in a session of its own. It reads <home>/run/plan.json, writes
 <home>/run/stack.json on every change, and ends on SIGTERM or SIGINT. It knows nothing about what the services do.
-One thread only: a child's leash is tied to the thread that started it.
+One thread only: a child's parent-death guard watches the thread that started it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from onefold.stack.child import Child, birth
 from onefold.stack.plan import Plan
 from onefold.stack.service import Service, is_ready
 
-BACKOFF_FIRST = 0.2  # seconds before the first new start; doubles
-BACKOFF_MAX = 10.0
-STABLE_SECONDS = 30.0  # a service that lived this long starts again with BACKOFF_FIRST
-TURN_STARTING = 0.1  # seconds between looks while something is starting
-TURN_RUNNING = 1.0  # and while all is well; the end of a child wakes the loop at once
+BACKOFF_FIRST_S = 0.2  # before the first restart; doubles
+BACKOFF_MAX_S = 10.0
+STABLE_S = 30.0  # a service that lived this long starts again with BACKOFF_FIRST_S
+TURN_STARTING_S = 0.1  # between probes while something is starting
+TURN_RUNNING_S = 1.0  # and while everything runs; the end of a child wakes the loop at once
 
 
 class Managed:
@@ -44,7 +44,7 @@ class Managed:
         self.was_ready = False
         self.exit_code: int | None = None
         self._clock = clock
-        self._pause = BACKOFF_FIRST
+        self._pause = BACKOFF_FIRST_S
         self._started_at = 0.0
         self._start_at = 0.0
 
@@ -109,8 +109,8 @@ class Managed:
         if self.service.ready.kind == "done" and exit_code == 0:
             self.state, self.detail, self.was_ready = "done", "", True
             return
-        if self._clock() - self._started_at >= STABLE_SECONDS:
-            self._pause = BACKOFF_FIRST
+        if self._clock() - self._started_at >= STABLE_S:
+            self._pause = BACKOFF_FIRST_S
         how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
         self._start_again(how)
 
@@ -123,7 +123,7 @@ class Managed:
 
     def _start_again(self, why: str) -> None:
         pause = self._pause
-        self._pause = min(BACKOFF_MAX, 2 * pause)  # doubled step by step: a power of the failures overflows one day
+        self._pause = min(BACKOFF_MAX_S, 2 * pause)  # doubled step by step: a power of the failures overflows one day
         self.restarts += 1
         self._start_at = self._clock() + pause
         self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
@@ -164,7 +164,7 @@ class Supervisor:
                 busy = True
                 break
         self.publish()
-        return TURN_STARTING if busy else TURN_RUNNING
+        return TURN_STARTING_S if busy else TURN_RUNNING_S
 
     def publish(self) -> None:
         """Writes the state if it changed. What can not be written now, as on a full disk, is tried again at the next

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold import status_file
-from onefold.stack.plan import PROCESSOR_STOP_SECONDS
+from onefold.stack.plan import PROCESSOR_STOP_S
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Supervisor, run
 
@@ -63,7 +63,7 @@ def _service(domain: str, instance: str, status: Path) -> Service:
         log=OUTPUT,
         ready=Ready("status_file", str(status)),
         environment={"ONEFOLD_STATUS_FILE": str(status)},
-        stop_seconds=PROCESSOR_STOP_SECONDS,
+        stop_s=PROCESSOR_STOP_S,
     )
 
 

@@ -38,7 +38,7 @@ SEED_KEYS = {key for key, _ in SEED_SENDS}
 # Enough that both kills fall into the middle of the work, and little enough to watch.
 EVENTS = 20_000
 EVENTS_A_SECOND = 2_000
-DRAIN_SECONDS = 180.0
+DRAIN_S = 180.0
 LOOK_AGAIN_S = 0.3
 CAMPAIGNS_SHOWN = (
     "SELECT id, email, subject, date_1, sent_1, date_2, sent_2, computed FROM campaigns.totals ORDER BY id LIMIT 5"
@@ -130,7 +130,7 @@ def _kill(settings: Settings, service: str) -> None:
 
 
 def _drain(settings: Settings, progress: Progress) -> None:
-    deadline = time.monotonic() + DRAIN_SECONDS
+    deadline = time.monotonic() + DRAIN_S
     pause = threading.Event()
     while True:
         behind = {domain: found["events"] for domain, found in positions.lag_of_all(settings).items()}
@@ -139,7 +139,7 @@ def _drain(settings: Settings, progress: Progress) -> None:
         progress.say("draining: " + ", ".join(f"{domain} {events} to go" for domain, events in behind.items()))
         if time.monotonic() > deadline:
             raise UserError(
-                f"not everything landed within {DRAIN_SECONDS:.0f} s: {behind}",
+                f"not everything landed within {DRAIN_S:.0f} s: {behind}",
                 f"The logs are in {settings.home / 'logs'}.",
             )
         pause.wait(LOOK_AGAIN_S)

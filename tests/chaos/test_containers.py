@@ -73,7 +73,7 @@ def test_from_up_to_the_first_right_row(containers: Containers, settings: Settin
 
 def test_a_kill_that_kills_nothing_is_told(containers: Containers, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that does nothing would be survived by everything."""
-    monkeypatch.setattr(stack, "DEATH_SECONDS", 1.0)
+    monkeypatch.setattr(stack, "DEATH_S", 1.0)
     monkeypatch.setattr(stack, "_ask", lambda *command: subprocess.CompletedProcess(command, 0, "", "no shell there"))
     monkeypatch.setattr(Containers, "_lives", lambda self, container: "as before")
     monkeypatch.setattr(Containers, "of", lambda self, service: ["some container"])

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-BACK_SECONDS = 30.0  # a killed broker is back after 4 to 6 s on an idle machine
+BACK_S = 30.0  # a killed broker is back after 4 to 6 s on an idle machine
 
 Onefold = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -80,7 +80,7 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
 
     os.kill(services(bare)["kafka"]["pid"], signal.SIGKILL)
     eventually(lambda: services(bare)["kafka"]["restarts"] == 1, 10, "the broker's end was noticed")
-    eventually(lambda: services(bare)["kafka"]["state"] == "running", BACK_SECONDS, "the broker is back")
+    eventually(lambda: services(bare)["kafka"]["state"] == "running", BACK_S, "the broker is back")
 
     assert bare("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
     assert bare("down").returncode == 0

@@ -18,7 +18,7 @@ from onefold.operate import state
 from onefold.stack.child import end_known
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
-from onefold.stack.supervisor import BACKOFF_MAX, STABLE_SECONDS, Managed, Supervisor
+from onefold.stack.supervisor import BACKOFF_MAX_S, STABLE_S, Managed, Supervisor
 from tests.support import previous
 from tests.support.waiting import eventually
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOREVER = "exec sleep 1000"
 
 
-def service(folder: Path, name: str, script: str, ready: str = "status_file", stop_seconds: float = 5.0) -> Service:
+def service(folder: Path, name: str, script: str, ready: str = "status_file", stop_s: float = 5.0) -> Service:
     """A shell script as a service; it is ready when it has written `running` into its status file."""
     return Service(
         name=name,
@@ -34,7 +34,7 @@ def service(folder: Path, name: str, script: str, ready: str = "status_file", st
         log=folder / f"{name}.log",
         ready=Ready(ready, str(folder / f"{name}.status")) if ready == "status_file" else Ready("done"),
         environment={"STATUS": str(folder / f"{name}.status"), "TRACE": str(folder / "trace")},
-        stop_seconds=stop_seconds,
+        stop_s=stop_s,
     )
 
 
@@ -86,8 +86,8 @@ def test_pauses_before_new_starts_double_up_to_a_limit_and_begin_anew_after_a_lo
         clock.now += 0.02
         managed.turn()
         assert managed.state == "starting"
-    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, BACKOFF_MAX, BACKOFF_MAX])
-    clock.now += STABLE_SECONDS
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, BACKOFF_MAX_S, BACKOFF_MAX_S])
+    clock.now += STABLE_S
     turn_until(managed, "restarting")
     assert managed._start_at - clock.now == pytest.approx(0.2)
     assert managed.restarts == 9
@@ -152,9 +152,7 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
 
 
 def test_a_service_that_ignores_the_stop_signal_is_killed_after_its_time(tmp_path: Path) -> None:
-    stubborn = service(
-        tmp_path, "stubborn", f"trap '' TERM; {SAY_RUNNING} while :; do sleep 0.01; done", stop_seconds=0.2
-    )
+    stubborn = service(tmp_path, "stubborn", f"trap '' TERM; {SAY_RUNNING} while :; do sleep 0.01; done", stop_s=0.2)
     supervisor = Supervisor([[stubborn]], lambda services: None)
     (managed,) = supervisor.stages[0]
     turn_until(managed, "running")

@@ -13,7 +13,7 @@ import pytest
 from onefold.spark_sink import watch
 from onefold.stack import child, together
 from onefold.stack.service import Ready, Service
-from onefold.stack.supervisor import BACKOFF_MAX, Managed, Supervisor
+from onefold.stack.supervisor import BACKOFF_MAX_S, Managed, Supervisor
 from onefold.stack.supervisor import run as run_supervisor
 from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, Clock, service, turn_until
 from tests.support.waiting import eventually
@@ -55,9 +55,9 @@ def test_two_thousand_failures_in_a_row_are_a_state(tmp_path: Path) -> None:
     managed.child.poll = lambda: 3  # type: ignore[method-assign]
     while managed.restarts < FAILURES:
         managed.turn()
-        clock.now += BACKOFF_MAX
+        clock.now += BACKOFF_MAX_S
     assert (managed.state, managed.exit_code) == ("restarting", 3)
-    assert managed._pause == BACKOFF_MAX
+    assert managed._pause == BACKOFF_MAX_S
 
 
 def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:

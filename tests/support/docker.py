@@ -16,8 +16,8 @@ from onefold.stack.embedded import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 HOW = "NO CONTAINER TEST RAN ({}). Start Docker, or as root on Debian run images/bootstrap --install; .ci/run requires them"
 PROJECT = "onefold-test-"  # and the pid of the test run: a run that was killed can be told from one that is at work
-BOOTSTRAP_SECONDS = 240.0  # it may pull the base image
-BUILD_SECONDS = 800.0  # one minute here, with everything to be downloaded; a slow network takes longer
+BOOTSTRAP_S = 240.0  # it may pull the base image
+BUILD_S = 800.0  # one minute here, with everything to be downloaded; a slow network takes longer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +39,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def why_not() -> str:
     """What keeps Docker from being ready for the stack, in one sentence; nothing when it is."""
     ran = subprocess.run(
-        [ROOT / "images" / "bootstrap"], check=False, capture_output=True, text=True, timeout=BOOTSTRAP_SECONDS
+        [ROOT / "images" / "bootstrap"], check=False, capture_output=True, text=True, timeout=BOOTSTRAP_S
     )
     return ran.stderr.strip().splitlines()[-1].removeprefix("docker: not available: ") if ran.returncode else ""
 
@@ -47,7 +47,7 @@ def why_not() -> str:
 @pytest.fixture(scope="session")
 def images() -> None:
     """All images, built from this checkout."""
-    compose("--profile", "chaos", "build", timeout=BUILD_SECONDS)
+    compose("--profile", "chaos", "build", timeout=BUILD_S)
 
 
 @pytest.fixture(scope="module")
