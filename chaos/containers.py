@@ -13,11 +13,11 @@ from urllib.parse import quote
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 
-PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME says another
+PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME overrides it
 FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"
 NETFAULT = "onefold/netfault:dev"
 COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finishes its batch
-WELL_S = 120.0  # until a new instance is well; Spark takes 20 s on a quiet machine
+HEALTHY_S = 120.0  # until a new instance is healthy; Spark is the slowest
 DEATH_S = 10.0  # until Docker has noticed that a killed container ended
 LOOK_AGAIN_S = 0.5
 KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
@@ -30,7 +30,7 @@ FORGET = "rm -rf /var/lib/onefold/* /dev/shm/*"
 
 
 def missing() -> str:
-    """Why Docker can not be used, in one sentence; nothing when it can."""
+    """Why Docker cannot be used, in one sentence; nothing when it can."""
     if shutil.which("docker") is None:
         return "there is no docker command"
     if _ask("docker", "info", "--format", "{{.ServerVersion}}").returncode != 0:
@@ -64,21 +64,21 @@ class Containers:
 
     def of(self, service: str) -> list[str]:
         """The ids of a service's containers, the oldest first, whatever state they are in."""
-        told = self._list(service, "{{.CreatedAt}} {{.ID}}")
-        return [line.split()[-1] for line in sorted(told.splitlines())]
+        listed = self._list(service, "{{.CreatedAt}} {{.ID}}")
+        return [line.split()[-1] for line in sorted(listed.splitlines())]
 
-    def well(self, service: str) -> bool:
+    def healthy(self, service: str) -> bool:
         """Whether every instance of the service is, by its own health check."""
-        told = self._list(service, "{{.Status}}").splitlines()
-        return bool(told) and all(status.startswith("Up ") and status.endswith("(healthy)") for status in told)
+        statuses = self._list(service, "{{.Status}}").splitlines()
+        return bool(statuses) and all(status.startswith("Up ") and status.endswith("(healthy)") for status in statuses)
 
-    def wait_well(self, service: str) -> None:
-        """Returns when `well`. Raises UserError when that takes too long."""
-        deadline, pause = time.monotonic() + WELL_S, threading.Event()
-        while not self.well(service):
+    def wait_healthy(self, service: str) -> None:
+        """Returns when `healthy`. Raises UserError when that takes too long."""
+        deadline, pause = time.monotonic() + HEALTHY_S, threading.Event()
+        while not self.healthy(service):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{service} is not well after {WELL_S:.0f} s", f"Look with: docker compose logs {service}"
+                    f"{service} is not healthy after {HEALTHY_S:.0f} s", f"Look with: docker compose logs {service}"
                 )
             pause.wait(LOOK_AGAIN_S)
 
@@ -90,7 +90,7 @@ class Containers:
         """
         container = self.of(service)[0]
         lives = self._lives(container)
-        killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be told as a failure
+        killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be reported as a failure
         deadline, pause = time.monotonic() + DEATH_S, threading.Event()
         while self._lives(container) == lives:
             if time.monotonic() > deadline:
@@ -106,9 +106,9 @@ class Containers:
         _run("docker", "kill", self.of(service)[0])
 
     def revive(self, service: str) -> None:
-        """Start what was left dead, and wait until it is well: who stood in for it may be sent away then."""
+        """Start what was left dead, and wait until it is healthy: who stood in for it may be sent away then."""
         _run("docker", "start", *self.of(service))
-        self.wait_well(service)
+        self.wait_healthy(service)
 
     def restart(self, service: str) -> None:
         """Ask it to end, and start it again."""
@@ -123,7 +123,7 @@ class Containers:
         _run("docker", "unpause", self.of(service)[0])
 
     def cut(self, service: str) -> None:
-        """Drop all packets from and to it, inside its own network, so that nobody is told."""
+        """Drop all packets from and to it, inside its own network, so that nobody is notified."""
         self._in_network(service, CUT)
 
     def mend(self, service: str) -> None:
@@ -131,11 +131,11 @@ class Containers:
         self._in_network(service, MEND)
 
     def scale(self, service: str, instances: int) -> None:
-        """Have so many instances of it, and wait until all are well."""
+        """Have so many instances of it, and wait until all are healthy."""
         compose = ("docker", "compose", "--project-name", self.project, "--file", str(FILE), "--progress", "quiet")
         _run(*compose, "up", "--detach", "--no-deps", "--no-recreate", "--no-build", "--scale", f"{service}={instances}",
              service)  # fmt: skip
-        self.wait_well(service)
+        self.wait_healthy(service)
 
     def forget(self, service: str) -> None:
         """Delete its scratch files while it runs."""
@@ -168,6 +168,6 @@ def _run(*command: str) -> str:
     """What a command printed. Raises UserError when it fails."""
     ran = _ask(*command)
     if ran.returncode != 0:
-        said = (ran.stderr or ran.stdout).strip().splitlines()
-        raise UserError(f"`{' '.join(command[:3])}` failed: {said[0] if said else ran.returncode}")
+        answer = (ran.stderr or ran.stdout).strip().splitlines()
+        raise UserError(f"`{' '.join(command[:3])}` failed: {answer[0] if answer else ran.returncode}")
     return ran.stdout

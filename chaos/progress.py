@@ -19,7 +19,7 @@ from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.proof import workloads
 
-LOOK_S = 0.2  # between two looks; what is measured is seconds
+SAMPLE_S = 0.2  # between two samples; what is measured is seconds
 CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
 
 
@@ -30,7 +30,7 @@ class Way:
         self._at: dict[Place, int] = {}
         self._moved: dict[Place, list[float]] = {}
 
-    def look(self, offsets: Mapping[Place, int], now: float) -> None:
+    def record(self, offsets: Mapping[Place, int], now: float) -> None:
         """Note where the partitions are now."""
         for place, offset in offsets.items():
             before = self._at.get(place)
@@ -43,7 +43,7 @@ class Way:
         """Whether every partition has moved lately."""
         return bool(self._moved) and all(moments and now - moments[-1] <= within_s for moments in self._moved.values())
 
-    def stood_still(self, since: float, until: float) -> float:
+    def longest_stall_s(self, since: float, until: float) -> float:
         """The longest time, within these moments, in which some partition did not move."""
         longest = 0.0 if self._moved else until - since
         for moments in self._moved.values():
@@ -52,8 +52,8 @@ class Way:
         return longest
 
 
-class Meter:
-    """Looks at a domain's progress in the background, as a context."""
+class ProgressMonitor:
+    """Samples a domain's progress in the background, as a context."""
 
     def __init__(self, domain: str, settings: Settings) -> None:
         topology = loading.topology_of(domain)
@@ -70,7 +70,7 @@ class Meter:
         # A thread each: one server that is away must not hide what the other one does.
         self._threads = [threading.Thread(target=self._run, args=(way, ask[way]), daemon=True) for way in ask]
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> ProgressMonitor:
         for thread in self._threads:
             thread.start()
         return self
@@ -85,14 +85,14 @@ class Meter:
         now = time.monotonic()
         return all(way.moving(within_s, now) for way in self._ways.values())
 
-    def stood_still(self, since: float, until: float) -> dict[str, float]:
+    def longest_stall_s(self, since: float, until: float) -> dict[str, float]:
         """By way, the longest time in which some partition did not move."""
-        return {name: round(way.stood_still(since, until), 1) for name, way in self._ways.items()}
+        return {name: round(way.longest_stall_s(since, until), 1) for name, way in self._ways.items()}
 
     def _run(self, name: str, ask: Callable[[], dict[Place, int]]) -> None:
-        while not self._stop.wait(LOOK_S):
+        while not self._stop.wait(SAMPLE_S):
             with suppress(KafkaException, psycopg.Error):
-                self._ways[name].look(ask(), time.monotonic())
+                self._ways[name].record(ask(), time.monotonic())
 
 
 def _landed(dsn: str, sink: str, topics: set[str]) -> dict[Place, int]:
@@ -101,6 +101,6 @@ def _landed(dsn: str, sink: str, topics: set[str]) -> dict[Place, int]:
 
 def _silent() -> logging.Logger:
     """Servers that are away are what this is for."""
-    logger = logging.getLogger("onefold.meter")
+    logger = logging.getLogger("onefold.progress-monitor")
     logger.disabled = True
     return logger

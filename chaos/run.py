@@ -1,7 +1,7 @@
 """One run of a workload under a nemesis: load flows, the fault comes and goes, everything drains, and the judge decides.
 
-Two questions are answered. Are the numbers right? That says `proof.verify`, which shares no code with what it judges. Did work
-go on soon? That says the longest time for which a partition stood still, on its way through the processor (no transaction was
+Two questions are answered. Are the numbers right? `proof.verify` decides, which shares no code with what it judges. Did work
+go on soon? The longest stall of a partition decides, on its way through the processor (no transaction was
 committed) and on its way into PostgreSQL (no batch was).
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from onefold.chaos.load import Load
 from onefold.chaos.nemeses import Nemesis, Stack
-from onefold.chaos.progress import Meter
+from onefold.chaos.progress import ProgressMonitor
 from onefold.operate.settings import Settings
 from onefold.proof.verdict import VALID
 from onefold.proof.verify import verify
@@ -24,16 +24,18 @@ WARM_S = 3.0  # of load before the fault
 WARM_MAX_S = 60.0  # and until every partition moves: a sink that has just started compiles its queries first
 AFTER_S = 10.0  # of load after the fault, at least
 CALM_S = 2.0  # when every partition moved within so long, work goes on
-GIVE_UP_S = 30.0  # beyond the bound: then it will not go on in time any more, and the rest tells why
+GIVE_UP_S = 30.0  # beyond the bound: then it will not go on in time any more, and the verdict tells why
 DRAIN_S = 120.0
 LOOK_S = 0.1
 
 Say = Callable[[str], None]
 
+_PRINTED = {"stall_while_held_s": "held_still", "stall_s": "stood_still"}
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run. Seconds everywhere: the longest time that a partition stood still, by way, while the fault was held
+    """What came of a run. Seconds everywhere: the longest stall of a partition, by way, while the fault was held
     and from the moment on from which work should go on.
     """
 
@@ -41,8 +43,8 @@ class Outcome:
     nemesis: str
     seed: int
     events: int
-    held_still: dict[str, float]
-    stood_still: dict[str, float]
+    stall_while_held_s: dict[str, float]
+    stall_s: dict[str, float]
     bounds: dict[str, float]
     verdict: str
     reason: str
@@ -50,17 +52,18 @@ class Outcome:
 
     @property
     def in_time(self) -> bool:
-        """Whether no partition stood still for longer than its bound."""
-        return all(self.stood_still[way] <= bound for way, bound in self.bounds.items())
+        """Whether no partition stalled for longer than its bound."""
+        return all(self.stall_s[way] <= bound for way, bound in self.bounds.items())
 
     @property
-    def right(self) -> bool:
+    def passed(self) -> bool:
         """Whether every number is right, and work went on in time."""
         return self.verdict == VALID and self.in_time
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return {**asdict(self), "in_time": self.in_time, "right": self.right}
+        """Everything, as plain data, by the names that readers of `chaos --json` know."""
+        data = {_PRINTED.get(name, name): value for name, value in asdict(self).items()}
+        return {**data, "in_time": self.in_time, "right": self.passed}
 
 
 def run(
@@ -73,14 +76,14 @@ def run(
     not be done to the stack.
     """
     began = time.monotonic()
-    with Meter(workload, settings) as meter, Load(workload, settings, seed) as load:
+    with ProgressMonitor(workload, settings) as monitor, Load(workload, settings, seed) as load:
         say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
-        _wait(lambda: meter.moving(CALM_S), WARM_S, WARM_MAX_S)
+        _wait(lambda: monitor.moving(CALM_S), WARM_S, WARM_MAX_S)
         injected, since = _inflict(stack, nemesis, say)
         most = GIVE_UP_S + max(nemesis.processor_s, nemesis.sink_s)
-        _wait(lambda: meter.moving(CALM_S), seconds, most)
+        _wait(lambda: monitor.moving(CALM_S), seconds, most)
         until = time.monotonic()
-        held_still, stood_still = meter.stood_still(injected, since), meter.stood_still(since, until)
+        stall_while_held_s, stall_s = monitor.longest_stall_s(injected, since), monitor.longest_stall_s(since, until)
     say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
     verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_S)
     return Outcome(
@@ -88,8 +91,8 @@ def run(
         nemesis.name,
         seed,
         load.sent,
-        held_still,
-        stood_still,
+        stall_while_held_s,
+        stall_s,
         {"processor": nemesis.processor_s, "sink": nemesis.sink_s},
         verdict.outcome,
         verdict.reason,
@@ -103,7 +106,7 @@ def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
     try:
         nemesis.prepare(stack)
         injected = since = time.monotonic()
-        say(f"fault: {nemesis.says}")
+        say(f"fault: {nemesis.description}")
         nemesis.inject(stack)
         _wait(lambda: True, nemesis.hold_s, nemesis.hold_s)
     finally:

@@ -24,7 +24,7 @@ def of_processor(settings: Settings) -> Callable[[str], None]:
 
 
 def of_sink(settings: Settings) -> tuple[Callable[[str], None], Callable[[], bool]]:
-    """What is called at each step of a landing, and what says for each batch whether its tasks fail."""
+    """What is called at each step of a landing, and what decides for each batch whether its tasks fail."""
     if not _wanted(settings.fail_map_pct, settings.fail_reduce_pct):
         return lambda name: None, lambda: False
     from onefold.chaos import failpoint, injection

@@ -59,7 +59,7 @@ class Verbs(typer.core.TyperGroup):
         except ModuleNotFoundError:
             if not ctx.resilient_parsing:
                 raise
-            return name, stand_in, rest  # a shell that completes a line is told nothing, and no error either
+            return name, stand_in, rest  # a shell that completes a line gets nothing, and no error either
 
 
 def load(package: str, verb: str) -> Any:
@@ -103,7 +103,7 @@ def build() -> Any:
     return group(COMMANDS, VERBS, text, _options)
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata  # 30 ms that no verb needs
 
@@ -113,7 +113,7 @@ def _tell_version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -127,13 +127,13 @@ def run(arguments: Sequence[str]) -> int:
         code = build().main(args=list(arguments), prog_name="onefold", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except UserError as error:
-        _tell(error, arguments)
+        _print_error(error, arguments)
         return error.exit_code
     except ModuleNotFoundError as error:
         missing = extras.explain(_verb(arguments), error)
         if missing is None:
             raise
-        _tell(missing, arguments)
+        _print_error(missing, arguments)
         return missing.exit_code
     except typer.Abort:
         return INTERRUPTED
@@ -141,7 +141,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        _tell(
+        _print_error(
             UserError(f"{error.filename}: {error.strerror}", "ONEFOLD_HOME must be a folder that you may write to."),
             arguments,
         )
@@ -152,7 +152,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        _tell(
+        _print_error(
             UserError(
                 f"nothing more can be written: {error.strerror}",
                 "Make room where ONEFOLD_HOME is, or set it to another place.",
@@ -176,7 +176,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> int:
     verb = _verb(arguments)
     context = getattr(error, "ctx", None)
     hint = f"Try: {context.command_path if context else f'onefold {verb}'.rstrip()} --help"
-    _tell(UserError(error.format_message().rstrip("."), hint, USAGE), arguments)
+    _print_error(UserError(error.format_message().rstrip("."), hint, USAGE), arguments)
     return USAGE
 
 
@@ -184,7 +184,7 @@ def _verb(arguments: Sequence[str]) -> str:
     return next((word for word in arguments if word in VERBS), "")
 
 
-def _tell(error: UserError, arguments: Sequence[str]) -> None:
+def _print_error(error: UserError, arguments: Sequence[str]) -> None:
     sys.stderr.write((error.as_json() if "--json" in arguments else error.as_text()) + "\n")
 
 

@@ -35,7 +35,7 @@ def write(name: str, folder: Path) -> list[str]:
     """Writes the project of a pipeline into a folder. Returns the paths of its files, relative to the folder, in order.
 
     Raises:
-        UserError: (exit code 2) the name can not be one, or the folder holds something. Then nothing is written.
+        UserError: (exit code 2) the name cannot be one, or the folder holds something. Then nothing is written.
     """
     _check_name(name, folder)
     files = {_target(path, name): path.read_text().replace(PLACEHOLDER, name) for path in _templates()}
@@ -77,7 +77,7 @@ def _check_name(name: str, folder: Path) -> None:
     elif importlib.util.find_spec(name) is not None:
         why = "a module of that name is installed, and the project's own would hide it"
     if why:
-        raise UserError(f"{name!r} can not be the name of a new pipeline: {why}", "Choose another name.", USAGE)
+        raise UserError(f"{name!r} cannot be the name of a new pipeline: {why}", "Choose another name.", USAGE)
 
 
 def _check_folder(folder: Path, files: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline, told before anything is started: its declaration, handler, contracts, SQL files and workload.
+"""What is wrong with a pipeline, before anything is started: its declaration, handler, contracts, SQL files and workload.
 
 Every finding is one sentence that names the file. A pipeline without findings can be started; whether its SQL works only
 PostgreSQL knows, and says so when the tables are made and when the sink begins.
@@ -25,7 +25,7 @@ _PLACES = ("merge", "reduce")
 
 
 def check_all(found: Found) -> dict[str, list[str]]:
-    """The findings of every pipeline by its name; what can not even be read as a declaration is under ""."""
+    """The findings of every pipeline by its name; what cannot even be read as a declaration is under ""."""
     findings = {name: check(pipeline) for name, pipeline in found.pipelines.items()}
     return {"": list(found.faults), **findings}
 
@@ -62,7 +62,7 @@ def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, Con
         try:
             AvroCodec(topology, known)
         except (Refused, TypeError, ValueError) as error:
-            yield f"{where}: its state {topology.state.__name__} can not be kept: {error}"
+            yield f"{where}: its state {topology.state.__name__} cannot be kept: {error}"
 
 
 def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:

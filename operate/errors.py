@@ -8,7 +8,7 @@ from onefold.exit_codes import FAILED
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, for a state or a log line; its name where it says nothing. Never a stack trace."""
+    """The first line of an error, for a state or a log line; its name where it is empty. Never a stack trace."""
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__
 

@@ -16,24 +16,24 @@ STALE_S = 10.0  # a service refreshes its status every second; one that is this 
 
 
 def trouble(path: Path, now: float) -> str:
-    """Why the service is not well, in a few words; nothing when it is. now: unix seconds."""
+    """Why the service is not healthy, in a few words; "" when it is. now: unix seconds."""
     try:
         status = status_file.read(path)
     except status_file.Newer as error:
         return str(error)
     if not status:
-        return "it has not said yet how it is"
+        return "it has reported nothing yet"
     state, detail, age = status["state"], status["detail"], now - status["updated_at"]
     if age > STALE_S:
-        return f"it has said nothing for {age:.0f} s; then it was {state}: {detail}"
+        return f"it has reported nothing for {age:.0f} s; its last state was {state}: {detail}"
     return "" if state == "running" else f"{state}: {detail}"
 
 
 def main(arguments: list[str]) -> int:
     """OK when the service of the status file is running and the file is fresh; FAILED, and why, when not."""
-    told = trouble(Path(arguments[0]), time.time())
-    sys.stdout.write(f"{told or 'running'}\n")
-    return FAILED if told else OK
+    reason = trouble(Path(arguments[0]), time.time())
+    sys.stdout.write(f"{reason or 'running'}\n")
+    return FAILED if reason else OK
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from psycopg.pq import ConninfoOption
 
-UNREADABLE = "(a connection string that can not be read)"
+UNREADABLE = "(a connection string that cannot be read)"
 URLS = ("postgresql://", "postgres://")
 # libpq marks what should not be shown, and keeps these for itself all the same.
 SECRET = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
@@ -20,7 +20,7 @@ SECRET_WORDS = ("password", "secret", "jaas", "oauthbearer.config", "pem")
 
 def dsn(text: str) -> str:
     """The connection string without its secrets, in the form that it had. It still works for who has the password
-    elsewhere, as in PGPASSWORD or ~/.pgpass. One that can not be read is not repeated.
+    elsewhere, as in PGPASSWORD or ~/.pgpass. One that cannot be read is not repeated.
     """
     from psycopg import conninfo
 
@@ -33,7 +33,7 @@ def dsn(text: str) -> str:
 
 
 def check_dsn(text: str) -> None:
-    """Raises ValueError, which repeats nothing of it, for a connection string that can not be read, or that libpq would
+    """Raises ValueError, which repeats nothing of it, for a connection string that cannot be read, or that libpq would
     read otherwise than it was meant: then half of a password is a host, and in every error that names the host.
     """
     from psycopg import OperationalError

@@ -30,7 +30,7 @@ def configure(log_format: str) -> None:
         )
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells every call to the JVM
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call to the JVM
     structlog.configure(
         processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

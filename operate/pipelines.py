@@ -15,17 +15,17 @@ from onefold.processor.core.errors import ProcessorError
 
 
 def found() -> Found:
-    """All pipelines that are declared, and what is wrong with those that can not be used."""
+    """All pipelines that are declared, and what is wrong with those that cannot be used."""
     return find()
 
 
 def domains() -> list[str]:
-    """The names of all pipelines that are declared well."""
+    """The names of all pipelines whose declaration is valid."""
     return list(find().pipelines)
 
 
 def checked(names: Sequence[str]) -> list[str]:
-    """The names, each once. Raises UserError (exit code 2) for one that is no pipeline, or not declared well."""
+    """The names, each once. Raises UserError (exit code 2) for one that is no pipeline, or whose declaration is invalid."""
     known = find()
     for name in names:
         if name in known.pipelines:
@@ -75,7 +75,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
     from onefold.processor import loading
     from onefold.processor.io import admin
 
-    client = {**settings.client(), "log_level": "0"}  # a failed call is told in our words, not also in librdkafka's
+    client = {**settings.client(), "log_level": "0"}  # a failed call is reported in our words, not also in librdkafka's
     try:
         return [
             topic

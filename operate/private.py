@@ -1,4 +1,4 @@
-"""Folders and files that nobody but their owner reads, whatever the umask says: topics, tables, logs, passwords."""
+"""Folders and files that nobody but their owner reads, whatever the umask is: topics, tables, logs, passwords."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
 PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
 INSTANCES_MAX = 16
-# A wrong value of these is not repeated: it may hold a password. What is wrong with it is said all the same.
+# A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url"}
 FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
 
@@ -118,15 +118,15 @@ class Settings(BaseSettings):
         return {"bootstrap.servers": self.kafka(), **self.kafka_options}
 
     def usable_client(self) -> dict[str, str]:
-        """`client`, after librdkafka has had a look at it. Raises UserError (exit code 2) when it refuses a setting."""
+        """`client`, after librdkafka has checked it. Raises UserError (exit code 2) when it refuses a setting."""
         from confluent_kafka import KafkaException, Producer  # most commands need no Kafka, and no 50 ms for its client
 
         client = self.client()
         try:
             Producer({**client, "log_level": 0})
         except KafkaException as error:
-            told = hiding.scrub(error.args[0].str(), self.kafka_options)
-            raise UserError(f"the Kafka settings can not be used: {told}", _help(), USAGE) from None
+            reason = hiding.scrub(error.args[0].str(), self.kafka_options)
+            raise UserError(f"the Kafka settings cannot be used: {reason}", _help(), USAGE) from None
         return client
 
     def as_environment(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """The settings of this process. Raises UserError (exit code 2) that names every variable with a wrong value."""
     try:
-        # The same stack from every folder of a project; what the working folder says comes last, and holds.
+        # The same stack from every folder of a project; the working folder's comes last, and wins.
         return Settings(_env_file=(_project_folder() / ENVIRONMENT_FILE, ENVIRONMENT_FILE))
     except ValidationError as error:
         raise UserError("; ".join(map(_sentence, error.errors())), _help(), USAGE) from None
@@ -173,7 +173,7 @@ def _sentence(problem: Any) -> str:
     name = str(problem["loc"][0])
     if name in HOLD_SECRETS:
         within = "".join(f" {part}:" for part in problem["loc"][1:])
-        return f"{PREFIX}{name.upper()} can not be used:{within} {problem['msg'].removeprefix('Value error, ')}"
+        return f"{PREFIX}{name.upper()} cannot be used:{within} {problem['msg'].removeprefix('Value error, ')}"
     given = problem["input"] if len(problem["loc"]) == 1 else os.environ.get(PREFIX + name.upper(), problem["input"])
     wanted = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{PREFIX}{name.upper()} is {given!r}: {wanted.split(', unable to')[0]}"

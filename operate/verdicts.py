@@ -28,7 +28,7 @@ SET outcome   = excluded.outcome,
 
 
 def keep(verdict: Verdict, dsn: str) -> str:
-    """Writes the verdict over the one before. Returns "" or, where that was not possible, one sentence that says why:
+    """Writes the verdict over the one before. Returns "" or, where that was not possible, one sentence with the reason:
     a judge who may only read has judged all the same.
     """
     values = asdict(verdict) | {"counts": Jsonb(verdict.counts), "offsets": Jsonb(verdict.offsets)}

@@ -176,26 +176,26 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
     there: whether the supervisor runs.
     """
     services = {service.name: service for stage in plan.stages for service in stage}
-    told: set[str] = set()
+    reported: set[str] = set()
     deadline = time.monotonic() + READY_S
     while True:
         found = state.read(home)
         entries = found.get("services", {}) if found.get("plan") == plan.public.get("plan") else {}
         for name, entry in entries.items():
-            if entry["was_ready"] and name not in told:
-                told.add(name)
+            if entry["was_ready"] and name not in reported:
+                reported.add(name)
                 progress.done(f"{name} is ready")
-            if name not in told and _is_hopeless(services[name], entry):
-                told.add(name)
+            if name not in reported and _is_hopeless(services[name], entry):
+                reported.add(name)
                 progress.done(f"{name} is left out: {entry['detail'].partition(';')[0]}; its log: {services[name].log}")
-        if len(told) == len(services):
+        if len(reported) == len(services):
             return found
         if not there():
             log = home / "logs" / "supervisor.log"
             raise UserError(
                 "the supervisor ended while it started the stack", f"Its log, {log}, ends with:\n{tail(log)}"
             )
-        unready = [name for name in services if name not in told]
+        unready = [name for name in services if name not in reported]
         progress.say(f"waiting for: {', '.join(unready)}")
         if time.monotonic() > deadline:
             raise _not_ready(services[unready[0]], f"was not ready after {READY_S:.0f} s", entries.get(unready[0], {}))
@@ -203,7 +203,7 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
 
 
 def _is_hopeless(service: Service, entry: dict[str, Any]) -> bool:
-    """Whether it will not be ready, and the others can do without. Raises UserError when they can not."""
+    """Whether it will not be ready, and the others can do without. Raises UserError when they cannot."""
     if entry["was_ready"]:
         return False
     if entry["exit_code"] in (USAGE, REFUSED):

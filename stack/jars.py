@@ -3,7 +3,7 @@ pyspark's own Ivy.
 
 Ivy gets every coordinate spelled out and looks at no POM, so that nothing is resolved: what is in jars.lock is what
 arrives.
-A jar gets its name in the cache only after its checksum was right, so that a torn or changed download can never be
+A jar gets its name in the cache only after its checksum matched, so that a torn or changed download can never be
 used.
 """
 
@@ -65,7 +65,7 @@ def read_lock(text: str) -> list[Jar]:
 
 
 def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None) -> list[Path]:
-    """The paths of a group's jars ("broker" or "spark"), all present and right; downloads what is missing or damaged.
+    """The paths of a group's jars ("broker" or "spark"), all present and intact; downloads what is missing or damaged.
 
     Safe to call from several processes at once. Raises UserError when jars are missing and cannot be fetched.
     """
@@ -90,7 +90,7 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
 
 def damaged(jars: Iterable[Jar], folder: Path) -> list[Jar]:
     """The jars that are missing in the folder or whose content is not the pinned one."""
-    return [jar for jar in jars if not _right(folder / jar.file_name, jar)]
+    return [jar for jar in jars if not _intact(folder / jar.file_name, jar)]
 
 
 def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress | None = None) -> None:
@@ -106,7 +106,7 @@ def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress | No
         for call in calls:
             for jar in call.jars:
                 arrived = call.retrieved / jar.file_name
-                if _right(arrived, jar):
+                if _intact(arrived, jar):
                     os.replace(arrived, folder / jar.file_name)
                 else:
                     wrong.append((jar, arrived.exists()))
@@ -182,7 +182,7 @@ def _wait(calls: Sequence[_IvyCall], total: int, progress: Progress) -> None:
     progress(sum(call.log.read_bytes().count(b"[SUCCESSFUL ]") for call in calls), total)
 
 
-def _right(path: Path, jar: Jar) -> bool:
+def _intact(path: Path, jar: Jar) -> bool:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
@@ -196,7 +196,7 @@ def _stamp(jars: Sequence[Jar], folder: Path) -> dict[str, list[object]]:
 
 
 def _stamp_holds(stamp: Path, jars: Sequence[Jar], folder: Path) -> bool:
-    """Whether sizes and times are those of the last full check: a cheap look that every start can afford."""
+    """Whether sizes and times are those of the last full check: a cheap check that every start can afford."""
     try:
         return bool(json.loads(stamp.read_text()) == _stamp(jars, folder))
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ DASHBOARD_STOP_S = 5.0  # it only closes its streams
 
 @dataclass(frozen=True)
 class Plan:
-    """stages: services that may start together, stage after stage. public: what stack.json tells besides the
+    """stages: services that may start together, stage after stage. public: what stack.json reports besides the
     services.
     """
 

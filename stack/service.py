@@ -26,7 +26,7 @@ class Ready:
 
     kafka: the node at `target` ("host:port") answers a metadata request. postgres: the database at `target` (a DSN)
     answers a query.
-    status_file: the file `target` says "running". done: the program ends with exit code 0 (a task, not a service).
+    status_file: the state in the file `target` is "running". done: the program ends with exit code 0 (a task, not a service).
     """
 
     kind: Literal["kafka", "postgres", "status_file", "done"]
@@ -82,7 +82,7 @@ def is_ready(ready: Ready) -> tuple[bool, str]:
         case "postgres":
             return _postgres_answers(ready.target)
         case "status_file":
-            return _status_says_running(Path(ready.target))
+            return _status_is_running(Path(ready.target))
     return False, ""
 
 
@@ -115,7 +115,7 @@ def _postgres_answers(dsn: str) -> tuple[bool, str]:
     return True, f"listening on 127.0.0.1:{psycopg.conninfo.conninfo_to_dict(dsn)['port']}"
 
 
-def _status_says_running(path: Path) -> tuple[bool, str]:
+def _status_is_running(path: Path) -> tuple[bool, str]:
     try:
         status = status_file.read(path)
     except status_file.Newer as error:

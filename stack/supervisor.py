@@ -54,7 +54,7 @@ class Managed:
         return self.was_ready
 
     def turn(self) -> None:
-        """Looks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
+        """Checks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
         service from running is its own state, and no reason to end all the others.
         """
         try:
@@ -73,7 +73,7 @@ class Managed:
         if ended is not None:
             self._on_end(ended)
         else:
-            self._look()
+            self._probe()
 
     def describe(self) -> dict[str, Any]:
         """The service's entry of stack.json."""
@@ -96,7 +96,7 @@ class Managed:
         self._started_at = self._clock()
         self.state, self.detail = "starting", ""
 
-    def _look(self) -> None:
+    def _probe(self) -> None:
         if self.service.ready.kind == "done" or (self.state == "running" and self.service.ready.kind != "status_file"):
             return
         ready, detail = is_ready(self.service.ready)
@@ -119,7 +119,7 @@ class Managed:
         if self.state in ("pending", "restarting"):
             self._start_again(f"could not be started: {first_line(error)}")
         else:
-            self.detail = f"can not be looked at: {first_line(error)}"
+            self.detail = f"cannot be looked at: {first_line(error)}"
 
     def _start_again(self, why: str) -> None:
         pause = self._pause
@@ -154,7 +154,7 @@ class Supervisor:
         self._published = None
 
     def turn(self) -> float:
-        """Looks at every service of the stages that are due once. Returns the seconds until the next look is due."""
+        """Checks every service of the stages that are due once. Returns the seconds until the next check is due."""
         busy = False
         for stage in self.stages:
             for managed in stage:
@@ -167,7 +167,7 @@ class Supervisor:
         return TURN_STARTING_S if busy else TURN_RUNNING_S
 
     def publish(self) -> None:
-        """Writes the state if it changed. What can not be written now, as on a full disk, is tried again at the next
+        """Writes the state if it changed. What cannot be written now, as on a full disk, is tried again at the next
         turn.
         """
         services = {managed.service.name: managed.describe() for stage in self.stages for managed in stage}
@@ -176,7 +176,7 @@ class Supervisor:
         try:
             self._publish(services)
         except OSError as error:
-            self._complain(f"the state can not be written: {first_line(error)}")
+            self._complain(f"the state cannot be written: {first_line(error)}")
             return
         self._published, self._complaint = services, ""
 

@@ -16,7 +16,7 @@ from onefold.stack.plan import PROCESSOR_STOP_S
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Supervisor, run
 
-OUTPUT = Path("/dev/stdout")  # what the processes say goes where this one's output goes
+OUTPUT = Path("/dev/stdout")  # the output of the processes goes where this one's goes
 
 
 def process(domains: Sequence[str], instance: str, path: Path) -> None:
@@ -26,29 +26,29 @@ def process(domains: Sequence[str], instance: str, path: Path) -> None:
     files = {service.name: Path(service.ready.target) for service in services}
     supervisor = Supervisor([services], lambda services: None)
 
-    def tell() -> None:
+    def publish() -> None:
         described = {managed.service.name: managed.describe() for managed in supervisor.stages[0]}
         # On a full disk the file gets stale, which a health check notices; the processes need none of it.
         with suppress(OSError):
             status_file.write(path, **summary(described, {name: _read(file) for name, file in files.items()}))
 
-    run(supervisor, tell)
+    run(supervisor, publish)
 
 
 def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One status out of many: running only when every service is, and as old as the oldest of their own words.
+    """One status out of many: running only when every service is, and as old as the oldest of their own reports.
 
-    services: as `Managed.describe` tells them, by name. statuses: what each says of itself, {} when it said nothing.
+    services: as `Managed.describe` gives them, by name. statuses: what each reports of itself, {} when it reported nothing.
     """
-    said = {name: _said(entry, statuses[name]) for name, entry in services.items()}
-    troubled = {name: words for name, words in said.items() if words[0] != "running"}
+    reported = {name: _reported(entry, statuses[name]) for name, entry in services.items()}
+    troubled = {name: words for name, words in reported.items() if words[0] != "running"}
     state = next(iter(troubled.values()))[0] if troubled else "running"
-    detail = "; ".join(f"{name}: {words[1] or words[0]}" for name, words in (troubled or said).items())
+    detail = "; ".join(f"{name}: {words[1] or words[0]}" for name, words in (troubled or reported).items())
     oldest = min((status.get("updated_at", 0.0) for status in statuses.values()), default=0.0)
     return {"state": state, "detail": detail, "updated_at": oldest}
 
 
-def _said(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
+def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
     """A service's state in the words of a status file: what its supervisor knows comes first."""
     if entry["state"] == "restarting" or not status:
         last = f" ({status['detail']})" if status.get("state") == "stopped" else ""

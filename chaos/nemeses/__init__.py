@@ -1,7 +1,7 @@
 """Faults as data: what is done to a stack, how long it lasts, how it is healed, and how soon work must go on.
 
 A nemesis knows only the `Stack` that it is given: the same table drives containers today, and anything else that can kill,
-pause and cut tomorrow. It breaks and it heals; whether the numbers are right afterwards is for others to say.
+pause and cut tomorrow. It breaks and it heals; whether the numbers are right afterwards is for others to judge.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class Stack(Protocol):
         """kill -9, and nothing starts it again before `revive`."""
 
     def revive(self, service: str) -> None:
-        """Start what was left dead; returns when it is well."""
+        """Start what was left dead; returns when it is healthy."""
 
     def restart(self, service: str) -> None:
         """Ask it to end, and start it again."""
 
     def pause(self, service: str) -> None:
-        """Freeze it: it keeps its connections and says nothing."""
+        """Freeze it: it keeps its connections and sends nothing."""
 
     def resume(self, service: str) -> None:
         """Let it go on where it was."""
 
     def cut(self, service: str) -> None:
-        """Drop all that it sends and all that is sent to it; nobody is told."""
+        """Drop all that it sends and all that is sent to it; nobody is notified."""
 
     def mend(self, service: str) -> None:
         """Let packets pass again."""
 
     def scale(self, service: str, instances: int) -> None:
-        """Have so many instances of it; returns when all of them are well."""
+        """Have so many instances of it; returns when all of them are healthy."""
 
     def forget(self, service: str) -> None:
         """Delete the scratch files of a running service, all of them."""
@@ -60,17 +60,17 @@ class Nemesis:
 
     Attributes:
         name: as a user writes it.
-        says: what happens, in one sentence.
+        description: what happens, in one sentence.
         inject, heal: what is done, and what undoes it. `heal` must work after an `inject` that failed half-way.
-        processor_s, sink_s: the longest that a partition may stand still, on its way through the processor and on its way
+        processor_s, sink_s: the longest that a partition may stall, on its way through the processor and on its way
             into Postgres. Counted from the injection where the stack has to help itself, from the healing where it is held.
         prepare: what must be so before, while load is already flowing.
         hold_s: the time between injection and healing.
-        held: whether work can not go on before the healing.
+        held: whether work cannot go on before the healing.
     """
 
     name: str
-    says: str
+    description: str
     inject: Act
     heal: Act = nothing
     processor_s: float = 10.0

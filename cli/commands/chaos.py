@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -20,8 +20,6 @@ from onefold.operate.settings import Settings, load
 if TYPE_CHECKING:
     from onefold.chaos.nemeses import Nemesis, Stack
     from onefold.chaos.run import Outcome
-
-WRONG = 1
 
 
 class Kind(StrEnum):
@@ -50,7 +48,7 @@ def command(
 ) -> None:
     """Let load flow through a running stack, break something, heal it, and verify every row.
 
-    Exit code 0: all numbers are right and work went on in time. 1: not so. Use it on a stack whose data you can spare.
+    Exit code 0: all numbers are correct and work went on in time. 1: not so. Use it on a stack whose data you can spare.
 
     Example: onefold chaos --stack docker --nemesis kill-processor --workload runner
     """
@@ -62,7 +60,7 @@ def command(
     known = nemeses() if kind is Kind.DOCKER else embedded.possible(nemeses())
     if list_them:
         for name, found in known.items():
-            typer.echo(f"{name:20} {found.says}")
+            typer.echo(f"{name:20} {found.description}")
         return
     for name in nemesis or ():
         if name not in known:
@@ -73,7 +71,7 @@ def command(
     outcomes = _run(kind, settings, chosen, domains, picked, seconds, as_json)
     if not as_json:
         _render(outcomes)
-    raise typer.Exit(0 if all(outcome.right for outcome in outcomes) else WRONG)
+    raise typer.Exit(OK if all(outcome.passed for outcome in outcomes) else FAILED)
 
 
 def _run(
@@ -120,12 +118,12 @@ def _in_words(outcome: Outcome) -> str:
 
 def _render(outcomes: list[Outcome]) -> None:
     table = Table(title=f"onefold chaos (seed {outcomes[0].seed})", title_justify="left", title_style="bold")
-    for heading in ("workload", "nemesis", "events", "processor stood still", "sink stood still", "verdict"):
+    for heading in ("workload", "nemesis", "events", "processor stalled", "sink stalled", "verdict"):
         table.add_column(heading)
     for outcome in outcomes:
-        style = "" if outcome.right else "red"
+        style = "" if outcome.passed else "red"
         verdict = outcome.verdict if outcome.verdict == "valid" else f"{outcome.verdict}: {outcome.reason}"
         row: list[Any] = [outcome.workload, outcome.nemesis, f"{outcome.events:,}"]
-        row += [f"{outcome.stood_still[way]} s of at most {bound:.0f}" for way, bound in outcome.bounds.items()]
+        row += [f"{outcome.stall_s[way]} s of at most {bound:.0f}" for way, bound in outcome.bounds.items()]
         table.add_row(*row, verdict, style=style)
     Console().print(table)

@@ -12,9 +12,7 @@ from onefold.operate import pipelines
 
 
 def command(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Pipelines to look at; all of them if none is named.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Pipelines to check; all of them if none is named.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Say what is wrong with a pipeline's declaration, handler, contracts, SQL files and workload. Nothing has to run.

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli import extras
+from onefold.exit_codes import FAILED, OK
 from onefold.operate import pipelines, positions, producing, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -39,7 +40,7 @@ SEED_KEYS = {key for key, _ in SEED_SENDS}
 EVENTS = 20_000
 EVENTS_A_SECOND = 2_000
 DRAIN_S = 180.0
-LOOK_AGAIN_S = 0.3
+POLL_S = 0.3
 CAMPAIGNS_SHOWN = (
     "SELECT id, email, subject, date_1, sent_1, date_2, sent_2, computed FROM campaigns.totals ORDER BY id LIMIT 5"
 )
@@ -50,14 +51,14 @@ RUNS_SHOWN = (
 
 
 def command(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack up, and say how to connect.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack up, and print how to connect.")] = False,
     events: Annotated[int, typer.Option(min=1_000, max=1_000_000, help="Events to produce.")] = EVENTS,
     seed: Annotated[int, typer.Option(help="Another seed makes other events and other moments of the kills.")] = 1,
 ) -> None:
     """Start everything, produce events with duplicates and in disorder, kill -9 the processor and the sink in the middle,
-    then show the tables and prove them right.
+    then show the tables and prove that they are correct.
 
-    It has data of its own, which it makes anew each time; your own stack is not touched.
+    It has data of its own, which it makes from scratch each time; your own stack is not touched.
 
     Example: onefold demo --keep
     """
@@ -69,7 +70,7 @@ def command(
     try:
         control.up(settings, _shown(), [], progress)
         killed = _run(settings, events, seed, progress)
-        right = _show(settings, killed, seed)
+        passed = _show(settings, killed, seed)
     except BaseException as error:
         progress.clear()
         progress.say("stopping")
@@ -78,10 +79,10 @@ def command(
         progress.clear()
         raise
     if keep:
-        _say_how_to_connect(settings)
+        _print_how_to_connect(settings)
     else:
-        control.down(settings, wipe=right)
-    raise typer.Exit(0 if right else 1)
+        control.down(settings, wipe=passed)
+    raise typer.Exit(OK if passed else FAILED)
 
 
 def _run(settings: Settings, events: int, seed: int, progress: Progress) -> list[str]:
@@ -123,9 +124,7 @@ def _kill(settings: Settings, service: str) -> None:
     """kill -9 of a service of the demo's own stack, by the pid that its supervisor recorded."""
     pid = state.read_running(settings.home)["services"][service]["pid"]
     if pid is None:
-        raise UserError(
-            f"{service} is not running, so it can not be killed", f"Its log is in {settings.home / 'logs'}."
-        )
+        raise UserError(f"{service} is not running, so it cannot be killed", f"Its log is in {settings.home / 'logs'}.")
     os.kill(pid, signal.SIGKILL)
 
 
@@ -142,11 +141,11 @@ def _drain(settings: Settings, progress: Progress) -> None:
                 f"not everything landed within {DRAIN_S:.0f} s: {behind}",
                 f"The logs are in {settings.home / 'logs'}.",
             )
-        pause.wait(LOOK_AGAIN_S)
+        pause.wait(POLL_S)
 
 
 def _show(settings: Settings, killed: list[str], seed: int) -> bool:
-    """Tables, verdicts, and what they mean in plain words. True when everything is right."""
+    """Tables, verdicts, and what they mean in plain words. True when everything is correct."""
     out = Console(highlight=False)
     with psycopg.connect(settings.postgres()) as connection:
         _print(out, "campaigns.totals", connection.execute(CAMPAIGNS_SHOWN))
@@ -155,12 +154,14 @@ def _show(settings: Settings, killed: list[str], seed: int) -> bool:
     verdicts = [verify(domain, client=settings.client(), dsn=settings.postgres()) for domain in _shown()]
     for verdict in verdicts:
         out.print(f"verify {verdict.domain}: {verdict.outcome}. {verdict.reason}")
-    right = row == (1100,) and all(verdict.outcome == VALID for verdict in verdicts)
+    passed = row == (1100,) and all(verdict.outcome == VALID for verdict in verdicts)
     out.print()
     out.print(
-        _proved(verdicts, killed, seed) if right else "The tables are NOT right; run with --keep and look with verify."
+        _proved(verdicts, killed, seed)
+        if passed
+        else "The tables are NOT correct; run with --keep, and see `onefold verify`."
     )
-    return right
+    return passed
 
 
 def _print(out: Console, title: str, cursor: psycopg.Cursor[Any]) -> None:
@@ -192,7 +193,7 @@ def _tables() -> set[str]:
     return {table.name for domain in _shown() for table in workloads.workload(domain).tables}
 
 
-def _say_how_to_connect(settings: Settings) -> None:
+def _print_how_to_connect(settings: Settings) -> None:
     running = state.read_running(settings.home)
     typer.echo(
         f"""

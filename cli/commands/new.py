@@ -31,4 +31,4 @@ def command(
         typer.echo(json.dumps({"folder": str(folder), "files": files}))
         return
     typer.echo("\n".join([f"The pipeline {name} is in {folder}:", *(f"  {file}" for file in files)]))
-    typer.echo("Try it with `pytest`, then `onefold up`; its README.md says what is what.")
+    typer.echo("Try it with `pytest`, then `onefold up`; its README.md explains the files.")

@@ -15,7 +15,7 @@ from onefold.operate.settings import load
 def command(
     domains: Annotated[list[str] | None, typer.Argument(help="Domains; all of them if none is named.")] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="End with 0 although a pipeline's topics or tables can not be made.")
+        bool, typer.Option("--keep-going", help="End with 0 although a pipeline's topics or tables cannot be made.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:

@@ -28,7 +28,7 @@ def command(
     """
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
-    client = settings.usable_client()  # what is wrong with it is said once, and not by each process again and again
+    client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     if len(names) > 1:
         from onefold.stack import together

@@ -64,7 +64,7 @@ class _Generated:
     def __init__(self, topology: Any, topic: str, count: int, seed: int) -> None:
         self._topology, self._topic, self._count, self._seed = topology, topic, count, seed
         workload = pipelines.workload(topology.name)
-        # Some domains have input that says the present time, so that its way can be timed.
+        # Some domains have input with the present time, so that its latency can be measured.
         self._generate = getattr(workload, "live", workload.generate)
 
     def __iter__(self) -> Iterator[producing.Message]:
@@ -75,7 +75,7 @@ class _Generated:
         return (event for event in self._generate(self._seed, total) if event.topic == self._topic)
 
     def _enough(self) -> int:
-        """How many events of all topics have that many of this one among them: a generator is told the sum only, and how
+        """How many events of all topics have that many of this one among them: a generator is given the sum only, and how
         it divides that is its own affair.
         """
         total = self._count
@@ -111,7 +111,7 @@ class _Lines:
             with self._file.open("rb") as lines:
                 yield from self._messages(lines)
         except OSError as error:
-            raise UserError(f"{self._file} can not be read: {error.strerror}", exit_code=USAGE) from None
+            raise UserError(f"{self._file} cannot be read: {error.strerror}", exit_code=USAGE) from None
 
     def _messages(self, lines: Iterable[bytes | None]) -> Iterator[producing.Message | None]:
         for line in lines:

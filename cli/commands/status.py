@@ -88,13 +88,13 @@ def _text(settings: Settings, found: dict[str, Any]) -> str:
     lines.append(f"{'PostgreSQL':24} {found['postgres_dsn'] or '-'}")
     lines.append(f"{'dashboard':24} {found['dashboard'] or '-'}")
     for domain, lag in found["lag"].items():
-        told = {name: "unknown" if value is None else f"{value:,}" for name, value in lag.items()}
+        shown = {name: "unknown" if value is None else f"{value:,}" for name, value in lag.items()}
         if domain in found["not_running"]:
             lines.append(
-                f"{'lag of ' + domain:24} not running: `onefold check` says what is wrong, `onefold up` takes it in"
+                f"{'lag of ' + domain:24} not running: `onefold check` lists what is wrong, `onefold up` takes it in"
             )
         elif missing := found["missing_topics"].get(domain):
             lines.append(f"{'lag of ' + domain:24} Kafka has no topic {', '.join(missing)}: `onefold prepare` makes it")
         else:
-            lines.append(f"{'lag of ' + domain:24} {told['input_events']} to fold, {told['output_events']} to land")
+            lines.append(f"{'lag of ' + domain:24} {shown['input_events']} to fold, {shown['output_events']} to land")
     return "\n".join(lines)

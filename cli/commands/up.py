@@ -37,14 +37,14 @@ def command(
     progress = Progress()
     state, started = control.up(settings, _sound() if not wanted else [], wanted, progress)
     progress.clear()
-    told = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
-    if told["postgres_dsn"] and not show_password:
-        told["postgres_dsn"] = hiding.dsn(told["postgres_dsn"])
-    typer.echo(json.dumps({**told, "started": started}) if as_json else _text(settings, told, started))
+    shown = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
+    if shown["postgres_dsn"] and not show_password:
+        shown["postgres_dsn"] = hiding.dsn(shown["postgres_dsn"])
+    typer.echo(json.dumps({**shown, "started": started}) if as_json else _text(settings, shown, started))
 
 
 def _sound() -> list[str]:
-    """The pipelines that nothing is wrong with. What is wrong with the others is said; they are left out."""
+    """The pipelines that nothing is wrong with. What is wrong with the others is reported; they are left out."""
     from onefold.operate.check import check_all
 
     findings = check_all(pipelines.found())
@@ -53,7 +53,7 @@ def _sound() -> list[str]:
         typer.echo(f"left out: {sentence}", err=True)
     sound = [name for name, found in findings.items() if not found]
     if not sound:
-        raise UserError("no pipeline can be started", "Say `onefold check` for what is wrong with each.", USAGE)
+        raise UserError("no pipeline can be started", "`onefold check` lists what is wrong with each.", USAGE)
     return sound
 
 
@@ -66,6 +66,6 @@ def _text(settings: Settings, state: dict[str, Any], started: bool) -> str:
     if state.get("dashboard"):
         lines.append(f"  dashboard   {state['dashboard']}")
     lines.append(f"  logs        {settings.home / 'logs'}")
-    lines.append("Look with `onefold status` and `onefold sql`; stop it with `onefold down`.")
+    lines.append("Inspect it with `onefold status` and `onefold sql`; stop it with `onefold down`.")
     lines.append("A client of your own needs the database's password: `onefold status --show-password`.")
     return "\n".join(lines)

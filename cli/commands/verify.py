@@ -31,7 +31,7 @@ def command(
     """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. The
     dashboard shows the last verdict.
 
-    Exit code 0: everything is as the input says. 1: it is not. 2: that could not be told, and why.
+    Exit code 0: everything is as the input demands. 1: it is not. 2: that cannot be determined, and why.
 
     Example: onefold verify runner --timeout 30
     """
@@ -125,9 +125,12 @@ def _findings(findings: list[Finding]) -> Table:
 
 
 def _what(finding: Finding) -> str:
-    wrong = [f"{name}: {_told(found)}, should be {_told(right)}" for name, (right, found) in finding.columns.items()]
+    wrong = [
+        f"{name}: {_as_text(found)}, should be {_as_text(expected)}"
+        for name, (expected, found) in finding.columns.items()
+    ]
     return "; ".join([*wrong, *([finding.text] if finding.text else [])])
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "NULL" if value is None else str(value)

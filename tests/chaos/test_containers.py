@@ -46,9 +46,9 @@ def check(containers: Containers, settings: Settings, workload: str, nemesis: st
     outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
     told = json.dumps(outcome.as_data(), indent=1)
     assert outcome.events > 0
-    assert outcome.right, told + logs(containers)
+    assert outcome.passed, told + logs(containers)
     # A fault that does nothing would be survived by everything.
-    assert not NEMESES[nemesis].held or max(outcome.held_still.values()) > NEMESES[nemesis].hold_s / 2, told
+    assert not NEMESES[nemesis].held or max(outcome.stall_while_held_s.values()) > NEMESES[nemesis].hold_s / 2, told
 
 
 def logs(containers: Containers) -> str:
@@ -165,7 +165,7 @@ def test_the_dashboard_shows_the_tables(containers: Containers) -> None:
 
 @pytest.mark.parametrize("service", ["kafka", "postgres", "processor", "spark_sink", "dashboard"])
 def test_a_container_can_do_little(containers: Containers, service: str) -> None:
-    """It can not write to its image, is not root, has no capabilities and a limit of memory, and publishes on loopback."""
+    """It cannot write to its image, is not root, has no capabilities and a limit of memory, and publishes on loopback."""
     told = subprocess.run(["docker", "inspect", containers.of(service)[0]], check=True, capture_output=True, timeout=30)
     (found,) = json.loads(told.stdout)
 

@@ -102,7 +102,7 @@ def test_every_nemesis_that_is_offered_can_be_suffered(stack: Embedded) -> None:
     assert {"none", "kill-processor", "kill-spark_sink", "pause-kafka", "restart-postgres"} <= offered.keys()
     assert not {"cut-kafka", "takeover", "two-sinks", "forget-sink", "scale-processor"} & offered.keys()
     for act in (stack.leave_dead, stack.revive, stack.cut, stack.mend, stack.forget):
-        with pytest.raises(UserError, match="the embedded stack can not"):
+        with pytest.raises(UserError, match="the embedded stack cannot"):
             act(SINK)
-    with pytest.raises(UserError, match="the embedded stack can not scale"):
+    with pytest.raises(UserError, match="the embedded stack cannot scale"):
         stack.scale(PROCESSOR, 2)

@@ -43,14 +43,14 @@ def test_every_service_suffers_every_common_fault(service: str) -> None:
 
 
 def test_standing_still_is_counted_by_partition() -> None:
-    """The longest gap of any of them, from the moment that counts; one that never moved stood still all the time."""
+    """The longest gap of any of them, from the moment that counts; one that never moved stalled all the time."""
     way = Way()
     for now, first, second in ((0, 1, 1), (1, 2, 2), (4, 3, 2), (5, 4, 3), (6, 5, 4)):
-        way.look({("topic", 0): first, ("topic", 1): second}, float(now))
+        way.record({("topic", 0): first, ("topic", 1): second}, float(now))
 
-    assert way.stood_still(0, 6) == 4  # the second one, from 1 to 5
-    assert way.stood_still(4.5, 6) == 1
+    assert way.longest_stall_s(0, 6) == 4  # the second one, from 1 to 5
+    assert way.longest_stall_s(4.5, 6) == 1
     assert way.moving(1, now=6.5)
-    way.look({("topic", 2): 7}, 6.0)
-    assert way.stood_still(4.5, 6) == 1.5
+    way.record({("topic", 2): 7}, 6.0)
+    assert way.longest_stall_s(4.5, 6) == 1.5
     assert not way.moving(1, now=6.5)

@@ -95,7 +95,7 @@ def test_what_can_not_be_read_is_not_repeated(given: str, monkeypatch: pytest.Mo
             with pytest.raises(UserError) as caught:
                 settings.load()
         assert caught.value.exit_code == 2
-        assert caught.value.message.startswith(f"{name} can not be used: ")
+        assert caught.value.message.startswith(f"{name} cannot be used: ")
         assert PASSWORD not in caught.value.as_text() + caught.value.as_json()
 
 
@@ -144,7 +144,7 @@ def test_wrong_kafka_options_are_not_repeated(
 
 def test_wrong_addresses_of_a_registry_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_SCHEMA_REGISTRY_URL", f"ftp://me:{PASSWORD}@registry")
-    with pytest.raises(UserError, match="ONEFOLD_SCHEMA_REGISTRY_URL can not be used: it should begin with") as caught:
+    with pytest.raises(UserError, match="ONEFOLD_SCHEMA_REGISTRY_URL cannot be used: it should begin with") as caught:
         settings.load()
     assert PASSWORD not in caught.value.as_text()
 

@@ -65,7 +65,7 @@ def test_a_kafka_setting_that_one_client_can_not_have_is_refused_for_all(
     monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", json.dumps(options))
     with pytest.raises(UserError) as caught:
         settings.load()
-    assert caught.value.message.startswith("ONEFOLD_KAFKA_OPTIONS can not be used:")
+    assert caught.value.message.startswith("ONEFOLD_KAFKA_OPTIONS cannot be used:")
     assert sentence in caught.value.message
     assert caught.value.exit_code == 2
     assert "hush" not in caught.value.message + str(caught.value.hint)

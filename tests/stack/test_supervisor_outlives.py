@@ -79,7 +79,7 @@ def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
     assert tended.trouble == "there is no topic"
 
 
-@pytest.mark.parametrize("trouble", ["a program's folder that is gone", "a log that can not be written"])
+@pytest.mark.parametrize("trouble", ["a program's folder that is gone", "a log that cannot be written"])
 def test_a_service_that_can_not_be_started_is_restarting_and_the_others_run(
     tmp_path: Path, trouble: str, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_service_that_can_not_be_asked_runs_on_and_says_so(
     until(supervisor, lambda: well.state == "running", "the other one runs")
     assert troubled.child.running()
     assert (troubled.state, troubled.restarts) == ("starting", 0)
-    assert troubled.detail.startswith("can not be looked at: ")
+    assert troubled.detail.startswith("cannot be looked at: ")
 
 
 def test_a_state_that_can_not_be_written_is_written_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

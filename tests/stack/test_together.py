@@ -44,14 +44,14 @@ def test_all_are_running_or_none_is(first: Any, second: Any, state: str, detail:
     ("status", "told"),
     [
         (RUNNING, ""),
-        ({**RUNNING, "updated_at": 85.0}, "it has said nothing for 15 s; then it was running: 4 tasks"),
+        ({**RUNNING, "updated_at": 85.0}, "it has reported nothing for 15 s; its last state was running: 4 tasks"),
         (WAITING, "waiting: Kafka does not answer"),
-        ("{", "it has not said yet how it is"),
-        (None, "it has not said yet how it is"),
+        ("{", "it has reported nothing yet"),
+        (None, "it has reported nothing yet"),
     ],
 )
 def test_healthy_is_running_and_fresh(tmp_path: Path, status: Any, told: str) -> None:
-    """A service that is there and makes no progress is not well."""
+    """A service that is there and makes no progress is not healthy."""
     file = tmp_path / "status.json"
     if status is not None:
         file.write_text(status if isinstance(status, str) else json.dumps(status))
@@ -67,4 +67,4 @@ def test_the_health_check_is_cheap(tmp_path: Path) -> None:
     asked = subprocess.run(
         [sys.executable, "-m", "onefold.operate.healthy", str(tmp_path / "nothing")], check=False, capture_output=True
     )
-    assert (asked.returncode, asked.stdout) == (1, b"it has not said yet how it is\n")
+    assert (asked.returncode, asked.stdout) == (1, b"it has reported nothing yet\n")

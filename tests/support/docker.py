@@ -21,7 +21,7 @@ BUILD_S = 800.0  # one minute here, with everything to be downloaded; a slow net
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For CI: container tests that can not run are a failure there."""
+    """For CI: container tests that cannot run are a failure there."""
     parser.addoption("--require-docker", action="store_true", help="fail, not skip, when Docker is not ready")
 
 

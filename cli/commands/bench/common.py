@@ -50,12 +50,12 @@ def run(what: str, name: str, partitions: int, as_json: bool, measure: Callable[
 
     found = workload(name or _default())
     with measuring() as progress, fresh_stack(found.name, partitions, progress) as place:
-        told = machine.describe(place.infrastructure)
+        described = machine.describe(place.infrastructure)
         figures = measure(place, found)
     if as_json:
-        typer.echo(json.dumps({"bench": what, "machine": told, "figures": figures}, indent=1))
+        typer.echo(json.dumps({"bench": what, "machine": described, "figures": figures}, indent=1))
         return
-    render(what, told, figures)
+    render(what, described, figures)
 
 
 def _default() -> str:
@@ -64,7 +64,7 @@ def _default() -> str:
     able = [name for name, pipeline in found.items() if pipeline.workload]
     if not able:
         raise UserError(
-            "there is no pipeline with a workload", "Say `onefold new orders` for an example of one.", USAGE
+            "there is no pipeline with a workload", "`onefold new orders` makes one with a workload.", USAGE
         )
     return DEFAULT if DEFAULT in able else able[0]
 
@@ -94,19 +94,19 @@ def partitions_for(*, paced: bool) -> int:
     return min(os.cpu_count() or 1, PARTITIONS) if paced else PARTITIONS
 
 
-def render(what: str, told: dict[str, str], figures: Figures) -> None:
+def render(what: str, described: dict[str, str], figures: Figures) -> None:
     """What was not measured has no row."""
     table = Table(title=f"onefold bench {what}", title_justify="left", title_style="bold", show_header=False)
-    for name, value in told.items():
+    for name, value in described.items():
         table.add_row(name, value, style="dim")
     table.add_section()
     for name, value in figures.items():
         if value is not None:
-            table.add_row(name.replace("_", " "), _told(value))
+            table.add_row(name.replace("_", " "), _as_text(value))
     Console().print(table)
 
 
-def _told(value: str | float | list[float]) -> str:
+def _as_text(value: str | float | list[float]) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_told, value))
+        return ", ".join(map(_as_text, value))
     return value if isinstance(value, str) else f"{value:,}"

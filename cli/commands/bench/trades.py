@@ -14,7 +14,7 @@ from onefold.operate.errors import UserError
 from onefold.operate.settings import PARTITIONS_MAX
 
 TRADES = "trades"
-# Events a second when nothing is said: the seed's rate; the rate of the latency bar.
+# Events a second when none are asked for: the seed's rate; the rate of the latency bar.
 _RATE, _PACED_RATE = 50_000, 20_000
 
 
@@ -60,19 +60,21 @@ def command(
         rate = rate or _RATE
     ways = (False, True) if failures is None else (failures,)
     runs: list[trades.Run] = []
-    told: dict[str, str] = {}
+    described: dict[str, str] = {}
     with measuring() as progress:
         for way in ways:
             with fresh_stack(TRADES, partitions or partitions_for(paced=paced), progress) as place:
-                told = machine.describe(place.infrastructure)
+                described = machine.describe(place.infrastructure)
                 runs.append(trades.measure(place, trades.Plan(messages, rate, mix, way, kills and way, seed)))
         try:
-            write(report, runs, told)
+            write(report, runs, described)
         except OSError as error:
             raise UserError(f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE) from None
     if as_json:
-        typer.echo(json.dumps({"bench": "trades", "machine": told, "runs": [run.figures for run in runs]}, indent=1))
+        typer.echo(
+            json.dumps({"bench": "trades", "machine": described, "runs": [run.figures for run in runs]}, indent=1)
+        )
         return
     for run in runs:
-        render("trades", told, run.figures)
+        render("trades", described, run.figures)
     typer.echo(f"The report, with the seed's graphs and figures: {report}")
