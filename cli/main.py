@@ -105,7 +105,7 @@ def build() -> Any:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib import metadata  # 30 ms that no verb needs
+        from importlib import metadata  # slow to import, and no command needs it
 
         typer.echo(f"onefold {metadata.version('onefold')}")
         raise typer.Exit

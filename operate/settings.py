@@ -119,7 +119,7 @@ class Settings(BaseSettings):
 
     def usable_client(self) -> dict[str, str]:
         """`client`, after librdkafka has checked it. Raises UserError (exit code 2) when it refuses a setting."""
-        from confluent_kafka import KafkaException, Producer  # most commands need no Kafka, and no 50 ms for its client
+        from confluent_kafka import KafkaException, Producer  # most commands need no Kafka, and no time for its client
 
         client = self.client()
         try:

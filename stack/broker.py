@@ -17,13 +17,12 @@ from onefold.operate import private
 from onefold.operate.errors import UserError
 from onefold.stack.service import Ready, Service
 
-FORMAT_S = 60.0  # takes one second; a minute is a machine in deep trouble
-STOP_S = 15.0  # a controlled shutdown of a single node takes 0.4 s
+FORMAT_S = 60.0  # many times what it takes; a minute is a machine in deep trouble
+STOP_S = 15.0  # many times what a controlled shutdown of a single node takes
 
-# The serial collector, a small heap and the first compiler only: on two cores that also run Spark and Postgres, threads
-# of the JVM's own compete with the work. Of 10 CPU us an event a fresh broker spent 3.4 on its second compiler in the first
-# half million events, and 2 of 6 after two million; without it there are 5. What that compiler makes is no faster by any
-# measure that we have.
+# The serial collector, a small heap and the first compiler only: on a small machine that also runs Spark and Postgres, the
+# JVM's own threads compete with the work. A fresh broker spends a good part of its time on its second compiler, and what
+# that one makes is no faster by any measure that we have.
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",

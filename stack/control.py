@@ -27,7 +27,7 @@ from onefold.stack.plan import Plan, pipeline
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Service
 
-READY_S = 180.0  # everything on a busy machine; 15 s on an idle one
+READY_S = 180.0  # everything, on a busy machine
 STOP_S = 90.0  # the sum of what the services may take, and then some
 ATTEMPTS = 3  # a service that ended this often without ever being ready will not be
 POLL_S = 0.05

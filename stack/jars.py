@@ -118,7 +118,7 @@ class _IvyCall:
     """One run of Ivy in its own scratch folder, so that calls side by side share nothing."""
 
     def __init__(self, jars: Sequence[Jar], scratch: Path, java: Path) -> None:
-        from onefold.stack import trust  # 30 ms of imports that only a download needs
+        from onefold.stack import trust  # imports that only a download needs
 
         self.jars = jars
         self.retrieved = scratch / "out"

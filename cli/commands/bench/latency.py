@@ -8,9 +8,8 @@ import typer
 
 from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Pipeline, Seed, run
 
-# A service runs for days; for its first minute and a half the JVM compiles Spark, which takes a quarter of a core from
-# what is measured (median latency by quarter of a minute, on 2 cores: 1.15, 0.60, 0.49, 0.48, 0.51, 0.40, and 0.34 from
-# then on).
+# A service runs for days; for its first minute and a half the JVM compiles Spark, which takes processor time from what is
+# measured.
 _WARM_UP_S = 90.0
 
 
