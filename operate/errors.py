@@ -16,7 +16,10 @@ def first_line(error: BaseException) -> str:
 class UserError(Exception):
     """Something that the user can put right.
 
-    message: one sentence, what is wrong. hint: what to do about it, may be empty. exit_code: the process's exit code.
+    Attributes:
+        message: one sentence, what is wrong.
+        hint: what to do about it, may be empty.
+        exit_code: the process's exit code, of `onefold.exit_codes`.
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: int = FAILED) -> None:

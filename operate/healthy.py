@@ -16,7 +16,11 @@ STALE_S = 10.0  # a service refreshes its status every second; one that is this 
 
 
 def trouble(path: Path, now: float) -> str:
-    """Why the service is not healthy, in a few words; "" when it is. now: unix seconds."""
+    """Why the service is not healthy, in a few words; "" when it is.
+
+    Args:
+        now: unix seconds.
+    """
     try:
         status = status_file.read(path)
     except status_file.Newer as error:

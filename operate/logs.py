@@ -10,7 +10,11 @@ import structlog
 
 
 def configure(log_format: str) -> None:
-    """Sets up structlog and the standard library's logging alike. log_format: "human" or "json"."""
+    """Sets up structlog and the standard library's logging alike.
+
+    Args:
+        log_format: "human" or "json".
+    """
     common: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

@@ -44,7 +44,11 @@ def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
 def produce(messages: Iterable[Message | None], client: Mapping[str, str], rate: float = 0.0) -> Iterator[int]:
     """Writes the messages, a transaction a batch or what has come until a pause; yields the number committed so far.
 
-    rate: messages a second at most; 0 for as fast as possible. Raises UserError when Kafka does not take them.
+    Args:
+        rate: messages a second at most; 0 for as fast as possible.
+
+    Raises:
+        UserError: Kafka does not take them.
     """
     producer = _open(client)
     size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # paced: ten small transactions a second

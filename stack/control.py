@@ -38,18 +38,23 @@ INFRASTRUCTURE = ("kafka", "postgres")
 def up(
     settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress
 ) -> tuple[dict[str, Any], bool]:
-    """Starts the stack and returns (its state, True) when all services are ready; (state, False) when it was up
-    already. Of one that is up, pipelines that were added since are taken in, and those that are gone are let go.
+    """Starts the stack, and returns when all services are ready. Of one that is up, pipelines that were added since are taken
+    in, and those that are gone are let go.
 
-    only: names out of kafka and postgres to start nothing else; empty for everything. Raises UserError when a service
-    does not
-    become ready; then everything is stopped again, as it is when the user interrupts.
+    Args:
+        domains: the pipelines to run.
+        only: names out of `INFRASTRUCTURE` to start nothing else; empty for everything.
+
+    Returns:
+        The state of the stack, as stack.json has it, and whether anything was started.
+
+    Raises:
+        UserError: a service does not become ready; then everything is stopped again, as it is when the user interrupts.
     """
     home = settings.home
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, signal.default_int_handler
-        )  # asked to end or left alone: stops what it started, as for Ctrl-C
+        # Asked to end or left alone: stops what it started, as for Ctrl-C.
+        signal.signal(number, signal.default_int_handler)
     private.secure(home)
     with filelock.held(home / "run" / "lock"):
         running = state.read_running(home)
@@ -173,7 +178,8 @@ def _take_in(
 def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress) -> dict[str, Any]:
     """Returns the state when every service of the plan is ready, or is one that the others can do without.
 
-    there: whether the supervisor runs.
+    Args:
+        there: whether the supervisor runs.
     """
     services = {service.name: service for stage in plan.stages for service in stage}
     reported: set[str] = set()

@@ -22,8 +22,7 @@ from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.postgres import Postgres
 
-# Below the range from which Linux takes ports for outgoing connections (32768 and up): such a port could be taken by
-# any
+# Below the range from which Linux takes ports for outgoing connections (32768 and up): such a port could be taken by any
 # connection in the seconds in which a killed service starts again.
 PORTS = range(21000, 32000)
 

@@ -1,10 +1,8 @@
 """The jars of the broker and of Spark's Kafka connector: pinned by name and SHA-256, fetched once per user by
 pyspark's own Ivy.
 
-Ivy gets every coordinate spelled out and looks at no POM, so that nothing is resolved: what is in jars.lock is what
-arrives.
-A jar gets its name in the cache only after its checksum matched, so that a torn or changed download can never be
-used.
+Ivy gets every coordinate spelled out and reads no POM, so that nothing is resolved: what is in jars.lock is what arrives.
+A jar gets its name in the cache only after its checksum matched, so that a torn or changed download can never be used.
 """
 
 from __future__ import annotations
@@ -77,9 +75,8 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
         return paths
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.held(folder / ".lock"):
-        for torn in folder.glob(
-            ".fetch-*"
-        ):  # of a run that was killed: nobody else can be at work while we hold the lock
+        # Of a run that was killed: nobody else can be at work while we hold the lock.
+        for torn in folder.glob(".fetch-*"):
             shutil.rmtree(torn, ignore_errors=True)
         missing = damaged(jars, folder)
         if missing:

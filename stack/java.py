@@ -24,8 +24,12 @@ UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that works here. executable: for the broker. spark_home: JAVA_HOME for Spark. origin: where it was
-    found.
+    """A Java that works here.
+
+    Attributes:
+        executable: for the broker.
+        spark_home: JAVA_HOME for Spark.
+        origin: where it was found, for people.
     """
 
     executable: Path

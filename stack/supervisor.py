@@ -231,7 +231,8 @@ def run(
 ) -> None:
     """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread.
 
-    read_again: called between two turns after a SIGHUP.
+    Args:
+        read_again: called between two turns after a SIGHUP.
     """
     stopping: list[int] = []
     asked: list[int] = []

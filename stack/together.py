@@ -38,7 +38,12 @@ def process(domains: Sequence[str], instance: str, path: Path) -> None:
 def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """One status out of many: running only when every service is, and as old as the oldest of their own reports.
 
-    services: as `Managed.describe` gives them, by name. statuses: what each reports of itself, {} when it reported nothing.
+    Args:
+        services: as `Managed.describe` gives them, by name.
+        statuses: what each reports of itself, {} when it reported nothing.
+
+    Returns:
+        {"state", "detail", "updated_at"}, as `status_file.write` takes them.
     """
     reported = {name: _reported(entry, statuses[name]) for name, entry in services.items()}
     troubled = {name: words for name, words in reported.items() if words[0] != "running"}

@@ -34,9 +34,8 @@ def _certificates(bundle: bytes) -> list[x509.Certificate]:
     """The bundle's certificates, one by one: a single odd one in a system's bundle must not cost all the others."""
     found = []
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # old roots with odd serial numbers are the system's choice, not the user's concern
+        # Old roots with odd serial numbers are the system's choice, not the user's concern.
+        warnings.simplefilter("ignore")
         for text in CERTIFICATE.findall(bundle):
             try:
                 found.append(x509.load_pem_x509_certificate(text))

@@ -1,4 +1,4 @@
-"""The status file: how a service says to those who look from outside what it is doing, and how they read it.
+"""The status file: how a service reports what it is doing to those outside, and how they read it.
 
 The standard library only: a health check reads it every few seconds, in every container.
 """
@@ -18,7 +18,7 @@ _REFRESH_S = 0.5
 
 
 class Newer(Exception):
-    """The file is of a newer Onefold; the text says so in one sentence."""
+    """The file is of a newer Onefold; the text is one sentence."""
 
 
 class Status:
@@ -30,9 +30,14 @@ class Status:
         self._written_at = 0.0
 
     def write(self, state: str, detail: str) -> None:
-        """Say how it is now. Cheap enough to be called all the time: nothing new is written twice a second at most.
+        """Write how it is now. Cheap enough to be called all the time: what has not changed is written twice a second at most.
 
-        state: starting, running, waiting or stopped. detail: one sentence. Raises OSError, as on a full disk.
+        Args:
+            state: starting, running, waiting or stopped.
+            detail: one sentence.
+
+        Raises:
+            OSError: as on a full disk.
         """
         now = time.time()
         if self._path is None or ((state, detail) == self._last and now - self._written_at < _REFRESH_S):
@@ -42,7 +47,14 @@ class Status:
 
 
 def write(path: Path, state: str, detail: str, updated_at: float) -> None:
-    """Write a status, whole or not at all. updated_at: unix seconds. Raises OSError."""
+    """Write a status, whole or not at all.
+
+    Args:
+        updated_at: unix seconds.
+
+    Raises:
+        OSError: as on a full disk.
+    """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(json.dumps({"version": VERSION, "state": state, "detail": detail, "updated_at": updated_at}))
     draft.replace(path)
