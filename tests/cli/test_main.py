@@ -81,16 +81,17 @@ def test_a_subcommand_has_its_own_options_only(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: No such option: --kills\n  Try: onefold bench processor --help\n"
 
 
-def test_a_verb_may_have_dashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is below it too: `dead-letters list`."""
-    (tmp_path / "made_up_verbs" / "dead_letters").mkdir(parents=True)
-    (tmp_path / "made_up_verbs" / "dead_letters" / "__init__.py").write_text("HELP = 'x'\nVERBS = {'list-all': 'y'}\n")
-    (tmp_path / "made_up_verbs" / "dead_letters" / "list_all.py").write_text(
-        "def command(n: int = 1) -> int: return n\n"
-    )
+@pytest.mark.parametrize(("noun", "verb"), [("dead-letters", "list"), ("dead-letters", "list-all"), ("state", "get")])
+def test_a_noun_has_verbs(noun: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package for the noun, a module for each of its verbs; both may have dashes."""
+    package = f"made_up_{noun}_{verb}".replace("-", "_")
+    folder = tmp_path / package / noun.replace("-", "_")
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(f"HELP = 'x'\nVERBS = {{'{verb}': 'y'}}\n")
+    (folder / f"{verb.replace('-', '_')}.py").write_text("def command(n: int = 1) -> int: return n\n")
     monkeypatch.syspath_prepend(tmp_path)
-    top = main.group("made_up_verbs", {"dead-letters": "z"}, "")
-    assert top.main(["dead-letters", "list-all", "--n", "7"], prog_name="x", standalone_mode=False) == 7
+    top = main.group(package, {noun: "z"}, "")
+    assert top.main([noun, verb, "--n", "7"], prog_name="x", standalone_mode=False) == 7
 
 
 @pytest.mark.parametrize(
