@@ -127,7 +127,7 @@ class Model(Protocol):
     def rows(self) -> Mapping[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]:
         """`rows[table][key]`: the values by column, and the source that last changed them."""
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], source: Source, /) -> str:
         """The text of the state key of a well-formed value."""
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
@@ -244,7 +244,7 @@ class Oracle:
     def _judge(self, record: Record, source: Source) -> int:
         value = decode(self._contracts[record.topic], record.value, self._registry)
         model = self.expected.model
-        key = model.key(value)
+        key = model.key(value, source)
         belongs = self._homes.get(key)
         if belongs is None:
             belongs = self._homes[key] = home(key, self._partitions)

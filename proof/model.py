@@ -25,23 +25,36 @@ class Rows:
 
     def __init__(self, table: Table) -> None:
         self.expected: dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]] = {}
+        self._noted: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._table = table
         self._names = tuple(column.name for column in table.columns)
         self.source = Source("", 0, 0)
         self.changed = False
 
     def get(self, *key: Any) -> dict[str, Any] | None:
-        """The row of this key by column, or None."""
+        """What was put for this key last, columns and notes, or None. Changing it changes no row: put it again."""
         found = self.expected.get(key)
-        return None if found is None else dict(zip(self._names, found[0], strict=True))
+        return None if found is None else dict(zip(self._names, found[0], strict=True)) | self._noted.get(key, {})
 
     def put(self, fields: Fields) -> None:
-        """The row of its key, new or in the place of the one that was there. Fields that are no columns are left out."""
+        """The row of its key, new or in the place of the one that was there.
+
+        Fields that are no columns are notes: `get` gives them back, such as the ids that were counted already, and nothing
+        is compared with them.
+
+        Raises:
+            CannotTell: a column is missing.
+        """
         try:
             row = tuple(fields[name] for name in self._names)
         except KeyError as name:
             raise CannotTell(f"the model gives no {name} for a row of {self._table.name}") from None
-        self.expected[tuple(fields[name] for name in self._table.key)] = row, self.source
+        key = tuple(fields[name] for name in self._table.key)
+        self.expected[key] = row, self.source
+        if len(fields) > len(self._names):
+            self._noted[key] = {name: value for name, value in fields.items() if name not in self._names}
+        else:
+            self._noted.pop(key, None)
         self.changed = True
 
 
@@ -49,25 +62,33 @@ class Rows:
 #: `decode.Inadmissible` when a rule forbids the input, before it puts any.
 Apply = Callable[[Fields, Mapping[str, Rows]], None]
 
+#: The field by which inputs belong together, or a function of the input.
+Key = str | Callable[[Fields], Any]
+
 
 class _Made:
-    """The `expect.Model` that a function makes."""
+    """The `expect.Model` that functions make."""
 
-    def __init__(self, apply: Apply, key: str | Callable[[Fields], Any], tables: tuple[Table, ...]) -> None:
+    def __init__(self, apply: Mapping[str, Apply], key: Mapping[str, Key], tables: tuple[Table, ...]) -> None:
         self._apply = apply
-        self._key = (lambda value: value[key]) if isinstance(key, str) else key
+        self._key = key
         self._tables = {table.name: Rows(table) for table in tables}
         self.rows = {name: rows.expected for name, rows in self._tables.items()}
 
-    def key(self, value: dict[str, Any]) -> str:
-        """As the processor has it: the text of what the topology's `key` gives."""
-        return str(self._key(value))
+    def key(self, value: dict[str, Any], source: Source) -> str:
+        """As the processor has it: the text of what the topology's `key` gives. Raises `CannotTell` without that field."""
+        key = self._key[source.topic]
+        if not isinstance(key, str):
+            return str(key(value))
+        if key not in value:
+            raise CannotTell(f"the model's key {key!r} is no field of the inputs of {source.topic}")
+        return str(value[key])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
         """Whether it changed a row."""
         for rows in self._tables.values():
             rows.source, rows.changed = source, False
-        self._apply(value, self._tables)
+        self._apply[source.topic](value, self._tables)
         return any(rows.changed for rows in self._tables.values())
 
     def settle(self) -> None:
@@ -76,10 +97,10 @@ class _Made:
 
 def model(
     name: str,
-    apply: Apply,
+    apply: Apply | Mapping[str, Apply],
     *,
     inputs: tuple[str, ...],
-    key: str | Callable[[Fields], Any],
+    key: Key | Mapping[str, Key],
     tables: tuple[Table, ...],
     views: tuple[View, ...] = (),
 ) -> Workload:
@@ -87,10 +108,22 @@ def model(
 
     Args:
         name: of the pipeline.
-        apply: takes an input and puts rows.
+        apply: takes an input and puts rows; or one such function for each input topic, by its name.
         inputs: the topics.
-        key: the field by which inputs belong together, as in the topology; or a function of the input.
+        key: the field by which inputs belong together, as in the topology; or a function of the input; or, where topics
+            differ in it, one of both for each input topic, by its name.
         tables: what must be compared. Their columns are the fields of their topic's contract, unless they say otherwise.
         views: what must show the same as a table.
+
+    Raises:
+        ValueError: `apply` or `key` names topics, and not just those of `inputs`.
     """
-    return Workload(name, inputs, tables, lambda: _Made(apply, key, tables), views)
+    applies = apply if isinstance(apply, Mapping) else dict.fromkeys(inputs, apply)
+    keys = key if isinstance(key, Mapping) else dict.fromkeys(inputs, key)
+    for what, given in (("apply", set(applies)), ("key", set(keys))):
+        if given != set(inputs):
+            raise ValueError(
+                f"the model of {name} reads {', '.join(inputs)}, and its {what} is for"
+                f" {', '.join(sorted(given)) or 'none of them'}: give one for each, or one for all"
+            )
+    return Workload(name, inputs, tables, lambda: _Made(applies, keys, tables), views)

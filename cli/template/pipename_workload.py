@@ -47,7 +47,7 @@ class Model:
         self._orders: dict[str, dict[str, dict[str, Any]]] = {}
         self._changes: Counter[str] = Counter()
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], _source: Source) -> str:
         """Orders of one customer belong together."""
         return str(value["customer"])
 

@@ -46,7 +46,7 @@ class Model:
         self._sends: dict[tuple[Any, ...], Any] = {}
         self.rows = {TOTALS.name: self._totals, SENDS.name: self._sends}
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], source: Source) -> str:
         """Sends of one campaign belong together."""
         return str(value["id"])
 

@@ -38,7 +38,7 @@ class Model:
         self._messages: dict[tuple[Any, ...], Any] = {}
         self.rows = {STATS.name: self._stats, TENDENCY.name: self._tendency, MESSAGES.name: self._messages}
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], source: Source) -> str:
         """Updates of one user belong together."""
         return str(value["user_id"])
 

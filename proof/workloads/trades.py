@@ -58,7 +58,7 @@ class Model:
         self._risk: dict[tuple[Any, ...], Any] = {}
         self.rows: dict[str, Any] = {CURRENT.name: self._current, RISK.name: self._risk}
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], source: Source) -> str:
         """Messages of one trade belong together."""
         return str(value["TradeID"])
 

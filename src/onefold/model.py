@@ -13,9 +13,17 @@
 
 The module that a pipeline names as its workload has such a `WORKLOAD`, and `generate(seed, count)` for `onefold produce
 --count`, which gives `Input`s. A `Column` says what is different in the table, a `View` must show what a table holds, and
-`Inadmissible` is raised for what must be a dead letter. A model that has to know more than its rows say is a class in a
-`Workload` of its own, as `onefold new` writes one: it is told the values with their `Source`s, in the order in which they lie
-in their partitions, and keeps `rows[table][key]`, the row by column and the source that changed it last.
+`Inadmissible` is raised for what must be a dead letter. A row that is put may have fields that are no columns: notes, which
+`get` gives back and nothing is compared with.
+
+A join has a function and a key for each of its topics, where they differ:
+
+    model("shop", {"shop.orders": order, "shop.payments": payment}, inputs=("shop.orders", "shop.payments"),
+          key={"shop.orders": "number", "shop.payments": "order"}, tables=(BILLS,))
+
+A model that has to know more than rows of single keys can hold is a class in a `Workload` of its own, as `onefold new` writes
+one: `key(value, source)` and `apply(value, source)` get the values with their `Source`s, in the order in which they lie in
+their partitions, and `rows[table][key]` is the row by column and the source that changed it last.
 
 It imports nothing of the handler's, or the verdict would prove nothing.
 """

@@ -1,11 +1,11 @@
-"""Orders and payments to try it with, and what they must give. The model is told them in the order in which they were folded."""
+"""Orders and payments to try it with, and what they must give. The model gets them in the order in which they were folded."""
 
 import json
 import random
 from collections.abc import Iterator
 from typing import Any
 
-from onefold.model import Input, Source, Table, Workload
+from onefold.model import Input, Table, model
 
 ORDERS, PAYMENTS = "shop.orders", "shop.payments"
 BILLS = Table(name="shop.bills", topic="shop.bills", key=("number",))
@@ -24,33 +24,31 @@ def generate(seed: int, count: int) -> Iterator[Input]:
         yield Input(topic, str(number).encode(), json.dumps(value).encode())
 
 
-class Model:
-    """Every bill, and the record that changed it last."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {BILLS.name: {}}
-        self._seen: set[tuple[str, int]] = set()
-
-    def key(self, value: dict[str, Any]) -> str:
-        """Of an order its number, of a payment that of its order."""
-        return str(value.get("order", value.get("number")))
-
-    def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take a record; False for one that is known."""
-        paying = "order" in value
-        name = (source.topic, value["id"] if paying else value["number"])
-        if name in self._seen:
-            return False
-        self._seen.add(name)
-        number = value["order"] if paying else value["number"]
-        rows = self.rows[BILLS.name]
-        (_, cents, paid, first, changes), _ = rows.get((number,), ((number, None, 0, source.topic, 0), None))
-        cents, paid = (cents, paid + value["cents"]) if paying else (value["cents"], paid)
-        rows[number,] = (number, cents, paid, first, changes + 1), source
-        return True
-
-    def settle(self) -> None:
-        """Nothing is put off."""
+def held(tables: Any, number: int, topic: str) -> dict[str, Any]:
+    """The bill of a number, and the ids of its payments; a new one if this is the first record of it."""
+    new = {"number": number, "cents": None, "paid": 0, "first": topic, "changes": 0, "ids": ()}
+    return tables[BILLS.name].get(number) or new
 
 
-WORKLOAD = Workload("shop", (ORDERS, PAYMENTS), (BILLS,), Model)
+def order(value: Any, tables: Any) -> None:
+    """The first order of a number says what it costs."""
+    bill = held(tables, value["number"], ORDERS)
+    if bill["cents"] is None:
+        tables[BILLS.name].put({**bill, "cents": value["cents"], "changes": bill["changes"] + 1})
+
+
+def payment(value: Any, tables: Any) -> None:
+    """The first payment of an id counts. `ids` is no column: a note of the model's own."""
+    bill = held(tables, value["order"], PAYMENTS)
+    if value["id"] not in bill["ids"]:
+        paid, ids = bill["paid"] + value["cents"], (*bill["ids"], value["id"])
+        tables[BILLS.name].put({**bill, "paid": paid, "ids": ids, "changes": bill["changes"] + 1})
+
+
+WORKLOAD = model(
+    "shop",
+    {ORDERS: order, PAYMENTS: payment},
+    inputs=(ORDERS, PAYMENTS),
+    key={ORDERS: "number", PAYMENTS: "order"},
+    tables=(BILLS,),
+)
