@@ -217,15 +217,15 @@ def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
 
     The reader also takes trailing bytes, padded numbers and numbers beyond 64 bits (they wrap around). Writing what was read
     and comparing finds all of these. What is a union's names its branch for that: the writer would look for one that fits,
-    in nested unions twice as long for each level. Logical types are left out of it: a date or a time beyond Python's own,
-    an upper-case UUID, a decimal of Java's have one encoding as numbers, texts and bytes.
+    which may be another one, and in nested unions twice as long for each level. Logical types are left out of it: a date or a
+    time beyond Python's own, an upper-case UUID, a decimal of Java's have one encoding as numbers, texts and bytes.
     """
     body = io.BytesIO(data)
     body.seek(start)
     again = io.BytesIO()
     try:
-        named = fastavro.schemaless_reader(body, writer.plain, return_record_name=True, return_named_type=True)
-        fastavro.schemaless_writer(again, writer.plain, named)
+        named = fastavro.schemaless_reader(body, writer.tagged, return_record_name=True, return_named_type=True)
+        fastavro.schemaless_writer(again, writer.tagged, named)
         body.seek(start)
         value = fastavro.schemaless_reader(body, writer.schema, reader)
     except _AVRO_ERRORS as error:

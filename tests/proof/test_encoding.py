@@ -1,0 +1,86 @@
+"""The judge's own way through an Avro body: it takes what a writer writes, and nothing else."""
+
+import io
+import random
+import struct
+from typing import Any
+
+import fastavro
+import pytest
+
+from onefold.proof.encoding import is_exact, walk
+
+# Of each of these fastavro finds the branch again that it has read, so that what it writes again says what is exact.
+CERTAIN: list[Any] = [
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "bytes",
+    "string",
+    ["null", "long"],
+    {"type": "enum", "name": "E", "symbols": ["a", "b"]},
+    {"type": "fixed", "name": "F", "size": 2},
+    {"type": "array", "items": "string"},
+    {"type": "map", "values": "long"},
+]
+BYTES = [0, 1, 2, 3, 4, 97, 127, 128, 192, 255]
+
+
+def written_again(schema: Any, body: bytes) -> bytes | None:
+    try:
+        value = fastavro.schemaless_reader(io.BytesIO(body), schema)
+        again = io.BytesIO()
+        fastavro.schemaless_writer(again, schema, value)
+    except (ValueError, LookupError, EOFError, TypeError, OverflowError, struct.error):
+        return None
+    return again.getvalue()
+
+
+def test_it_agrees_with_writing_again_where_that_says_everything() -> None:
+    taken = 0
+    for seed in range(20_000):
+        dice = random.Random(seed)
+        fields = [{"name": f"f{n}", "type": kind} for n, kind in enumerate(dice.sample(CERTAIN, dice.randint(1, 2)))]
+        schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
+        body = bytes(dice.choice(BYTES) for _ in range(dice.choice([0, 1, 1, 2, 2, 3, 4, 5, 8, 11])))
+        exact = is_exact(body, walk(schema))
+        assert exact == (written_again(schema, body) == body), (fields, body)
+        taken += exact
+    assert taken > 1000
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        (["bytes", "long"], b"\1"),  # a length below nothing leads back to where the next field fits
+        (["string", "long"], b"\1"),
+        (["bytes"], b"\4x"),
+        ([{"type": "fixed", "name": "F", "size": -1}, "long"], b"\2\2"),
+    ],
+)
+def test_a_length_is_within_the_body(fields: list[Any], body: bytes) -> None:
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": f"f{n}", "type": kind} for n, kind in enumerate(fields)],
+    }
+    assert not is_exact(body, walk(schema))
+
+
+class Watched(bytes):
+    """Counts how often one of its bytes is read."""
+
+    reads = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(at)
+
+
+def test_a_number_without_an_end_is_given_up_soon() -> None:
+    """A mebibyte of one would take the square of its length."""
+    body = Watched(b"\x80" * 1000)
+    assert not is_exact(body, walk("long"))
+    assert body.reads < 30
