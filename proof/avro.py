@@ -31,9 +31,9 @@ VALUES_MAX = 10_000
 VALUES_PER_BYTE = 4
 DECIMAL_BYTES_MAX = 256
 SCALE_MAX = 617
-_TOLD_MAX = 200
+_REASON_MAX = 200
 
-# fastavro looks readers of logical types up by name. Under a name of its own the judge's touches nobody else's.
+# fastavro finds readers of logical types by name. The judge's have names of their own, and replace nobody else's.
 _DECIMAL = "judged-decimal"
 # The sizes of those that are not at least one byte long, and of all others one.
 _PRIMITIVES = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
@@ -54,7 +54,7 @@ _NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.Un
 
 
 class Refused(Exception):
-    """A schema or a body that is not taken; the text says why."""
+    """A schema or a body that is not taken; the text is the reason."""
 
 
 class Written(NamedTuple):
@@ -75,7 +75,7 @@ class Written(NamedTuple):
 
 def written(raw: Any) -> Written:
     """A schema, as JSON has it; raises what fastavro raises for one that is none."""
-    # fastavro looks at a decimal's precision and scale, and at nothing of a logical type of ours.
+    # fastavro checks a decimal's precision and scale, and nothing of a logical type of ours.
     fastavro.parse_schema(_rid(raw, "decimal"))
     wire = fastavro.parse_schema(_rid(raw))
     return Written(wire, fastavro.parse_schema(_rid(raw, _DECIMAL)), _counted(raw, ()), encoding.walk(wire))
@@ -106,7 +106,7 @@ def schema(text: str) -> Written:
         parsed = written(json.loads(text))
         cost = _Costs().of(parsed.wire)
     except _NO_SCHEMA as error:
-        raise Refused(f"no schema: {type(error).__name__}: {str(error)[:_TOLD_MAX]}") from None
+        raise Refused(f"no schema: {type(error).__name__}: {str(error)[:_REASON_MAX]}") from None
     if cost.most > VALUES_MAX:
         raise Refused("too many values in one record")
     return parsed
@@ -241,7 +241,7 @@ class _Costs:
         if len(branches) > BRANCHES_MAX:
             raise Refused("too many branches in a union")
         most = max((branch.most for branch in branches), default=0)
-        # One byte says which branch.
+        # One byte is the number of the branch.
         spare = VALUES_PER_BYTE + min((branch.spare for branch in branches), default=0)
         return _Cost(most, spare, _deep(branches))
 

@@ -2,7 +2,7 @@
 
 Plain Python on the standard library's JSON, so that an error of the processor's parser is seen and not shared.
 
-A value is inadmissible (a dead letter is due) when it is null or empty, or has more than 1 MiB. Its first byte tells
+A value is inadmissible (a dead letter is due) when it is null or empty, or has more than 1 MiB. Its first byte gives
 the spelling: 0xC3 Avro single-object encoding, 0x00 the Confluent wire format, anything else JSON.
 
 JSON
@@ -17,7 +17,7 @@ JSON
   - A date, a time, a moment (with an offset or Z) and a local moment (without) are texts of ISO 8601, or the integer that
     Avro has: see `moments`. An id is its text, bytes are base64, a value of an enum is its name.
   - A text has no NUL. Null is no value for a field that has a default.
-  - Of a field that is there twice the last one holds, but each must be of the right type.
+  - Of a field that is there twice the last one holds, but each must be of its type.
 
 Avro
   - starts with C3 01 and the fingerprint of the contract of its topic;
@@ -27,9 +27,9 @@ Avro
 
 Confluent
   - has a schema id that the registry knows; the value is read with that schema and resolved to the contract. Without a
-    registry it is inadmissible. Which schemas are taken stands in `onefold.proof.avro`.
+    registry it is inadmissible. Which schemas are taken is in `onefold.proof.avro`.
 
-What a number may be beyond its type, or what form a date has, is a rule of the domain and stands with its model.
+What a number may be beyond its type, or what form a date has, is a rule of the domain and is in its model.
 """
 
 import binascii
@@ -55,7 +55,7 @@ DEPTH_MAX = avro.DEPTH_MAX
 _MARKER = b"\xc3\x01"
 _PREFIX_BYTES = 10
 _CONFLUENT_PREFIX_BYTES = 5
-# Python refuses to read integers of more than 4300 digits, and says so with an error that looks like malformed text.
+# Python refuses to read integers of more than 4300 digits, with the same error as for malformed text.
 _DIGITS_SAFE = 4300
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -65,7 +65,7 @@ Registry = Callable[[int], avro.Written]
 
 
 class Inadmissible(Exception):
-    """The record can not be taken; a dead letter is due. The text says why."""
+    """The record cannot be taken; a dead letter is due. The text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with every field that was written, also the repeated ones; its class tells it from an array."""
+    """A JSON object with every field that was written, also the repeated ones; its class distinguishes it from an array."""
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -201,9 +201,9 @@ def _from_json(value: bytes) -> list[tuple[str, Any]]:
 
 
 def _depth(text: str) -> int:
-    """How deep the brackets go that stand outside of strings. Exact for well-formed text, which is all that matters.
+    """How deep the brackets outside of strings go. Exact for well-formed text, which is all that matters.
 
-    Without its escapes, the text alternates at each quote: what stands outside, a string, what stands outside. Each step
+    Without its escapes, the text alternates at each quote: outside, a string, outside. Each step
     is one pass over the text, whatever it holds.
     """
     deepest = level = 0
@@ -236,7 +236,7 @@ def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]])
             try:
                 given[name] = _fit(fields[name]["type"], value)
             except _Misfit:
-                raise Inadmissible(f"{name} is no {_told(fields[name]['type'])}") from None
+                raise Inadmissible(f"{name} is no {_name_of(fields[name]['type'])}") from None
     for name, field in fields.items():
         if name not in given:
             if "default" not in field:
@@ -318,7 +318,7 @@ def _nested(schema: dict[str, Any]) -> dict[str, Any]:
     return {field["name"]: field for field in schema["fields"]}
 
 
-def _told(schema: Any) -> str:
+def _name_of(schema: Any) -> str:
     return str(schema.get("logicalType") or schema["type"]) if isinstance(schema, dict) else str(schema)
 
 

@@ -1,17 +1,17 @@
-"""From the records of the input log to what must exist: rows, dead letters, forwarded copies. A record at a time.
+"""From the records of the input log to what must exist: rows, dead letters, repartitioned copies. A record at a time.
 
 A record of an input topic has exactly one fate:
 
-    accepted    it changed the rows of its key
-    ignored     well-formed, but it changes nothing (a duplicate, a late one)
-    forwarded   well-formed, but outside of its key's home partition: it takes effect only as its copy there
-    dead        inadmissible, by the contract or by a rule of the domain
+    accepted       it changed the rows of its key
+    ignored        well-formed, but it changes nothing (a duplicate, a late one)
+    repartitioned  well-formed, but misrouted: it takes effect only as its copy in the partition of its key
+    dead           inadmissible, by the contract or by a rule of the domain
 
-The copy of a forwarded record is a record of the input topic itself, in the home partition, with the key's text as
+The copy of a misrouted record is a record of the input topic itself, in the partition of its key, with the key's text as
 Kafka key, the same value, and a header that names the original. It must exist exactly once, and then has a fate of
 its own.
 
-Memory grows with the rows, the dead letters and the forwarded records still waiting for their copy, plus one byte an
+Memory grows with the rows, the dead letters and the misrouted records still waiting for their copy, plus one byte an
 input record (its fate); never with the records' contents.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from onefold.proof.decode import Inadmissible, Registry, contracts, decode
 from onefold.proof.kinds import kind_of
-from onefold.proof.placement import home
+from onefold.proof.placement import partition_of
 from onefold.proof.verdict import CannotTell
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
@@ -121,7 +121,7 @@ class View:
 
 
 class Model(Protocol):
-    """What is right in a domain."""
+    """What a domain's rows must be."""
 
     @property
     def rows(self) -> Mapping[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]:
@@ -156,7 +156,7 @@ class Workload:
 class Fate:
     """One byte an input offset; NONE where no committed record lies (control records, aborted ones)."""
 
-    NONE, ACCEPTED, IGNORED, FORWARDED, DEAD = range(5)
+    NONE, ACCEPTED, IGNORED, REPARTITIONED, DEAD = range(5)
 
 
 class DeadLetter(NamedTuple):
@@ -170,9 +170,9 @@ class DeadLetter(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A forwarded record: the partition it belongs to, its key there, and a digest of its value."""
+    """Of a misrouted record: the partition of its key, its key there, and a digest of its value."""
 
-    home: int
+    partition: int
     key: bytes
     digest: bytes
 
@@ -183,18 +183,22 @@ class Counts:
 
     accepted: int = 0
     ignored: int = 0
-    forwarded: int = 0
+    repartitioned: int = 0
     dead: int = 0
 
     @property
     def records(self) -> int:
         """All of them."""
-        return self.accepted + self.ignored + self.forwarded + self.dead
+        return self.accepted + self.ignored + self.repartitioned + self.dead
+
+    def as_stored(self) -> dict[str, int]:
+        """By the names that the changelog and verdicts have for them."""
+        return {"accepted": self.accepted, "ignored": self.ignored, "forwarded": self.repartitioned, "dead": self.dead}
 
 
 @dataclass
 class Expected:
-    """What must exist. `uncopied`: forwarded records without a copy. `unsent`: copies that nothing asks for."""
+    """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for."""
 
     model: Model
     counts: Counts = field(default_factory=Counts)
@@ -217,7 +221,7 @@ class Oracle:
         self._partitions = partitions
         self._registry = registry
         self._contracts = {topic: contracts(workload.name)[topic] for topic in workload.inputs}
-        self._homes: dict[str, int] = {}
+        self._partitions_by_key: dict[str, int] = {}
         self.expected = Expected(workload.model())
 
     def feed(self, record: Record) -> int:
@@ -245,16 +249,16 @@ class Oracle:
         value = decode(self._contracts[record.topic], record.value, self._registry)
         model = self.expected.model
         key = model.key(value, source)
-        belongs = self._homes.get(key)
+        belongs = self._partitions_by_key.get(key)
         if belongs is None:
-            belongs = self._homes[key] = home(key, self._partitions)
+            belongs = self._partitions_by_key[key] = partition_of(key, self._partitions)
         if belongs != record.partition:
             self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
-            return Fate.FORWARDED
+            return Fate.REPARTITIONED
         return Fate.ACCEPTED if model.apply(value, source) else Fate.IGNORED
 
     def _match_copy(self, record: Record, lies_at: Source, named: bytes) -> None:
-        """A copy may be read before its original: partitions are read side by side. `settled` looks again."""
+        """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
         original = source_of(named) or Source("?", -1, -1)
         copy = Copy(record.partition, record.key or b"", _digest(record.value))
         if original.topic == record.topic and self.expected.uncopied.get(original) == copy:
@@ -278,7 +282,7 @@ class Oracle:
         counts = self.expected.counts
         counts.accepted += fate == Fate.ACCEPTED
         counts.ignored += fate == Fate.IGNORED
-        counts.forwarded += fate == Fate.FORWARDED
+        counts.repartitioned += fate == Fate.REPARTITIONED
         counts.dead += fate == Fate.DEAD
 
 

@@ -1,4 +1,4 @@
-"""Kinds of columns: what Postgres may call them, how their values look in an output record, and when two are the same.
+"""Kinds of columns: what Postgres may call them, how output records spell their values, and when two are the same.
 
 A column is of the kind that its field has in the contract, unless the workload says otherwise.
 """
@@ -46,7 +46,7 @@ def _number(value: Any) -> Any:
 
 
 def _number_32(value: Any) -> Any:
-    """Postgres prints a `real` with as few digits as tell it from others."""
+    """Postgres prints a `real` with no more digits than distinguish it from others."""
     try:
         return None if value is None else struct.pack("<f", value)
     except OverflowError:

@@ -108,12 +108,12 @@ class Log:
                 raise CannotTell(f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}")
 
     def _take(self, message: Message, take: Callable[[Record], None]) -> Place | None:
-        """The place that the message moved; None for one that says that something is to be tried again."""
+        """The place that the message moved; None for an error after which librdkafka tries again."""
         error = message.error()
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if not error.retriable():
-                raise CannotTell(f"{topic or 'the log'} can not be read: {error.str()}")
+                raise CannotTell(f"{topic or 'the log'} cannot be read: {error.str()}")
             return None
         assert topic is not None, "records and ends are of a topic"
         assert partition is not None, "and of a partition"

@@ -1,8 +1,8 @@
 """The records of several inputs in the order in which the processor folded them, as it wrote it down.
 
 What depends on the order between two topics (which record changed a row last, and often its values) can only be judged against
-the order that was. The processor says it in the topic `<domain>.order`, in the transaction that commits the results: a record
-for each transaction, with runs [topic, first offset, last offset + 1). That it says the truth about the *results* is what the
+the order that was. The processor writes it to the topic `<domain>.order`, in the transaction that commits the results: a record
+for each transaction, with runs [topic, first offset, last offset + 1). Whether the *results* agree with it is what the
 judge finds out; an order that loses or repeats a record leaves records over, and is no verdict.
 """
 
@@ -31,7 +31,7 @@ class Order:
         self._runs: dict[int, deque[tuple[str, int, int]]] = {}
         # Per place the offset up to which its records have been handed in, and in an order.
         self._read: dict[Place, int] = {}
-        self._told: dict[Place, int] = {}
+        self._ordered: dict[Place, int] = {}
 
     def feed(self, record: Record) -> None:
         """A record of an input topic; those of one partition come in the order of offsets."""
@@ -40,29 +40,29 @@ class Order:
         self._read[place] = record.offset + 1
         self._go_on(record.partition)
 
-    def tell(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
         """A record of the order topic. Raises `CannotTell` when it makes no sense."""
         runs = self._runs.setdefault(record.partition, deque())
         for topic, start, end in _decode(record):
             place = (topic, record.partition)
-            if topic not in self._inputs or not self._told.get(place, 0) <= start < end:
+            if topic not in self._inputs or not self._ordered.get(place, 0) <= start < end:
                 raise CannotTell(
-                    f"{record.topic}/{record.partition}/{record.offset} says that {topic} was folded from {start} to {end}, "
-                    f"which can not follow what was folded before"
+                    f"{record.topic}/{record.partition}/{record.offset} has {topic} folded from {start} to {end}, "
+                    f"which cannot follow what was folded before"
                 )
-            self._told[place] = end
+            self._ordered[place] = end
             runs.append((topic, start, end))
         self._go_on(record.partition)
 
     def left_over(self) -> str:
-        """A sentence about records that no order speaks of, or that it speaks of and that are not there; else nothing."""
+        """A sentence about records that are in no order, or that are in the order and not in the log; else nothing."""
         for (topic, partition), waiting in sorted(self._waiting.items()):
             if waiting:
                 return f"in which order {topic}/{partition} was folded is not written down from offset {waiting[0].offset} on"
         for partition, runs in sorted(self._runs.items()):
             if runs:
                 topic, start, end = runs[0]
-                return f"{topic}/{partition} was folded from {start} to {end}, it is said, but not all of that is there"
+                return f"{topic}/{partition} was folded from {start} to {end}, but not all of these records are there"
         return ""
 
     def _go_on(self, partition: int) -> None:
@@ -89,4 +89,4 @@ def _decode(record: Record) -> list[tuple[str, int, int]]:
             )
         return [(str(topic), int(start), int(end)) for topic, start, end in body["runs"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise CannotTell(f"{record.topic}/{record.partition}/{record.offset} can not be read: {error}") from None
+        raise CannotTell(f"{record.topic}/{record.partition}/{record.offset} cannot be read: {error}") from None

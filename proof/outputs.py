@@ -111,19 +111,19 @@ _FATES = {
     Fate.NONE: "there is no such committed input record",
     Fate.ACCEPTED: "that input record is accepted",
     Fate.IGNORED: "that input record changes nothing",
-    Fate.FORWARDED: "that input record takes effect as its copy in another partition",
+    Fate.REPARTITIONED: "that input record takes effect as its copy in another partition",
     Fate.DEAD: "that input record is a dead letter",
 }
 
 
 def judge_copies(expected: Expected) -> Iterator[Finding]:
-    """Forwarded records without their copy, and copies that are one too many."""
+    """Misrouted records without their copy, and copies that are one too many."""
     for source, copy in expected.uncopied.items():
-        text = f"it belongs to partition {copy.home}, under the key {copy.key.decode(errors='replace')}"
+        text = f"it belongs to partition {copy.partition}, under the key {copy.key.decode(errors='replace')}"
         yield Finding("missing copy", source.topic, source=str(source), text=text)
     for lies_at, original, _ in expected.unsent:
         text = _FATES[expected.fate(original)]
-        if expected.fate(original) == Fate.FORWARDED and original not in expected.uncopied:
+        if expected.fate(original) == Fate.REPARTITIONED and original not in expected.uncopied:
             text = "that input record has its copy already"
         yield Finding("doubled copy", lies_at.topic, output=str(lies_at), source=str(original), text=text)
 

@@ -22,6 +22,6 @@ def murmur2(data: bytes) -> int:
     return state ^ (state >> 15)
 
 
-def home(key: str, partitions: int) -> int:
+def partition_of(key: str, partitions: int) -> int:
     """The partition that holds all records of `key`."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions

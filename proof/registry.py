@@ -11,16 +11,16 @@ from onefold.proof.verdict import CannotTell
 
 _ANSWER_S = 10.0
 _NOT_FOUND = 404
-# What a registry itself says of an id that it does not know; any other 404 is somebody else's.
+# What a registry itself answers for an id that it does not know; any other 404 is somebody else's.
 _NO_SUCH_SCHEMA = 40403
 # Ids are 32-bit integers with a sign, and never negative: no registry is asked for more.
 _ID_MAX = (1 << 31) - 1
 
 
 class Registry:
-    """Looks schemas up by their id, each once: a schema never changes under its id.
+    """Finds schemas by their id, each once: a schema never changes under its id.
 
-    Nor does the judge ask again for one that is refused or unknown. A run ends, and what it said is to hold for all of it.
+    Nor does the judge ask again for one that is refused or unknown. A run ends, and one answer holds for all of it.
     """
 
     def __init__(self, url: str) -> None:
@@ -49,7 +49,7 @@ class Registry:
             return f"schema {schema_id} of the registry is refused: {reason}"
 
     def _ask(self, schema_id: int) -> str | None:
-        """The schema's text; None when the registry says that there is none."""
+        """The schema's text; None when the registry has none."""
         try:
             url = f"{self._url}/schemas/ids/{schema_id}"
             with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - http, checked above
@@ -60,7 +60,7 @@ class Registry:
             more = " and is no schema registry?" if error.code == _NOT_FOUND else ""
             raise CannotTell(f"the schema registry at {self._url} answers {error.code}{more}") from None
         except (OSError, http.client.HTTPException) as error:
-            raise CannotTell(f"the schema registry at {self._url} can not be reached: {error}") from None
+            raise CannotTell(f"the schema registry at {self._url} cannot be reached: {error}") from None
         except (ValueError, LookupError, TypeError, RecursionError):
             text = None
         if not isinstance(text, str):

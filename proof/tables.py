@@ -24,7 +24,7 @@ class Snapshot:
         try:
             self._connection = psycopg.connect(dsn, connect_timeout=10)
         except psycopg.OperationalError as error:
-            raise CannotTell(f"the database can not be reached: {_first_line(error)}") from None
+            raise CannotTell(f"the database cannot be reached: {_first_line(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
 
@@ -74,7 +74,7 @@ class Snapshot:
                 cursor.itersize = _FETCH
                 yield from cursor.execute(query)
         except psycopg.Error as error:
-            raise CannotTell(f"{name} can not be read: {_first_line(error)}") from None
+            raise CannotTell(f"{name} cannot be read: {_first_line(error)}") from None
 
     def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         try:
@@ -116,9 +116,9 @@ class Comparison:
                 yield _extra(table, key, origin)
                 continue
             matched += 1
-            right, source = wanted[key]
+            correct, source = wanted[key]
             written = last.get(key)
-            if values != right and (wrong := _differing(table, names, right, values)):
+            if values != correct and (wrong := _differing(table, names, correct, values)):
                 yield _different(table, key, wrong, origin, source)
             elif table.summed:
                 if origin[0] != table.topic:
@@ -137,7 +137,7 @@ class Comparison:
     def _missing(self, table: Table) -> Iterator[Finding]:
         there = set(self._snapshot.rows(table.name, table.key))
         for key, (values, source) in self._model.rows[table.name].items():
-            # What came and went in one transaction was never told; a sum of nothing says as much as no row.
+            # What came and went in one transaction was never written; a sum of nothing means as much as no row.
             nothing = table.summed and not any(values[len(key) :])
             if key not in there and not nothing:
                 written = self._last.get(table.name, {}).get(key)
@@ -159,21 +159,23 @@ class Comparison:
         for row in self._snapshot.rows(view.name, view.columns):
             found += 1
             key = tuple(row[at] for at in key_places)
-            right, source = wanted.pop(key, (None, None))
-            if right is None:
+            correct, source = wanted.pop(key, (None, None))
+            if correct is None:
                 yield Finding("extra row", view.name, _row(table, key))
-            elif row != right and (wrong := _differing(table, view.columns, right, row)):
+            elif row != correct and (wrong := _differing(table, view.columns, correct, row)):
                 yield _different(table, key, wrong, None, source, view.name)
         self.checks.append(Check(view.name, expected, found))
         for key, (_, source) in wanted.items():
             yield Finding("missing row", view.name, _row(table, key), source=str(source))
 
 
-def _differing(table: Table, names: tuple[str, ...], right: tuple[Any, ...], values: tuple[Any, ...]) -> dict[str, Any]:
+def _differing(
+    table: Table, names: tuple[str, ...], correct: tuple[Any, ...], values: tuple[Any, ...]
+) -> dict[str, Any]:
     """By column what should be there and what is, where that is not the same."""
     kinds = {column.name: KINDS[column.kind].comparable for column in table.columns}
     found = {}
-    for name, one, other in zip(names, right, values, strict=True):
+    for name, one, other in zip(names, correct, values, strict=True):
         as_ = kinds[name]
         if one != other and (as_ is None or as_(one) != as_(other)):
             found[name] = one, other

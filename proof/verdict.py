@@ -1,4 +1,4 @@
-"""What the judge says: valid, invalid, or that it could not tell; and everything it found, as plain data.
+"""The judge's verdict: valid, invalid, or unknown; and everything it found, as plain data.
 
 "Unknown" is no pass. A check that could not read everything, or that failed itself, proves nothing.
 """
@@ -20,13 +20,13 @@ KINDS = {
     "extra row": "a row that no input record asks for",
     "different row": "a row with other values than the input gives",
     "missing row": "a row that the input asks for is not there",
-    "doubled copy": "a record was forwarded to its home partition more than once, or without need",
-    "missing copy": "a record that lies outside its home partition was never forwarded",
+    "doubled copy": "a record was copied to the partition of its key more than once, or without need",
+    "missing copy": "a record that was misrouted has no copy in the partition of its key",
     "doubled dead letter": "an input record is in the dead-letter topic twice",
     "extra dead letter": "a dead letter for an input record that is not inadmissible",
     "missing dead letter": "an inadmissible input record without a dead letter",
     "changed dead letter": "a dead letter that does not hold what was sent",
-    "wrong origin": "a row with right values that names another record than the one that last changed it",
+    "wrong origin": "a row with correct values that names another record than the one that last changed it",
     "wrong column": "a column of another type than agreed, or a computed one that is not generated",
     "rejected output": "an output record that the sink could not land",
     "unreadable output": "an output record that does not follow its contract",
@@ -35,7 +35,7 @@ KINDS = {
 
 
 class CannotTell(Exception):
-    """Something keeps the judge from seeing everything; the text says what, in one sentence."""
+    """Something keeps the judge from seeing everything; the text is the reason, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Finding:
         columns: per differing column what was expected and what was found.
         output: `topic/partition/offset` of the output record or dead letter, where there is one.
         source: the same of the input record.
-        text: what is to be said beyond that.
-        weight: how far numbers are off, to tell the worst of a kind.
+        text: any further explanation.
+        weight: how far numbers are off, to find the worst of a kind.
     """
 
     kind: str

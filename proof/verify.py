@@ -4,10 +4,10 @@
     2. Wait, for a bounded time, until the pipeline has drained: the processor has read every input record, no
        transaction is open, and the sink has landed every output record.
     3. In one snapshot of the database compare every row, both ways (`tables`); compare outputs, dead letters and
-       forwarded copies (`outputs`).
-    4. When nothing moved meanwhile, say what holds: valid or invalid. Else look again.
+       repartitioned copies (`outputs`).
+    4. When nothing moved meanwhile, the verdict is what holds: valid or invalid. Else compare again.
 
-Unknown, and never valid, is: what can not be read whole, a log whose beginning is gone, a topic that was created anew,
+Unknown, and never valid, is: what cannot be read whole, a log whose beginning is gone, a topic that was recreated,
 an open transaction, a pipeline that does not drain, input that keeps coming while rows differ, and any error in here.
 """
 
@@ -28,8 +28,8 @@ from onefold.proof.workloads import UnknownDomain, workload
 #: Called with what is being done, and how many records were read so far.
 Progress = Callable[[str, int], None]
 
-# Between two looks at a pipeline that has not drained.
-_LOOK_AGAIN_S = 0.1
+# Between two checks of a pipeline that has not drained.
+_CHECK_AGAIN_S = 0.1
 
 
 def verify(
@@ -48,7 +48,7 @@ def verify(
         client: librdkafka settings that reach the broker, `bootstrap.servers` at least.
         dsn: of the database.
         timeout_s: how long to wait for the pipeline to drain, once all that is there has been read.
-        progress: told what is going on.
+        progress: called with what is going on, and how many records were read.
         schema_registry_url: where to look up the schemas of inputs in the Confluent wire format.
     """
     started = time.monotonic()
@@ -110,7 +110,7 @@ class _Judge:
                     verdict.outcome, verdict.reason = _decide(findings, holdup, still)
                     return
             self._progress(holdup or "input is still arriving", self._read)
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_CHECK_AGAIN_S)
 
     def _check_beginnings(self) -> None:
         inputs = self._work.inputs
@@ -127,7 +127,7 @@ class _Judge:
         if record.topic in self._work.inputs:
             self._order.feed(record) if self._order else self._oracle.feed(record)
         elif record.topic == self._order_topic and self._order:
-            self._order.tell(record)
+            self._order.add(record)
         elif record.topic != self._changelog:
             self._outputs.feed(record)
         elif record.key == b"p":
@@ -135,7 +135,7 @@ class _Judge:
 
     def _holdup(self, ends: dict[Place, int]) -> str:
         """What has not drained yet, in one sentence; nothing when all has."""
-        # Asked in this order, records that arrive between the two answers do not look like an open transaction.
+        # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
         high, stable = self._log.high_ends(), self._log.stable_ends()
         for topic, partition in self._log.places:
             if high[topic, partition] > stable[topic, partition]:
@@ -144,7 +144,7 @@ class _Judge:
             for partition in range(self._log.topics[topic].partitions):
                 at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
-                    raise CannotTell(f"the processor has read another topic {topic}, which has been created anew since")
+                    raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
                 if at.get("next_offset", 0) < ends[topic, partition]:
                     done = at.get("next_offset", 0)
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
@@ -157,7 +157,7 @@ class _Judge:
             for partition in range(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
-                    raise CannotTell(f"the sink has landed another topic {topic}, which has been created anew since")
+                    raise CannotTell(f"the sink has landed another topic {topic}, which has been recreated since")
                 if landed < ends[topic, partition]:
                     return f"the sink has landed {topic}/{partition} up to {landed} of {ends[topic, partition]}"
         return ""
@@ -170,21 +170,21 @@ class _Judge:
             findings = [*comparison.findings(), *snapshot.rejected(self._work.name)]
         findings += [*self._outputs.judge(expected), *judge_copies(expected), *self._judge_counts(expected)]
         letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.inputs)
-        copied = expected.counts.forwarded - len(expected.uncopied) + len(expected.unsent)
+        copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.unsent)
         others = [Check("dead letters", len(expected.dead), letters)]
-        others.append(Check("forwarded copies", expected.counts.forwarded, copied))
+        others.append(Check("repartitioned copies", expected.counts.repartitioned, copied))
         verdict.checks = comparison.checks + others
-        verdict.counts = {"records": expected.counts.records, **vars(expected.counts)}
+        verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
 
     def _judge_counts(self, expected: Expected) -> list[Finding]:
         """The processor counts for itself how records ended; it must have counted the same."""
         findings = []
-        for name, right in vars(expected.counts).items():
+        for name, wanted in expected.counts.as_stored().items():
             found = sum(progress.get("counts", {}).get(name, 0) for progress in self._progresses.values())
-            if found != right:
-                difference = {name: (right, found)}
-                findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(right - found)))
+            if found != wanted:
+                difference = {name: (wanted, found)}
+                findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(wanted - found)))
         return findings
 
 
@@ -192,10 +192,10 @@ def _decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str
     if holdup:
         return UNKNOWN, f"the pipeline has not drained: {holdup}"
     if not findings:
-        return VALID, "every row, dead letter and forwarded copy is what the input log says"
+        return VALID, "every row, dead letter and repartitioned copy is what follows from the input log"
     if not still:
         return UNKNOWN, "input is still arriving, and rows differ"
-    return INVALID, f"{len(findings)} differences from what the input log says"
+    return INVALID, f"{len(findings)} differences from what follows from the input log"
 
 
 def _by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:

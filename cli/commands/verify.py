@@ -89,7 +89,7 @@ def _sentence(verdict: Verdict) -> str:
         return f"{verdict.reason}."
     records = (
         f"{counts['records']:,} input records ({counts['accepted']:,} accepted, {counts['ignored']:,} without effect,"
-        f" {counts['forwarded']:,} forwarded, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
+        f" {counts['forwarded']:,} repartitioned, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
     )
     return f"{verdict.reason}.\n{records}."
 

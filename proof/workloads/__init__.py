@@ -1,4 +1,4 @@
-"""Per domain: input worth judging, and what is right. One module a domain; nothing here imports what is judged."""
+"""Per domain: input worth judging, and the rows that it must give. One module a domain; nothing here imports what is judged."""
 
 from onefold import pipelines
 from onefold.proof.expect import Workload

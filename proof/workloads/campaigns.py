@@ -87,7 +87,7 @@ def _totals(campaign: int, sends: dict[datetime, _Send], changes: int) -> tuple[
     return campaign, email, subject, *slots, sum(rest) if rest else None, len(counting), changes, total
 
 
-# What a date may look like: seconds must be there, a fraction has up to six digits, an offset hours and minutes.
+# The form of a date: seconds must be there, a fraction has up to six digits, an offset hours and minutes.
 _DATE = re.compile(r"[0-9-]{10}[ T][0-9:]{8}(?:\.([0-9]{1,6}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))?")
 
 
@@ -118,7 +118,7 @@ def instant(text: str) -> datetime:
 
 
 def _wall_clock(text: str) -> datetime:
-    """`2021-12-01 12:00:00`, by position; ValueError where digits and marks do not stand where they belong."""
+    """`2021-12-01 12:00:00`, by position; ValueError where a digit or a mark is in another place."""
     parts = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)", text[:19])
     if not parts:
         raise ValueError(text)

@@ -1,7 +1,7 @@
-"""Input from hell, made from a good record: what must become a dead letter, and what looks odd and must not.
+"""Input from hell, made from a good record: what must become a dead letter, and what is odd and must not.
 
 Every case is a function of a random source and a good JSON value of the topic. Whether its result is admissible is
-said by its table, `BROKEN` or `ODD`; the tests hold `decode` to that.
+as its table says, `BROKEN` or `ODD`; the tests hold `decode` to that.
 """
 
 import functools
@@ -124,7 +124,7 @@ ODD: Mapping[str, Case] = {
     "escaped names": lambda rng, good: good.text.replace(
         b'"' + good.number.encode() + b'"', b'"\\u%04x%b"' % (ord(good.number[0]), good.number[1:].encode()), 1
     ),
-    "said twice": lambda rng, good: good.with_number(b"-7")[:-1] + b"," + good.text.lstrip()[1:],
+    "given twice": lambda rng, good: good.with_number(b"-7")[:-1] + b"," + good.text.lstrip()[1:],
     "extra fields": _extra(b'{"a": [1, 2.5, -0.0, 1e400, null, true], "b": "\\u0000", "\xc3\xa9": "\\ud83d\\ude00"}'),
     "long extra number": _extra(b"7" * 5000),
     "wide": _extra(b"[" + b",".join([b"[]"] * 100) + b"]"),

@@ -151,6 +151,6 @@ def _updates(rng: random.Random, users: int) -> Iterator[Input]:
 
 
 def _another_timestamp(update: Input) -> Input:
-    """The same update, but the device says another time: a repeat is told by its sequence id and by nothing else."""
+    """The same update, but the device gives another time: a repeat is known by its sequence id and by nothing else."""
     head, _, tail = (update.value or b"").partition(b'"timestamp_utc": ')
     return update._replace(value=head + b'"timestamp_utc": -1' + tail[tail.index(b",") :])

@@ -76,8 +76,8 @@ class Feed:
 
     def truth(self) -> dict[tuple[str, str, str], tuple[int, int]]:
         """Per leaf: value in millionths, and number of trades, after all that was made."""
-        told = zip(LEAVES, self._values, self._trades, strict=True)
-        return {leaf: (value, trades) for leaf, value, trades in told}
+        sums = zip(LEAVES, self._values, self._trades, strict=True)
+        return {leaf: (value, trades) for leaf, value, trades in sums}
 
     def __iter__(self) -> Iterator[Input]:
         draw, mix, count = self._rng.random, self._mix, self._count

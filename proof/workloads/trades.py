@@ -1,7 +1,7 @@
 """Trades: risk messages, and the sums that they must give at every level of the hierarchy.
 
 Rules, in the judge's words. A message counts when its version is above that of the last message of its trade that
-counted; the first one always does. A trade is worth what its last counting message says, in the leaf that this message
+counted; the first one always does. A trade has the value of its last counting message, in the leaf that this message
 names. Every combination of risk type, region and trade desk that a counting message ever named has a row, and so has
 every coarser one, up to the total: the sum and the number of the trades that are there now. Where no trade is, a row may
 be missing as well.
@@ -79,7 +79,7 @@ class Model:
         return True
 
     def settle(self) -> None:
-        """Add up all trades, anew."""
+        """Add up all trades again."""
         columns = self._columns
         sums: dict[int, list[int]] = {leaf: [0, 0] for leaf in self._changed}
         for leaf, worth in zip(columns.leaves, columns.values, strict=True):

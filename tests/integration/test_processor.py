@@ -179,8 +179,8 @@ def test_lines_typed_into_kafkas_own_producer(
         drained(topology, client)
 
     expected = judge(topology, client)
-    assert expected.counts.forwarded > 0
-    assert expected.counts.records - expected.counts.forwarded == 400
+    assert expected.counts.repartitioned > 0
+    assert expected.counts.records - expected.counts.repartitioned == 400
 
 
 def test_confluent_wire_format_by_a_registrys_schemas(

@@ -22,7 +22,7 @@ from onefold.processor.io import contracts as processor_contracts
 from onefold.processor.io.partitioner import partition_of as processor_partition_of
 from onefold.processor.io.serde import AvroCodec
 from onefold.proof.decode import Inadmissible, contracts, decode
-from onefold.proof.placement import home
+from onefold.proof.placement import partition_of
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.campaigns import instant
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good, hostile
@@ -134,4 +134,4 @@ def test_on_dates(text: str) -> None:
 
 @given(st.integers(-(2**63), 2**63 - 1).map(str) | st.text(max_size=40), st.integers(1, 64))
 def test_on_the_home_of_a_key(key: str, partitions: int) -> None:
-    assert processor_partition_of(key, partitions) == home(key, partitions)
+    assert processor_partition_of(key, partitions) == partition_of(key, partitions)

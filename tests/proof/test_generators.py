@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from onefold.proof.expect import Record, expect
-from onefold.proof.placement import home
+from onefold.proof.placement import partition_of
 from onefold.proof.workloads import UnknownDomain, campaigns, runner, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
 
@@ -19,7 +19,7 @@ def log_of(inputs: list[Input]) -> list[Record]:
     ends = [0] * PARTITIONS
     records = []
     for given in inputs:
-        partition = home(given.key.decode(), PARTITIONS) if given.key else 0
+        partition = partition_of(given.key.decode(), PARTITIONS) if given.key else 0
         records.append(Record(given.topic, partition, ends[partition], given.key, given.value))
         ends[partition] += 1
     return records
@@ -46,7 +46,7 @@ def test_well_behaved_input_has_no_dead_letter_and_hostile_input_has(domain: Mod
     shape = Shape(hostile=0.05, keyless=0.02)
     expected = expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT, shape=shape))), PARTITIONS)
     assert len(expected.dead) > COUNT * 0.02
-    assert expected.counts.forwarded > COUNT * 0.01
+    assert expected.counts.repartitioned > COUNT * 0.01
 
 
 def test_runner_has_repeats_late_ones_and_interleaved_runs() -> None:

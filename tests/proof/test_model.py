@@ -55,7 +55,7 @@ def contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expect, "contracts", lambda domain=None: {IN: CONTRACT, OUT: CONTRACT})
 
 
-def told(workload: Workload = WORKLOAD) -> tuple[list[int], Expected]:
+def applied(workload: Workload = WORKLOAD) -> tuple[list[int], Expected]:
     oracle = Oracle(workload, 1)
     values = [avro(CONTRACT, fields) for fields in [*STORY, STORY[0]]]
     fates = [oracle.feed(Record(IN, 0, offset, None, value)) for offset, value in enumerate(values)]
@@ -63,7 +63,7 @@ def told(workload: Workload = WORKLOAD) -> tuple[list[int], Expected]:
 
 
 def test_what_puts_no_row_is_ignored_and_a_row_names_its_source() -> None:
-    fates, expected = told()
+    fates, expected = applied()
     assert fates == [Fate.ACCEPTED] * 4 + [Fate.IGNORED]
     rows = expected.model.rows[TABLE.name]
     assert list(rows) == [(0,), (1,), (2,), (3,)]
@@ -82,7 +82,7 @@ def database(postgres_dsn: str) -> Iterator[str]:
             with psycopg.connect(dsn) as connection:
                 connection.execute("CREATE SCHEMA kinds")
                 connection.execute(f"CREATE TABLE {TABLE.name} (id bigint PRIMARY KEY, {columns}, {ORIGIN})")  # type: ignore[arg-type]
-                for row, source in told()[1].model.rows[TABLE.name].values():
+                for row, source in applied()[1].model.rows[TABLE.name].values():
                     values = [*row, OUT, 0, source.offset]
                     places = ", ".join(["%s"] * len(values))
                     connection.execute(f"INSERT INTO {TABLE.name} VALUES ({places})", values)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def database(postgres_dsn: str) -> Iterator[str]:
 
 
 def findings(dsn: str) -> list[Finding]:
-    expected = told()[1]
+    expected = applied()[1]
     written = {
         key: SimpleNamespace(partition=0, offset=source.offset, source=source)
         for key, (_, source) in expected.model.rows[TABLE.name].items()
@@ -150,14 +150,14 @@ def test_a_model_that_names_or_gives_what_is_not_there_is_told() -> None:
         "kinds", lambda value, tables: tables[TABLE.name].put({"id": 1}), inputs=(IN,), key="id", tables=(TABLE,)
     )
     with pytest.raises(CannotTell, match=r"the model gives no 'a_bool' for a row of kinds\.kinds"):
-        told(few)
+        applied(few)
 
 
 def test_a_key_of_any_type_is_found_in_output_records_as_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output record has a number where its row has a day."""
     monkeypatch.setattr(outputs, "contracts", lambda domain=None: {OUT: CONTRACT})
     table = Table("kinds.kinds", OUT, tuple(NAMES))
-    written = outputs.Outputs(Workload("kinds", (IN,), (table,), lambda: told()[1].model))
+    written = outputs.Outputs(Workload("kinds", (IN,), (table,), lambda: applied()[1].model))
     for fields in (STORY[0], STORY[1]):
         written.feed(Record(OUT, 0, 0, None, avro(CONTRACT, fields), [("onefold-source", b"kinds.in/0/0")]))
     assert list(written.last["kinds.kinds"]) == [tuple(LEAST), tuple(MOST)]

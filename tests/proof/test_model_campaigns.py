@@ -24,7 +24,7 @@ WITHDRAWN = {**SEED[2], "sent": 0, "version": 1}
 REDATED = {**SEED[2], "date": "2021-12-01 11:00:00", "version": 1, "subject": "earlier"}
 
 
-def told(values: list[dict[str, Any]]) -> campaigns.Model:
+def applied(values: list[dict[str, Any]]) -> campaigns.Model:
     model = campaigns.Model()
     for offset, value in enumerate(values):
         model.apply(value, Source(campaigns.TOPIC, 0, offset))
@@ -39,7 +39,7 @@ def totals(model: campaigns.Model) -> dict[int, tuple[Any, ...]]:
 
 @given(st.permutations(SEED * 2))
 def test_the_seed_gives_1100_and_100_in_any_order_with_duplicates(values: list[dict[str, Any]]) -> None:
-    assert totals(told(values)) == {
+    assert totals(applied(values)) == {
         1: (1, "A", "A", NOON, 100, ONE, 1000, None, 2, 1100),
         2: (2, "B", "B", NOON, 100, None, None, None, 1, 100),
     }
@@ -48,17 +48,17 @@ def test_the_seed_gives_1100_and_100_in_any_order_with_duplicates(values: list[d
 @given(st.permutations([*SEED, *SEED, THIRD, CORRECTED, WITHDRAWN, REDATED]))
 def test_corrections_third_sends_and_moved_dates_in_any_order(values: list[dict[str, Any]]) -> None:
     eleven = NOON.replace(hour=11)
-    model = told(values)
+    model = applied(values)
     assert totals(model)[1] == (1, "A", "A", eleven, 1000, NOON, 90, 7, 3, 1097)
     assert model.rows["campaigns.sends"][1, ONE][0] == (1, ONE, 0, "A", "A", 1)
 
 
 def test_a_campaign_with_nothing_but_withdrawn_sends_keeps_its_name() -> None:
-    assert totals(told([WITHDRAWN])) == {1: (1, "A", "A", None, None, None, None, None, 0, 0)}
+    assert totals(applied([WITHDRAWN])) == {1: (1, "A", "A", None, None, None, None, None, 0, 0)}
 
 
 def test_what_wins_nothing_changes_nothing() -> None:
-    model = told([SEED[0]])
+    model = applied([SEED[0]])
     source = Source(campaigns.TOPIC, 0, 9)
     assert not model.apply(SEED[0], source)
     assert not model.apply({**SEED[0], "sent": 99}, source)
@@ -70,7 +70,7 @@ def test_what_wins_nothing_changes_nothing() -> None:
 
 
 def test_a_campaign_holds_a_thousand_sends() -> None:
-    model = told([{**SEED[0], "date": f"2021-12-01 12:{n // 60:02}:{n % 60:02}"} for n in range(1000)])
+    model = applied([{**SEED[0], "date": f"2021-12-01 12:{n // 60:02}:{n % 60:02}"} for n in range(1000)])
     assert not model.apply(SEED[0], Source(campaigns.TOPIC, 0, 0))
     with pytest.raises(Inadmissible):
         model.apply(SEED[2], Source(campaigns.TOPIC, 0, 0))

@@ -13,12 +13,12 @@ MINUTE = 60_000
 START = 1_509_558_788_000
 
 
-class Told:
-    """A model that was told updates one after the other."""
+class Applied:
+    """A model that was given updates one after the other."""
 
     def __init__(self) -> None:
         self.model = runner.Model()
-        self.told = 0
+        self.applied = 0
 
     def update(self, sequence: int, metres: int, at: int, run: int = 1000, user: int = 1) -> bool:
         value = {
@@ -28,34 +28,34 @@ class Told:
             "sequence_id": sequence,
             "run_id": run,
         }
-        self.told += 1
-        return self.model.apply(value, Source(runner.TOPIC, 0, self.told - 1))
+        self.applied += 1
+        return self.model.apply(value, Source(runner.TOPIC, 0, self.applied - 1))
 
     def row(self, table: Any, *key: int) -> tuple[Any, ...]:
         return self.model.rows[table.name][key][0]
 
 
 def test_the_seed_a_duplicated_message_is_not_processed_twice() -> None:
-    told = Told()
-    told.update(4, 150, START)
-    assert told.update(5, 120, START + 10 * MINUTE)
-    assert not told.update(5, 120, -1)
-    assert told.row(runner.STATS, 1000, 1) == (1000, 1, 5, 270, 10 * MINUTE)
-    assert told.row(runner.MESSAGES, 1, 5) == (1, 5, START + 10 * MINUTE, 1000, 120)
-    assert told.row(runner.TENDENCY, 1) == (1, 5, START + 10 * MINUTE, "good job", "good job")
+    applied = Applied()
+    applied.update(4, 150, START)
+    assert applied.update(5, 120, START + 10 * MINUTE)
+    assert not applied.update(5, 120, -1)
+    assert applied.row(runner.STATS, 1000, 1) == (1000, 1, 5, 270, 10 * MINUTE)
+    assert applied.row(runner.MESSAGES, 1, 5) == (1, 5, START + 10 * MINUTE, 1000, 120)
+    assert applied.row(runner.TENDENCY, 1) == (1, 5, START + 10 * MINUTE, "good job", "good job")
 
 
 def test_the_seed_the_previous_tendency_is_that_of_the_update_before() -> None:
-    told = Told()
+    applied = Applied()
     for sequence, (metres, seconds) in enumerate([(10, 0), (40, 10), (50, 20), (50, 30)]):
-        told.update(sequence, metres, START + seconds * 1000)
-    assert told.row(runner.TENDENCY, 1)[3:] == ("good job", "well done")
+        applied.update(sequence, metres, START + seconds * 1000)
+    assert applied.row(runner.TENDENCY, 1)[3:] == ("good job", "well done")
 
 
 def test_the_first_previous_tendency_is_fine() -> None:
-    told = Told()
-    told.update(0, 1, START)
-    assert told.row(runner.TENDENCY, 1)[3:] == ("good job", "fine")
+    applied = Applied()
+    applied.update(0, 1, START)
+    assert applied.row(runner.TENDENCY, 1)[3:] == ("good job", "fine")
 
 
 @pytest.mark.parametrize(
@@ -63,33 +63,33 @@ def test_the_first_previous_tendency_is_fine() -> None:
     [(105, "good job"), (106, "well done"), (95, "good job"), (94, "keep going"), (100, "good job"), (0, "keep going")],
 )
 def test_five_percent_decide(metres: int, tendency: str) -> None:
-    told = Told()
+    applied = Applied()
     for sequence, (walked, at) in enumerate([(0, 0), (100, 30_000), (metres, 60_000)]):
-        told.update(sequence, walked, START + at)
-    assert told.row(runner.TENDENCY, 1)[3] == tendency
+        applied.update(sequence, walked, START + at)
+    assert applied.row(runner.TENDENCY, 1)[3] == tendency
 
 
 def test_a_clock_that_steps_back_never_shortens_a_run() -> None:
-    told = Told()
+    applied = Applied()
     for sequence, at in enumerate([0, 60_000, -60_000, 30_000]):
-        told.update(sequence, 10, START + at)
-    assert told.row(runner.STATS, 1000, 1)[3:] == (40, 60_000)
+        applied.update(sequence, 10, START + at)
+    assert applied.row(runner.STATS, 1000, 1)[3:] == (40, 60_000)
 
 
 def test_a_new_run_starts_from_nothing_and_interleaved_runs_stay_apart() -> None:
-    told = Told()
+    applied = Applied()
     for sequence in range(6):
-        told.update(sequence, 10 + sequence % 2, START + sequence * 1000, run=1 + sequence % 2)
-    assert told.row(runner.STATS, 1, 1)[3:] == (30, 4000)
-    assert told.row(runner.STATS, 2, 1)[3:] == (33, 4000)
+        applied.update(sequence, 10 + sequence % 2, START + sequence * 1000, run=1 + sequence % 2)
+    assert applied.row(runner.STATS, 1, 1)[3:] == (30, 4000)
+    assert applied.row(runner.STATS, 2, 1)[3:] == (33, 4000)
 
 
 @pytest.mark.parametrize(("others", "metres"), [(7, 20), (8, 10)])
 def test_eight_runs_are_remembered(others: int, metres: int) -> None:
-    told = Told()
+    applied = Applied()
     for sequence, run in enumerate([1, *range(2, 2 + others), 1]):
-        told.update(sequence, 10, START + sequence, run=run)
-    assert told.row(runner.STATS, 1, 1)[3] == metres
+        applied.update(sequence, 10, START + sequence, run=run)
+    assert applied.row(runner.STATS, 1, 1)[3] == metres
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_out_of_range(field: str, value: int) -> None:
 def test_every_record_has_one_fate() -> None:
     body = {"user_id": 2, "distance_meters": 5, "timestamp_utc": 0, "sequence_id": 1, "run_id": 1}
     good = json.dumps(body).encode()
-    # With two partitions the home of user 2 is partition 0.
+    # Of two partitions, that of user 2 is 0.
     records = [
         Record(runner.TOPIC, 0, 0, b"2", good),
         Record(runner.TOPIC, 0, 3, b"2", good),

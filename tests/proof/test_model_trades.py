@@ -39,7 +39,7 @@ STORY = [
 ]
 
 
-def told(values: list[dict[str, Any]]) -> trades.Model:
+def applied(values: list[dict[str, Any]]) -> trades.Model:
     model = trades.Model()
     for offset, value in enumerate(values):
         model.apply(value, Source(trades.TOPIC, 0, offset))
@@ -52,7 +52,7 @@ def risk(model: trades.Model) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def test_every_level_is_the_sum_of_its_leaves() -> None:
-    levels = risk(told(STORY))
+    levels = risk(applied(STORY))
     assert levels[A] == (Decimal(7), 1)
     assert levels[B] == (Decimal("0.000001"), 1)
     assert levels["Delta", None, None] == levels[None, None, None] == (Decimal("7.000001"), 2)
@@ -66,13 +66,13 @@ def _levels(leaf: tuple[str, str, str]) -> list[tuple[Any, ...]]:
 
 @given(st.permutations(STORY * 2))
 def test_in_any_order_the_highest_version_of_each_trade_holds(values: list[dict[str, Any]]) -> None:
-    current = told(values).rows["trades.current"]
+    current = applied(values).rows["trades.current"]
     assert current["one",][0][1:6] == (1, Decimal("0.000001"), *B)
     assert current["two",][0][1:6] == (5, Decimal(7), *A)
 
 
 def test_a_leaf_that_everybody_left_stays_with_nothing() -> None:
-    model = told([STORY[0], STORY[2]])
+    model = applied([STORY[0], STORY[2]])
     assert risk(model)[A] == (Decimal(0), 0)
     assert model.rows["trades.risk"][A][1].offset == 1
 
@@ -97,7 +97,7 @@ def test_judge_and_judged_agree_on_what_a_message_is_worth(value: str, version: 
         theirs = []
     try:
         plain = {"RiskType": "a", "Region": "b", "TradeDesk": "c"}
-        model = told([{**vars(fields), "Hierarchy": plain}])
+        model = applied([{**vars(fields), "Hierarchy": plain}])
         row, _ = model.rows["trades.current"]["t",]
         mine = [(row[2], round((row[6] - trades._EPOCH).total_seconds() * 1_000_000))]
     except Inadmissible:
@@ -113,13 +113,13 @@ def test_the_feeds_own_sums_are_those_of_the_judge(mix: Mix) -> None:
     inputs = list(feed)
     expected = expect(trades.WORKLOAD, log_of(inputs), 4)
     leaves = {key: row for key, row in risk(expected.model).items() if None not in key and row[1]}
-    told = {leaf: (Decimal(value).scaleb(-6), many) for leaf, (value, many) in feed.truth().items() if many}
-    assert told == leaves
+    applied = {leaf: (Decimal(value).scaleb(-6), many) for leaf, (value, many) in feed.truth().items() if many}
+    assert applied == leaves
     assert len(inputs) == feed.made == COUNT
     assert not expected.dead
 
 
-def test_the_feed_has_what_it_says_in_stated_shares() -> None:
+def test_the_feed_has_all_it_should_in_stated_shares() -> None:
     mix = Mix(changes=0.5, moves=0.2, duplicates=0.05, late=0.04)
     inputs = list(Feed(3, COUNT, mix))
     messages = [json.loads(given.value or b"") for given in inputs]
@@ -140,9 +140,9 @@ def test_the_feed_stops_where_it_should(count: int) -> None:
     assert len(list(feed)) == feed.made == count
 
 
-def test_a_feed_with_a_clock_says_the_time() -> None:
+def test_a_feed_with_a_clock_has_the_time() -> None:
     ticks = iter(range(100))
-    said = [
+    seconds = [
         json.loads(given.value or b"")["Timestamp"] for given in Feed(1, 9, Mix(0, 0, 0, 0), now=lambda: next(ticks))
     ]
-    assert said == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert seconds == [0, 1, 2, 3, 4, 5, 6, 7, 8]

@@ -23,7 +23,7 @@ from onefold.proof.verdict import CannotTell
 LEFT, RIGHT = "join.left", "join.right"
 
 
-def told(*runs: tuple[str, int, int], version: int = 1) -> Record:
+def written(*runs: tuple[str, int, int], version: int = 1) -> Record:
     return Record("join.order", 0, 0, None, json.dumps({"version": version, "runs": runs}).encode())
 
 
@@ -40,13 +40,13 @@ def test_however_the_topics_are_read_the_order_is_the_one_that_was_written_down(
         streams: list[list[Record]] = [
             read(LEFT, 0, 2, 5),
             read(RIGHT, 1, 4, 8),
-            [told(*runs[:1]), told(*runs[1:3]), told(*runs[3:])],
+            [written(*runs[:1]), written(*runs[1:3]), written(*runs[3:])],
         ]
         taken: list[tuple[str, int]] = []
         order = Order((LEFT, RIGHT), lambda record: taken.append((record.topic, record.offset)))  # noqa: B023
         while any(streams):
             record = dice.choice([stream for stream in streams if stream]).pop(0)
-            order.tell(record) if record.topic == "join.order" else order.feed(record)
+            order.add(record) if record.topic == "join.order" else order.feed(record)
         assert taken == wanted
         assert order.left_over() == ""
 
@@ -56,7 +56,7 @@ def test_what_no_order_speaks_of_is_left_over() -> None:
     order = Order((LEFT, RIGHT), lambda record: None)
     for record in read(LEFT, 0, 1, 2):
         order.feed(record)
-    order.tell(told((LEFT, 0, 2)))
+    order.add(written((LEFT, 0, 2)))
     assert "join.left/0 was folded is not written down from offset 2 on" in order.left_over()
 
 
@@ -66,7 +66,7 @@ def test_an_order_that_passes_over_a_record_never_gets_past_it() -> None:
     order = Order((LEFT, RIGHT), lambda record: taken.append(record.offset))
     for record in read(LEFT, 0, 1, 2):
         order.feed(record)
-    order.tell(told((LEFT, 0, 1), (LEFT, 2, 3)))
+    order.add(written((LEFT, 0, 1), (LEFT, 2, 3)))
     assert taken == [0]
     assert "from offset 1 on" in order.left_over()
 
@@ -74,19 +74,19 @@ def test_an_order_that_passes_over_a_record_never_gets_past_it() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        told((LEFT, 0, 1)),
-        told((LEFT, 5, 5)),
-        told(("other.topic", 7, 8)),
-        told((LEFT, 7, 8), version=2),
+        written((LEFT, 0, 1)),
+        written((LEFT, 5, 5)),
+        written(("other.topic", 7, 8)),
+        written((LEFT, 7, 8), version=2),
         Record("join.order", 0, 0, None, b"junk"),
     ],
     ids=["repeated", "empty", "another topic", "a newer version", "junk"],
 )
 def test_an_order_that_makes_no_sense_is_no_verdict(record: Record) -> None:
     order = Order((LEFT, RIGHT), lambda record: None)
-    order.tell(told((LEFT, 0, 3)))
+    order.add(written((LEFT, 0, 3)))
     with pytest.raises(CannotTell):
-        order.tell(record)
+        order.add(record)
 
 
 class Plain:
@@ -146,7 +146,7 @@ def test_what_is_written_down_is_what_was_folded_whatever_crashes(step: str) -> 
         while task.turn():
             pass
         order = Order(JOIN.inputs, (folded := []).append)
-        for topic, feed in ((LEFT, order.feed), (RIGHT, order.feed), ("join.order", order.tell)):
+        for topic, feed in ((LEFT, order.feed), (RIGHT, order.feed), ("join.order", order.add)):
             for offset, entry in log.read(topic, 0, 0)[0]:
                 feed(Record(topic, 0, offset, entry.key, entry.value))
         assert order.left_over() == ""

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from onefold.proof.placement import home, murmur2
+from onefold.proof.placement import murmur2, partition_of
 
 TOPIC = "onefold.proof.placement"
 PARTITIONS = 7
@@ -37,5 +37,5 @@ def test_home_is_where_kafkas_client_puts_the_key(bootstrap_servers: str) -> Non
             TOPIC, b"", str(number), on_delivery=lambda e, m: landed.update({m.key().decode(): m.partition()})
         )
     assert producer.flush(30) == 0
-    assert landed == {key: home(key, PARTITIONS) for key in landed}
+    assert landed == {key: partition_of(key, PARTITIONS) for key in landed}
     assert len(landed) == 303

@@ -130,7 +130,7 @@ def test_each_id_is_asked_for_once_in_a_run(url: str, schema_id: int, times: int
 
 def test_without_an_answer_it_can_not_tell() -> None:
     body = Good(runner.TOPIC, next(runner.generate(1, 10)).value or b"").avro
-    with pytest.raises(CannotTell, match="can not be reached"):
+    with pytest.raises(CannotTell, match="cannot be reached"):
         decode(contracts()[runner.TOPIC], b"\0\0\0\0\5" + body, Registry("http://127.0.0.1:1"))
     with pytest.raises(CannotTell, match="no http"):
         Registry("file:///etc/passwd")

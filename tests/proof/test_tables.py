@@ -11,12 +11,12 @@ from onefold.proof.expect import Expected
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import trades
-from tests.proof.test_model_trades import A, B, message, told
+from tests.proof.test_model_trades import A, B, applied, message
 from tests.support.migrated import migrate_all
 from tests.support.stage import SQL
 
 # The first trade leaves its leaf, in which nothing else ever was.
-STORY = told([message("one", 0, "10.5", A), message("one", 1, "3", B), message("two", 1, "4", B)])
+STORY = applied([message("one", 0, "10.5", A), message("one", 1, "3", B), message("two", 1, "4", B)])
 NOTHING = "trades = 0"
 
 
@@ -39,7 +39,7 @@ def database(postgres_dsn: str) -> Iterator[str]:
 
 
 def findings(dsn: str, spoil: str) -> list[Finding]:
-    """What the judge says after this was done to the tables."""
+    """The judge's findings after this was done to the tables."""
     with psycopg.connect(dsn) as connection:
         assert connection.execute(spoil).rowcount > 0, "it changed nothing"
     written: dict[str, Any] = {

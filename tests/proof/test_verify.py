@@ -65,7 +65,7 @@ def test_a_faultless_result_is_valid(runners: Stage, sends: Stage) -> None:
         verdict = judged(stage)
         assert (verdict.outcome, verdict.findings) == (VALID, [])
         assert verdict.exit_code == 0
-        assert verdict.counts["records"] == len(stage.originals) + stage.expected.counts.forwarded
+        assert verdict.counts["records"] == len(stage.originals) + stage.expected.counts.repartitioned
         assert verdict.counts["dead"] > 5
         assert verdict.counts["forwarded"] > 5
         assert all(check.expected == check.found for check in verdict.checks)
@@ -114,13 +114,13 @@ def test_an_extra_row(runners: Stage) -> None:
 
 
 def test_a_changed_column(runners: Stage) -> None:
-    (user,), (right, source) = next(iter(runners.expected.model.rows["runner.tendency"].items()))
+    (user,), (correct, source) = next(iter(runners.expected.model.rows["runner.tendency"].items()))
     found = fault(
         runners,
         f"UPDATE runner.tendency SET timestamp_utc = timestamp_utc + 7 WHERE user_id = {user}",
         f"UPDATE runner.tendency SET timestamp_utc = timestamp_utc - 7 WHERE user_id = {user}",
     )
-    assert (found.kind, found.columns) == ("different row", {"timestamp_utc": (right[2], right[2] + 7)})
+    assert (found.kind, found.columns) == ("different row", {"timestamp_utc": (correct[2], correct[2] + 7)})
     assert (found.source, found.weight) == (str(source), 7)
 
 
@@ -195,13 +195,13 @@ def test_without_database_or_broker_it_can_not_tell(runners: Stage) -> None:
 
 
 def some(stage: Stage, fate: int, count: int) -> list[Source]:
-    """Input records of that fate, copies of forwarded ones left out."""
+    """Input records of that fate, repartitioned copies left out."""
     return [source for source in stage.originals if stage.expected.fate(source) == fate][:count]
 
 
 def spoiled(stage: Stage) -> Verdict:
     stage.flush()
-    stage.tell_progress()
+    stage.report_progress()
     stage.flush()
     verdict = judged(stage)
     assert (verdict.outcome, verdict.exit_code) == (INVALID, 1), verdict.reason
@@ -229,13 +229,13 @@ def test_faults_of_outputs_and_dead_letters(own: Stage) -> None:
     assert found(verdict, "extra dead letter") == {(str(accepted), buried_alive)}
 
 
-def test_faults_of_forwarding(own: Stage) -> None:
-    forwarded, accepted = some(own, Fate.FORWARDED, 1)[0], some(own, Fate.ACCEPTED, 1)[0]
-    partition = 1 - forwarded.partition
-    twice = own.copy(forwarded, partition, b"whatever")
+def test_faults_of_repartitioning(own: Stage) -> None:
+    misrouted, accepted = some(own, Fate.REPARTITIONED, 1)[0], some(own, Fate.ACCEPTED, 1)[0]
+    partition = 1 - misrouted.partition
+    twice = own.copy(misrouted, partition, b"whatever")
     needless = own.copy(accepted, accepted.partition, b"whatever")
     verdict = spoiled(own)
-    assert found(verdict, "doubled copy") == {(str(forwarded), twice), (str(accepted), needless)}
+    assert found(verdict, "doubled copy") == {(str(misrouted), twice), (str(accepted), needless)}
 
 
 def test_what_was_never_written_is_missed(own: Stage) -> None:
@@ -266,12 +266,12 @@ def test_a_dead_letter_with_other_bytes(own: Stage) -> None:
 
 
 def test_wrong_counts(own: Stage) -> None:
-    own.tell_progress(ignored=12345)
+    own.report_progress(ignored=12345)
     own.flush()
     verdict = judged(own)
     assert verdict.kinds() == {"wrong count": 1}
-    right = own.expected.counts.ignored
-    assert verdict.findings[0].columns == {"ignored": (right, 12345)}
+    counted = own.expected.counts.ignored
+    assert verdict.findings[0].columns == {"ignored": (counted, 12345)}
 
 
 def test_an_open_transaction_means_that_it_can_not_tell(own: Stage) -> None:
@@ -286,7 +286,7 @@ def test_an_open_transaction_means_that_it_can_not_tell(own: Stage) -> None:
     assert "a transaction is open on runner.stats/1" in verdict.reason
     # What was aborted was never there: as soon as the sink is past the marker, all is well again.
     own._ends["runner.stats", 1] += 2
-    own.tell_progress()
+    own.report_progress()
     own.flush()
     assert judged(own, timeout_s=10).outcome == VALID
 

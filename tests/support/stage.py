@@ -20,7 +20,7 @@ from psycopg import sql
 
 from onefold.proof.decode import contracts
 from onefold.proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
-from onefold.proof.placement import home
+from onefold.proof.placement import partition_of
 from onefold.proof.workloads.shaping import Input
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
@@ -54,13 +54,13 @@ class Stage:
         """Put the inputs into the topics, and everything that they ask for into topics and tables."""
         oracle = Oracle(self.workload, PARTITIONS)
         for given in inputs:
-            partition = home(given.key.decode(), PARTITIONS) if given.key else len(self.originals) % PARTITIONS
+            partition = partition_of(given.key.decode(), PARTITIONS) if given.key else len(self.originals) % PARTITIONS
             record = self._send(given.topic, partition, given.key, given.value, [])
             oracle.feed(record)
             self.originals[Source(*record[:3])] = record
         for source, copy in list(oracle.settled().uncopied.items()):
             header = [(SOURCE_HEADER, str(source).encode())]
-            oracle.feed(self._send(source.topic, copy.home, copy.key, self.originals[source].value, header))
+            oracle.feed(self._send(source.topic, copy.partition, copy.key, self.originals[source].value, header))
         self.expected = oracle.settled()
         for source in self.expected.dead:
             self.bury(source)
@@ -68,7 +68,7 @@ class Stage:
             for key in self.expected.model.rows[table.name]:
                 self.write(table, key)
         self._producer.flush(30)
-        self.tell_progress()
+        self.report_progress()
         self._fill_tables()
 
     def write(self, table: Table, key: tuple[Any, ...], source: Source | None = None) -> str:
@@ -104,9 +104,9 @@ class Stage:
         record = self._send(source.topic, partition, key, self.originals[source].value, header)
         return f"{record.topic}/{record.partition}/{record.offset}"
 
-    def tell_progress(self, **counts: int) -> None:
-        """Say in changelog and ledger that all so far is processed and landed. `counts` replaces the right ones."""
-        counted = {**vars(self.expected.counts), **counts}
+    def report_progress(self, **counts: int) -> None:
+        """Write that all so far is processed and landed. `counts` replaces the correct ones, by their stored names."""
+        counted = {**self.expected.counts.as_stored(), **counts}
         for partition in range(PARTITIONS):
             inputs = {
                 topic: {"topic_id": self._ids[topic], "next_offset": self._ends[topic, partition]}
