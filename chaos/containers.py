@@ -17,12 +17,12 @@ PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME over
 FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"
 NETFAULT = "onefold/netfault:dev"
 COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finishes its batch
-HEALTHY_S = 120.0  # until a new instance is healthy; Spark is the slowest
+HEALTHY_S = 120.0  # until a new instance is healthy; the slowest is Spark, on a busy machine
 DEATH_S = 10.0  # until Docker has noticed that a killed container ended
-LOOK_AGAIN_S = 0.5
+ASK_AGAIN_S = 0.5
 KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
 
-# Everything but the container's own loopback, both ways: whoever talks to it hears nothing, not even a refusal.
+# Everything but the container's own loopback, both ways: its peers get nothing, not even a refusal.
 CUT = "iptables -A INPUT ! -i lo -j DROP && iptables -A OUTPUT ! -o lo -j DROP"
 MEND = "iptables -F INPUT && iptables -F OUTPUT"
 # A sink's scratch: its volume, and the file system in memory that its checkpoints are on.
@@ -70,7 +70,7 @@ class Containers:
     def healthy(self, service: str) -> bool:
         """Whether every instance of the service is, by its own health check."""
         statuses = self._list(service, "{{.Status}}").splitlines()
-        return bool(statuses) and all(status.startswith("Up ") and status.endswith("(healthy)") for status in statuses)
+        return bool(statuses) and all(each.startswith("Up ") and each.endswith("(healthy)") for each in statuses)
 
     def wait_healthy(self, service: str) -> None:
         """Returns when `healthy`. Raises UserError when that takes too long."""
@@ -78,9 +78,9 @@ class Containers:
         while not self.healthy(service):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{service} is not healthy after {HEALTHY_S:.0f} s", f"Look with: docker compose logs {service}"
+                    f"{service} is not healthy after {HEALTHY_S:.0f} s", f"See why with: docker compose logs {service}"
                 )
-            pause.wait(LOOK_AGAIN_S)
+            pause.wait(ASK_AGAIN_S)
 
     def kill(self, service: str) -> None:
         """kill -9 of all that runs in the container but its first process, which then ends: Docker starts it again.
@@ -95,7 +95,7 @@ class Containers:
         while self._lives(container) == lives:
             if time.monotonic() > deadline:
                 raise UserError(f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}")
-            pause.wait(LOOK_AGAIN_S)
+            pause.wait(ASK_AGAIN_S)
 
     def _lives(self, container: str) -> str:
         """What changes when the container ends or starts."""
@@ -106,7 +106,7 @@ class Containers:
         _run("docker", "kill", self.of(service)[0])
 
     def revive(self, service: str) -> None:
-        """Start what was left dead, and wait until it is healthy: who stood in for it may be sent away then."""
+        """Start what was left dead, and wait until it is healthy: its stand-in may be stopped then."""
         _run("docker", "start", *self.of(service))
         self.wait_healthy(service)
 
@@ -123,7 +123,7 @@ class Containers:
         _run("docker", "unpause", self.of(service)[0])
 
     def cut(self, service: str) -> None:
-        """Drop all packets from and to it, inside its own network, so that nobody is notified."""
+        """Drop all packets from and to it, inside its own network, so that no side is notified."""
         self._in_network(service, CUT)
 
     def mend(self, service: str) -> None:
@@ -168,6 +168,6 @@ def _run(*command: str) -> str:
     """What a command printed. Raises UserError when it fails."""
     ran = _ask(*command)
     if ran.returncode != 0:
-        answer = (ran.stderr or ran.stdout).strip().splitlines()
-        raise UserError(f"`{' '.join(command[:3])}` failed: {answer[0] if answer else ran.returncode}")
+        printed = (ran.stderr or ran.stdout).strip().splitlines()
+        raise UserError(f"`{' '.join(command[:3])}` failed: {printed[0] if printed else ran.returncode}")
     return ran.stdout

@@ -4,8 +4,8 @@ state    a processor's transaction fails right before its commit: it is aborted,
 map      a task of the sink's Spark job fails: the batch is read again, from what Postgres holds
 reduce   the sink's transaction fails right before its commit: everything is rolled back, and landed again
 
-Off unless ONEFOLD_FAIL_STATE_PCT, _MAP_PCT or _REDUCE_PCT say otherwise. A process that injects says so when it starts
-and at each failure, and counts them in onefold.injected.
+Off unless ONEFOLD_FAIL_STATE_PCT, _MAP_PCT or _REDUCE_PCT is set. A process that injects logs it when it starts and at each
+failure, and counts them in onefold.injected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Dice:
             self._count(0)
 
     def fails(self) -> bool:
-        """Should this one fail? Counted and said when it should."""
+        """Should this one fail? Counted and logged when it should."""
         if not self._percent or self._draw() * 100 >= self._percent:
             return False
         log.warning("a failure is injected", stage=self._stage)
@@ -59,7 +59,7 @@ class Dice:
         return True
 
     def at(self, name: str, step: Step, failure: Callable[[str], Exception] = Injected) -> Step:
-        """`step`, which at the point called `name` also raises a `failure` when the dice say so."""
+        """`step`, which at the point called `name` also raises a `failure` when the dice decide so."""
         if not self._percent:
             return step
 

@@ -21,7 +21,7 @@ from onefold.proof.workloads.shaping import Shape
 RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
 # The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.
 EVENTS = 1_000_000
-# Some records in the wrong partition, and some that nobody can read: faults hit forwarding and dead letters as well.
+# Some records in the wrong partition, and some that nobody can read: faults hit repartitioning and dead letters as well.
 SHAPE = Shape(keyless=0.02, hostile=0.005)
 FLUSH_S = 60.0
 STEP_S = 0.02
@@ -62,7 +62,7 @@ class Load:
     def _send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         try:
             self._producer.produce(topic, value, key)
-        except BufferError:  # Kafka has been away for long: this one is not sent, which no one was promised
+        except BufferError:  # Kafka has been away for long: this one is not sent, which nobody was promised
             return
         finally:
             self.sent += 1
@@ -96,7 +96,7 @@ def _client(settings: Settings) -> dict[str, str | int | bool]:
         "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
         "message.max.bytes": RECORD_BYTES_MAX,
         "linger.ms": 5,
-        "reconnect.backoff.max.ms": 1000,  # what is measured is how soon the stack is back, not how soon we look again
+        "reconnect.backoff.max.ms": 1000,  # what is measured is how soon the stack is back, not how soon we ask again
         "log_level": 0,
     }
 

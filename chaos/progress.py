@@ -1,4 +1,4 @@
-"""When each partition last moved: through the processor, by the ends of its changelog; into PostgreSQL, by the ledger."""
+"""When each partition last progressed: through the processor, by the ends of its changelog; into PostgreSQL, by the ledger."""
 
 from __future__ import annotations
 
@@ -19,46 +19,50 @@ from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.proof import workloads
 
-SAMPLE_S = 0.2  # between two samples; what is measured is seconds
+ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
 CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
 
+Place = tuple[str, int]
 
-class Way:
-    """The moments at which each partition was seen to have moved on, on one way."""
+
+class Stage:
+    """When each partition progressed in one stage: the processor, or the sink."""
 
     def __init__(self) -> None:
         self._at: dict[Place, int] = {}
-        self._moved: dict[Place, list[float]] = {}
+        self._progressed: dict[Place, list[float]] = {}
 
-    def record(self, offsets: Mapping[Place, int], now: float) -> None:
-        """Note where the partitions are now."""
+    def note(self, offsets: Mapping[Place, int], now: float) -> None:
+        """The offsets of the partitions at this moment (monotonic clock, seconds)."""
         for place, offset in offsets.items():
             before = self._at.get(place)
             self._at[place] = offset
-            moments = self._moved.setdefault(place, [])
+            moments = self._progressed.setdefault(place, [])
             if before is not None and offset > before:
                 moments.append(now)
 
-    def moving(self, within_s: float, now: float) -> bool:
-        """Whether every partition has moved lately."""
-        return bool(self._moved) and all(moments and now - moments[-1] <= within_s for moments in self._moved.values())
+    def progressing(self, within_s: float, now: float) -> bool:
+        """Whether every partition has progressed within this time."""
+        return bool(self._progressed) and all(
+            moments and now - moments[-1] <= within_s for moments in self._progressed.values()
+        )
 
-    def longest_stall_s(self, since: float, until: float) -> float:
-        """The longest time, within these moments, in which some partition did not move."""
-        longest = 0.0 if self._moved else until - since
-        for moments in self._moved.values():
+    def longest_stall(self, since: float, until: float) -> float:
+        """The longest time in seconds, between these moments, in which some partition did not progress."""
+        longest = 0.0 if self._progressed else until - since
+        for moments in self._progressed.values():
             inside = [since, *(moment for moment in moments if since < moment < until), until]
             longest = max(longest, *(after - before for before, after in itertools.pairwise(inside)))
         return longest
 
 
 class ProgressMonitor:
-    """Samples a domain's progress in the background, as a context."""
+    """Watches a domain's progress in the background, as a context."""
 
     def __init__(self, domain: str, settings: Settings) -> None:
         topology = loading.topology_of(domain)
         outputs = set(workloads.workload(domain).outputs)
-        self._ways = {"processor": Way(), "sink": Way()}
+        self._stages = {"processor": Stage(), "sink": Stage()}
         self._stop = threading.Event()
         self._admin = AdminClient(
             {**settings.client(), "reconnect.backoff.max.ms": "1000", "log_level": "0"}, logger=_silent()
@@ -68,7 +72,7 @@ class ProgressMonitor:
             "sink": lambda: _landed(settings.postgres(), domain, outputs),
         }
         # A thread each: one server that is away must not hide what the other one does.
-        self._threads = [threading.Thread(target=self._run, args=(way, ask[way]), daemon=True) for way in ask]
+        self._threads = [threading.Thread(target=self._run, args=(stage, ask[stage]), daemon=True) for stage in ask]
 
     def __enter__(self) -> ProgressMonitor:
         for thread in self._threads:
@@ -80,27 +84,38 @@ class ProgressMonitor:
         for thread in self._threads:
             thread.join(2 * CALL_S)
 
-    def moving(self, within_s: float) -> bool:
-        """Whether every partition has moved lately, on both ways."""
+    def progressing(self, within_s: float) -> bool:
+        """Whether every partition has progressed within this time, in both stages."""
         now = time.monotonic()
-        return all(way.moving(within_s, now) for way in self._ways.values())
+        return all(stage.progressing(within_s, now) for stage in self._stages.values())
 
-    def longest_stall_s(self, since: float, until: float) -> dict[str, float]:
-        """By way, the longest time in which some partition did not move."""
-        return {name: round(way.longest_stall_s(since, until), 1) for name, way in self._ways.items()}
+    def stalls(self, since: float, until: float) -> dict[str, float]:
+        """By stage, the longest time in seconds in which some partition did not progress."""
+        return {name: round(stage.longest_stall(since, until), 1) for name, stage in self._stages.items()}
 
     def _run(self, name: str, ask: Callable[[], dict[Place, int]]) -> None:
-        while not self._stop.wait(SAMPLE_S):
+        while not self._stop.wait(ASK_EVERY_S):
             with suppress(KafkaException, psycopg.Error):
-                self._ways[name].record(ask(), time.monotonic())
+                self._stages[name].note(ask(), time.monotonic())
+
+
+def _ends(admin: AdminClient, topic: str) -> dict[Place, int]:
+    """Where a reader of committed records would end: what an open transaction holds back does not count."""
+    partitions = admin.list_topics(topic, CALL_S).topics[topic].partitions
+    asked: Any = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]  # the library forgot its annotation
+    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=CALL_S)
+    return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 
 
 def _landed(dsn: str, sink: str, topics: set[str]) -> dict[Place, int]:
-    return {place: offset for place, offset in positions.landed(dsn, sink, CALL_S).items() if place[0] in topics}
+    """A connection each time: one that was cut would keep silent for as long as the network stack likes."""
+    with psycopg.connect(dsn, connect_timeout=CALL_S) as connection:
+        rows = connection.execute("SELECT topic, partition, next_offset FROM onefold.ledger WHERE sink = %s", (sink,))
+        return {(topic, partition): offset for topic, partition, offset in rows if topic in topics}
 
 
 def _silent() -> logging.Logger:
     """Servers that are away are what this is for."""
-    logger = logging.getLogger("onefold.progress-monitor")
+    logger = logging.getLogger("onefold.chaos.progress")
     logger.disabled = True
     return logger

@@ -1,8 +1,7 @@
 """One run of a workload under a nemesis: load flows, the fault comes and goes, everything drains, and the judge decides.
 
-Two questions are answered. Are the numbers right? `proof.verify` decides, which shares no code with what it judges. Did work
-go on soon? The longest stall of a partition decides, on its way through the processor (no transaction was
-committed) and on its way into PostgreSQL (no batch was).
+Two questions are answered. Are the numbers right? `proof.verify` decides, which shares no code with what it judges. Did work go
+on soon? The longest stall of a partition decides: in the processor (no transaction was committed) and in the sink (no batch was).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from onefold.proof.verdict import VALID
 from onefold.proof.verify import verify
 
 WARM_S = 3.0  # of load before the fault
-WARM_MAX_S = 60.0  # and until every partition moves: a sink that has just started compiles its queries first
+WARM_MAX_S = 60.0  # and until every partition progresses: a sink that has just started compiles its queries first
 AFTER_S = 10.0  # of load after the fault, at least
-CALM_S = 2.0  # when every partition moved within so long, work goes on
-GIVE_UP_S = 30.0  # beyond the bound: then it will not go on in time any more, and the verdict tells why
+CALM_S = 2.0  # when every partition has progressed within so long, work goes on
+GIVE_UP_S = 30.0  # beyond the bound: then it will not go on in time any more, and the verdict gives the reason
 DRAIN_S = 120.0
-LOOK_S = 0.1
+ASK_EVERY_S = 0.1
 
 Say = Callable[[str], None]
 
@@ -35,16 +34,23 @@ _PRINTED = {"stall_while_held_s": "held_still", "stall_s": "stood_still"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run. Seconds everywhere: the longest stall of a partition, by way, while the fault was held
-    and from the moment on from which work should go on.
+    """What came of a run.
+
+    Attributes:
+        events: how many were sent.
+        stalls_while_held: by stage, the longest stall of a partition in seconds while the fault was held.
+        stalls: the same from the moment on from which work should go on.
+        bounds: by stage, the longest stall in seconds that is in time.
+        verdict: `proof.verdict.VALID` or another outcome, for this `reason`.
+        seconds: of the whole run.
     """
 
     workload: str
     nemesis: str
     seed: int
     events: int
-    stall_while_held_s: dict[str, float]
-    stall_s: dict[str, float]
+    stalls_while_held: dict[str, float]
+    stalls: dict[str, float]
     bounds: dict[str, float]
     verdict: str
     reason: str
@@ -52,8 +58,8 @@ class Outcome:
 
     @property
     def in_time(self) -> bool:
-        """Whether no partition stalled for longer than its bound."""
-        return all(self.stall_s[way] <= bound for way, bound in self.bounds.items())
+        """Whether no stall was longer than its bound."""
+        return all(self.stalls[stage] <= bound for stage, bound in self.bounds.items())
 
     @property
     def passed(self) -> bool:
@@ -61,9 +67,8 @@ class Outcome:
         return self.verdict == VALID and self.in_time
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, as plain data, by the names that readers of `chaos --json` know."""
-        data = {_PRINTED.get(name, name): value for name, value in asdict(self).items()}
-        return {**data, "in_time": self.in_time, "right": self.passed}
+        """Everything, as plain data."""
+        return {**asdict(self), "in_time": self.in_time, "passed": self.passed}
 
 
 def run(
@@ -72,18 +77,27 @@ def run(
 ) -> Outcome:  # fmt: skip
     """One run. Whatever happens, the fault is healed in the end.
 
-    settings: with the servers of the stack. seconds: of load after the fault, at least. Raises UserError when something can
-    not be done to the stack.
+    Args:
+        stack: what the fault is done to.
+        settings: with the servers of the stack.
+        workload: the domain under load.
+        nemesis: the fault.
+        seed: of the events.
+        seconds: of load after the fault, at least.
+        say: called with what is going on.
+
+    Raises:
+        UserError: something cannot be done to the stack.
     """
     began = time.monotonic()
     with ProgressMonitor(workload, settings) as monitor, Load(workload, settings, seed) as load:
         say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
-        _wait(lambda: monitor.moving(CALM_S), WARM_S, WARM_MAX_S)
+        _wait(lambda: monitor.progressing(CALM_S), WARM_S, WARM_MAX_S)
         injected, since = _inflict(stack, nemesis, say)
         most = GIVE_UP_S + max(nemesis.processor_s, nemesis.sink_s)
-        _wait(lambda: monitor.moving(CALM_S), seconds, most)
+        _wait(lambda: monitor.progressing(CALM_S), seconds, most)
         until = time.monotonic()
-        stall_while_held_s, stall_s = monitor.longest_stall_s(injected, since), monitor.longest_stall_s(since, until)
+        stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
     say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
     verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_S)
     return Outcome(
@@ -91,8 +105,8 @@ def run(
         nemesis.name,
         seed,
         load.sent,
-        stall_while_held_s,
-        stall_s,
+        stalls_while_held,
+        stalls,
         {"processor": nemesis.processor_s, "sink": nemesis.sink_s},
         verdict.outcome,
         verdict.reason,
@@ -120,4 +134,4 @@ def _wait(reached: Callable[[], bool], at_least_s: float, at_most_s: float) -> N
     """Until it is so, within two limits. Who needs to know asks again."""
     began, pause = time.monotonic(), threading.Event()
     while (passed := time.monotonic() - began) < at_most_s and (passed < at_least_s or not reached()):
-        pause.wait(LOOK_S)
+        pause.wait(ASK_EVERY_S)

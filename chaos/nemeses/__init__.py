@@ -1,7 +1,7 @@
 """Faults as data: what is done to a stack, how long it lasts, how it is healed, and how soon work must go on.
 
 A nemesis knows only the `Stack` that it is given: the same table drives containers today, and anything else that can kill,
-pause and cut tomorrow. It breaks and it heals; whether the numbers are right afterwards is for others to judge.
+pause and cut tomorrow. It breaks and it heals; whether the numbers are right afterwards is for others to decide.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Stack(Protocol):
         """Ask it to end, and start it again."""
 
     def pause(self, service: str) -> None:
-        """Freeze it: it keeps its connections and sends nothing."""
+        """Freeze it: it keeps its connections and answers nothing."""
 
     def resume(self, service: str) -> None:
         """Let it go on where it was."""
 
     def cut(self, service: str) -> None:
-        """Drop all that it sends and all that is sent to it; nobody is notified."""
+        """Drop all that it sends and all that is sent to it; no side is notified."""
 
     def mend(self, service: str) -> None:
         """Let packets pass again."""
@@ -62,8 +62,8 @@ class Nemesis:
         name: as a user writes it.
         description: what happens, in one sentence.
         inject, heal: what is done, and what undoes it. `heal` must work after an `inject` that failed half-way.
-        processor_s, sink_s: the longest that a partition may stall, on its way through the processor and on its way
-            into Postgres. Counted from the injection where the stack has to help itself, from the healing where it is held.
+        processor_s, sink_s: the longest stall of a partition, in the processor and in the sink, that is in time.
+            Counted from the injection where the stack has to help itself, from the healing where it is held.
         prepare: what must be so before, while load is already flowing.
         hold_s: the time between injection and healing.
         held: whether work cannot go on before the healing.

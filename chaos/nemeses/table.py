@@ -19,10 +19,10 @@ CUT_S = 12.0
 # Long enough that two at once do work at once.
 TOGETHER_S = 10.0
 
-# How long a partition may stand still, by the service that was hit: (processor, sink).
+# The longest stall of a partition that is in time, by the service that was hit: (processor, sink).
 #   processor: the group misses a member after 6 s; taking over and restoring takes the rest.
 #   sink: a new JVM with Spark in it has to start; the processor must not notice.
-#   kafka: everything stalls. A killed node is back after 6 s, and then both find it again, one after the other.
+#   kafka: everything stalls. A killed node is back first, and then both find it again, one after the other.
 BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 20.0), POSTGRES: (5.0, 20.0)}
 SERVICES = tuple(BOUNDS)
 

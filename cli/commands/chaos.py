@@ -71,7 +71,7 @@ def command(
     outcomes = _run(kind, settings, chosen, domains, picked, seconds, as_json)
     if not as_json:
         _render(outcomes)
-    raise typer.Exit(OK if all(outcome.passed for outcome in outcomes) else FAILED)
+    raise typer.Exit(0 if all(outcome.passed for outcome in outcomes) else WRONG)
 
 
 def _run(
@@ -118,12 +118,12 @@ def _in_words(outcome: Outcome) -> str:
 
 def _render(outcomes: list[Outcome]) -> None:
     table = Table(title=f"onefold chaos (seed {outcomes[0].seed})", title_justify="left", title_style="bold")
-    for heading in ("workload", "nemesis", "events", "processor stalled", "sink stalled", "verdict"):
+    for heading in ("workload", "nemesis", "events", "processor stall", "sink stall", "verdict"):
         table.add_column(heading)
     for outcome in outcomes:
         style = "" if outcome.passed else "red"
         verdict = outcome.verdict if outcome.verdict == "valid" else f"{outcome.verdict}: {outcome.reason}"
         row: list[Any] = [outcome.workload, outcome.nemesis, f"{outcome.events:,}"]
-        row += [f"{outcome.stall_s[way]} s of at most {bound:.0f}" for way, bound in outcome.bounds.items()]
+        row += [f"{outcome.stalls[stage]} s of at most {bound:.0f}" for stage, bound in outcome.bounds.items()]
         table.add_row(*row, verdict, style=style)
     Console().print(table)

@@ -1,4 +1,4 @@
-"""The stack in containers: Kafka's own producer, what the README says, and workloads under nemeses.
+"""The stack in containers: Kafka's own producer, the README's example, and workloads under nemeses.
 
 Every pair of the matrix is `./onefold test -m matrix`; a seed of your own is ONEFOLD_SEED.
 """
@@ -42,25 +42,25 @@ def settings(containers: Containers) -> Settings:
 
 
 def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
-    """One run, valid and in time; said whole when it is not."""
+    """One run, valid and in time; the whole outcome when it is not."""
     outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
-    told = json.dumps(outcome.as_data(), indent=1)
+    whole = json.dumps(outcome.as_data(), indent=1)
     assert outcome.events > 0
-    assert outcome.passed, told + logs(containers)
+    assert outcome.passed, whole + logs(containers)
     # A fault that does nothing would be survived by everything.
-    assert not NEMESES[nemesis].held or max(outcome.stall_while_held_s.values()) > NEMESES[nemesis].hold_s / 2, told
+    assert not NEMESES[nemesis].held or max(outcome.stalls_while_held.values()) > NEMESES[nemesis].hold_s / 2, whole
 
 
 def logs(containers: Containers) -> str:
-    """What the services said last."""
-    told = ""
+    """The last lines of the services."""
+    lines = ""
     for service in ("processor", "spark_sink"):
         for container in containers.of(service):
             ran = subprocess.run(
                 ["docker", "logs", "--tail", "30", container], capture_output=True, text=True, timeout=30
             )
-            told += f"\n--- {service}\n{ran.stdout}{ran.stderr}"
-    return told
+            lines += f"\n--- {service}\n{ran.stdout}{ran.stderr}"
+    return lines
 
 
 def test_from_up_to_the_first_right_row(containers: Containers, settings: Settings, asked_for: float) -> None:
@@ -71,7 +71,7 @@ def test_from_up_to_the_first_right_row(containers: Containers, settings: Settin
     assert time.monotonic() - asked_for < FIRST_ROW_S
 
 
-def test_a_kill_that_kills_nothing_is_told(containers: Containers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_that_kills_nothing_is_reported(containers: Containers, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that does nothing would be survived by everything."""
     monkeypatch.setattr(stack, "DEATH_S", 1.0)
     monkeypatch.setattr(stack, "_ask", lambda *command: subprocess.CompletedProcess(command, 0, "", "no shell there"))
@@ -83,13 +83,13 @@ def test_a_kill_that_kills_nothing_is_told(containers: Containers, monkeypatch: 
 
 @pytest.mark.parametrize("workload", pipelines.domains())
 def test_control(containers: Containers, settings: Settings, workload: str) -> None:
-    """Nothing happens: tells what is broken from what breaks under faults. It comes first."""
+    """Nothing happens: separates what is broken from what breaks under faults. It comes first."""
     check(containers, settings, workload, "none")
 
 
 @pytest.mark.parametrize(("workload", "nemesis"), IN_CI)
 def test_chaos(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
-    """A killed processor's partitions and a killed sink are back within their bounds, and every row is right."""
+    """A killed processor's partitions and a killed sink are back within their bounds, and every row is correct."""
     check(containers, settings, workload, nemesis)
 
 
@@ -166,8 +166,10 @@ def test_the_dashboard_shows_the_tables(containers: Containers) -> None:
 @pytest.mark.parametrize("service", ["kafka", "postgres", "processor", "spark_sink", "dashboard"])
 def test_a_container_can_do_little(containers: Containers, service: str) -> None:
     """It cannot write to its image, is not root, has no capabilities and a limit of memory, and publishes on loopback."""
-    told = subprocess.run(["docker", "inspect", containers.of(service)[0]], check=True, capture_output=True, timeout=30)
-    (found,) = json.loads(told.stdout)
+    inspected = subprocess.run(
+        ["docker", "inspect", containers.of(service)[0]], check=True, capture_output=True, timeout=30
+    )
+    (found,) = json.loads(inspected.stdout)
 
     assert found["HostConfig"]["ReadonlyRootfs"]
     assert found["Config"]["User"] not in ("", "root", "0")

@@ -19,7 +19,7 @@ from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
 from tests.support.waiting import eventually
 
-SCRIPT = """echo '{"state": "running", "detail": "well", "updated_at": 0}' > "$STATUS"; sleep 1000 & wait"""
+SCRIPT = """echo '{"state": "running", "detail": "healthy", "updated_at": 0}' > "$STATUS"; sleep 1000 & wait"""
 
 
 def service(home: Path, name: str) -> Service:
@@ -84,7 +84,7 @@ def test_a_frozen_service_is_frozen_with_all_that_it_started(home: Path, stack: 
     family = [process, *process.children(recursive=True)]
     assert len(family) == 2
     stack.pause(SINK)
-    eventually(lambda: {each.status() for each in family} == {psutil.STATUS_STOPPED}, 10, "both stand still")
+    eventually(lambda: {each.status() for each in family} == {psutil.STATUS_STOPPED}, 10, "both are frozen")
     stack.resume(SINK)
     eventually(lambda: psutil.STATUS_STOPPED not in {each.status() for each in family}, 10, "both go on")
     assert _entry(home, "sink-1")["pid"] == process.pid

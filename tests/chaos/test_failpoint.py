@@ -57,7 +57,7 @@ def test_a_step_that_no_code_takes_is_refused_with_a_list_of_those_that_there_ar
     assert all(name in caught.value.hint for name in failpoint.steps())
 
 
-def test_what_an_error_recommends_is_right() -> None:
+def test_what_an_error_recommends_works() -> None:
     with pytest.raises(UserError) as caught:
         failpoint.from_environment({failpoint.VARIABLE: "x"})
     failpoint.from_environment({failpoint.VARIABLE: caught.value.message.rpartition(" ")[2]})
@@ -84,6 +84,6 @@ def test_documents_name_steps_that_there_are() -> None:
     named = [
         value for path in DOCUMENTS for value in re.findall(rf"{failpoint.VARIABLE}=[\"']?([\w.:-]+)", path.read_text())
     ]
-    assert named, "no document says how to use it"
+    assert named, "no document shows how to use it"
     for value in named:
         failpoint.from_environment({failpoint.VARIABLE: value})

@@ -27,10 +27,10 @@ def test_without_a_setting_nothing_is_touched() -> None:
     assert not dice.fails()
 
 
-def test_the_stated_share_fails_at_the_named_step_and_each_is_said() -> None:
+def test_the_stated_share_fails_at_the_named_step_and_each_is_logged() -> None:
     chances = itertools.cycle([0.5, 0.009, 0.011])
     names, step = noted()
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         risky = Dice("reduce", 1.0, Settings(home="/nowhere"), draw=lambda: next(chances)).at(
             "sink.before_commit", step
         )
@@ -42,8 +42,8 @@ def test_the_stated_share_fails_at_the_named_step_and_each_is_said() -> None:
                 failures += 1
     assert failures == 2
     assert len(names) == 12, "a kill that was asked for at the same point comes first"
-    assert [line["event"] for line in said if "INJECTED" in line["event"]] != []
-    assert sum(line["event"] == "a failure is injected" for line in said) == 2
+    assert [line["event"] for line in logged if "INJECTED" in line["event"]] != []
+    assert sum(line["event"] == "a failure is injected" for line in logged) == 2
 
 
 def test_they_are_counted_where_everybody_can_see_them(database: str, checkout: Any) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from onefold.chaos.nemeses.table import SERVICES, nemeses
-from onefold.chaos.progress import Way
+from onefold.chaos.progress import Stage
 
 NEMESES = nemeses()
 # What undoes what. A kill and a restart heal by themselves; deleted scratch files need no healing.
@@ -42,15 +42,15 @@ def test_every_service_suffers_every_common_fault(service: str) -> None:
         assert f"{fault}-{service}" in NEMESES
 
 
-def test_standing_still_is_counted_by_partition() -> None:
-    """The longest gap of any of them, from the moment that counts; one that never moved stalled all the time."""
-    way = Way()
+def test_a_stall_is_counted_by_partition() -> None:
+    """The longest gap of any of them, from the moment that counts; one that never progressed was stalled all the time."""
+    stage = Stage()
     for now, first, second in ((0, 1, 1), (1, 2, 2), (4, 3, 2), (5, 4, 3), (6, 5, 4)):
-        way.record({("topic", 0): first, ("topic", 1): second}, float(now))
+        stage.note({("topic", 0): first, ("topic", 1): second}, float(now))
 
-    assert way.longest_stall_s(0, 6) == 4  # the second one, from 1 to 5
-    assert way.longest_stall_s(4.5, 6) == 1
-    assert way.moving(1, now=6.5)
-    way.record({("topic", 2): 7}, 6.0)
-    assert way.longest_stall_s(4.5, 6) == 1.5
-    assert not way.moving(1, now=6.5)
+    assert stage.longest_stall(0, 6) == 4  # the second one, from 1 to 5
+    assert stage.longest_stall(4.5, 6) == 1
+    assert stage.progressing(1, now=6.5)
+    stage.note({("topic", 2): 7}, 6.0)
+    assert stage.longest_stall(4.5, 6) == 1.5
+    assert not stage.progressing(1, now=6.5)

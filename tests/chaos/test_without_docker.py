@@ -1,4 +1,4 @@
-"""What can be said of the container stack without Docker; above all, what is said when Docker is missing."""
+"""The container stack without Docker; above all, the message when Docker is missing."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def container_tests(*options: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_container_tests_are_skipped_with_one_line() -> None:
-    """Which says how to get it."""
+    """The message shows how to get it."""
     ran = container_tests()
 
     lines = [line for line in ran.stdout.splitlines() if "NO CONTAINER TEST RAN" in line]
@@ -40,13 +40,13 @@ def test_or_they_fail_when_they_are_required() -> None:
 def test_chaos_without_docker_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That says what to do."""
+    """The message shows what to do."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
 
     assert run(["chaos", "--nemesis", "none"]) == 1
-    told = capsys.readouterr().err
-    assert "no Docker daemon answers" in told or "there is no docker command" in told
-    assert "images/bootstrap --install" in told
+    message = capsys.readouterr().err
+    assert "no Docker daemon answers" in message or "there is no docker command" in message
+    assert "images/bootstrap --install" in message
     assert run(["chaos", "--nemesis", "flood"]) == 2
 
 
