@@ -22,8 +22,6 @@ from onefold.proof import workloads
 ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
 CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
 
-Place = tuple[str, int]
-
 
 class Stage:
     """When each partition progressed in one stage: the processor, or the sink."""
@@ -99,19 +97,8 @@ class ProgressMonitor:
                 self._stages[name].note(ask(), time.monotonic())
 
 
-def _ends(admin: AdminClient, topic: str) -> dict[Place, int]:
-    """Where a reader of committed records would end: what an open transaction holds back does not count."""
-    partitions = admin.list_topics(topic, CALL_S).topics[topic].partitions
-    asked: Any = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]  # the library forgot its annotation
-    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=CALL_S)
-    return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
-
-
 def _landed(dsn: str, sink: str, topics: set[str]) -> dict[Place, int]:
-    """A connection each time: one that was cut would keep silent for as long as the network stack likes."""
-    with psycopg.connect(dsn, connect_timeout=CALL_S) as connection:
-        rows = connection.execute("SELECT topic, partition, next_offset FROM onefold.ledger WHERE sink = %s", (sink,))
-        return {(topic, partition): offset for topic, partition, offset in rows if topic in topics}
+    return {place: offset for place, offset in positions.landed(dsn, sink, CALL_S).items() if place[0] in topics}
 
 
 def _silent() -> logging.Logger:

@@ -71,7 +71,7 @@ def command(
     outcomes = _run(kind, settings, chosen, domains, picked, seconds, as_json)
     if not as_json:
         _render(outcomes)
-    raise typer.Exit(0 if all(outcome.passed for outcome in outcomes) else WRONG)
+    raise typer.Exit(OK if all(outcome.passed for outcome in outcomes) else FAILED)
 
 
 def _run(
