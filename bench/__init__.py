@@ -1,8 +1,8 @@
 """How fast Onefold is on this machine: figures, printed with what they were measured on. Never a test.
 
-stand       a broker and a database of their own, thrown away afterwards, and Onefold's own commands run on them
+environment a broker and a database of their own, thrown away afterwards, and Onefold's own commands run on them
 machine     what this machine is
-meter       processor time of processes over a stretch of time; percentiles
+cpu       processor time of processes over a stretch of time; percentiles
 workload    what a bench needs of a pipeline
 processor   events folded a second, from a prefilled input topic
 sink        output records landed a second, from prefilled output topics

@@ -1,4 +1,4 @@
-"""The producer of the trades bench: sends a feed as fast as possible or at a steady rate, and tells its truth.
+"""The producer of the trades bench: sends a feed as fast as possible or at a steady rate, and reports its sums.
 
 Not transactional, as the seed's is not: the broker acknowledges, and a message that is sent twice is sent twice. Only a
 backlog, which is to be there all at once, is one transaction.
@@ -15,17 +15,17 @@ from confluent_kafka import Producer
 from onefold.proof.workloads.shaping import Input
 from onefold.proof.workloads.trade_feed import Feed
 
-# 20,000 messages a second on 4 partitions are 250 of them in a request then, and 80 requests a second; with 10 ms, 400,
-# which took a tenth of a core from what is measured. Messages wait for it 25 ms on average, and that counts.
+# Long enough that requests are few: they cost processor time, which what is measured needs. Messages wait for half of it on
+# average, and that counts.
 _LINGER_MS = 50
 # Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep a message.
 _STEP_S = 0.005
-# The longest that a broker allows. What is sent at once is written at some 40,000 messages a second.
+# The longest that a broker allows: a backlog of millions is written in one transaction.
 _TRANSACTION_TIMEOUT_MS = 900_000
-# The page compares these sums with the table's; a second is as fast as anybody can look.
-_TELL_EVERY_S = 1.0
+# The page compares these sums with the table's; nobody reads faster than once a second.
+_REPORT_EVERY_S = 1.0
 
-_TELL = """
+_REPORT = """
 INSERT INTO trades.truth (risk_type, region, trade_desk, value, trades, told_at)
 VALUES (%s, %s, %s, %s * 0.000001, %s, clock_timestamp())
 ON CONFLICT (risk_type, region, trade_desk)
@@ -101,16 +101,16 @@ class Feeder:
     def _keep_pace(self, count: int, rate: int) -> None:
         try:
             began = time.monotonic()
-            told_at = began
+            reported_at = began
             for message in islice(self._messages, count):
                 ahead = began + self.sent / rate - time.monotonic()
                 if ahead > _STEP_S:
                     self._producer.poll(ahead)
                 self._produce(message)
                 self.sent += 1
-                if self.sent % 1000 == 0 and time.monotonic() - told_at > _TELL_EVERY_S:
-                    told_at = time.monotonic()
-                    self._tell()
+                if self.sent % 1000 == 0 and time.monotonic() - reported_at > _REPORT_EVERY_S:
+                    reported_at = time.monotonic()
+                    self._report()
             self._finish()
         except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
             self._failure = error
@@ -126,9 +126,9 @@ class Feeder:
     def _finish(self) -> None:
         if self._producer.flush(120):
             raise RuntimeError("Kafka did not take all messages within two minutes")
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         rows = [(*leaf, value, trades) for leaf, (value, trades) in self._feed.truth().items()]
         with psycopg.connect(self._dsn) as connection, connection.cursor() as cursor:
-            cursor.executemany(_TELL, rows)
+            cursor.executemany(_REPORT, rows)

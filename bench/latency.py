@@ -22,8 +22,8 @@ import psycopg
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.bench.meter import percentile
-from onefold.bench.stand import Stand
+from onefold.bench.cpu import percentile
+from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.positions import Place
@@ -34,9 +34,9 @@ from onefold.proof.expect import SOURCE_HEADER, Source, source_of
 # seconds later will not, and is counted as it is.
 _CATCH_UP_S = 60
 _COURSE_S = 15
-_LOOK_S = 0.004
+_ASK_EVERY_S = 0.004
 _ARRIVE_S = 60.0
-_LAG_LOOK_S = 0.5
+_LAG_ASK_EVERY_S = 0.5
 # Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep an event. A
 # real sleep: librdkafka rounds a poll of less than a millisecond down to none, and a producer that spins takes from the
 # cores that it is to measure.
@@ -45,19 +45,21 @@ _STEP_S = 0.005
 _READ_MAX = 5_000
 
 
-def measure(stand: Stand, workload: Workload, rate: int, seconds: float, seed: int, warm_up: float) -> dict[str, Any]:
+def measure(
+    environment: BenchmarkEnvironment, workload: Workload, rate: int, seconds: float, seed: int, warm_up: float
+) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
-    stand.say("starting processor and sink")
-    stand.start("processor", "process", workload.name)
-    stand.start("sink", "sink", workload.name)
-    reader = _Reader(stand, workload)
-    stand.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
-    settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
+    environment.say("starting processor and sink")
+    environment.start("processor", "process", workload.name)
+    environment.start("sink", "sink", workload.name)
+    reader = _Reader(environment, workload)
+    environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
+    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
     drained = lambda: positions.lag_of(workload.name, settings)["events"] == 0  # noqa: E731
     try:
-        produced, counted_from = _produce(stand, workload, rate, seconds, seed, reader, warm_up)
-        stand.wait(drained, _ARRIVE_S, "every event is in the tables", _LAG_LOOK_S)
-        stand.wait(reader.done, _ARRIVE_S, "every output was seen")
+        produced, counted_from = _produce(environment, workload, rate, seconds, seed, reader, warm_up)
+        environment.wait(drained, _ARRIVE_S, "every event is in the tables", _LAG_ASK_EVERY_S)
+        environment.wait(reader.done, _ARRIVE_S, "every output was seen")
     finally:
         reader.stop()
     arrivals = reader.arrivals()
@@ -70,10 +72,10 @@ def measure(stand: Stand, workload: Workload, rate: int, seconds: float, seed: i
         "pipeline": workload.name,
         "events": len(latencies),
         "events_per_second": rate,
-        "warm_up_seconds": round(counted_from - ways[0][0]),
-        **{f"{name}_seconds": round(percentile(latencies, share), 3) for name, share in shares.items()},
-        "max_seconds": round(latencies[-1], 3),
-        f"p50_of_every_{_COURSE_S}_seconds_from_the_start": course(ways, _COURSE_S),
+        "warm_up_s": round(counted_from - ways[0][0]),
+        **{f"{name}_s": round(percentile(latencies, share), 3) for name, share in shares.items()},
+        "max_s": round(latencies[-1], 3),
+        f"p50_of_every_{_COURSE_S}_s_from_the_start": course(ways, _COURSE_S),
     }
 
 
@@ -85,13 +87,19 @@ def course(ways: list[tuple[float, float]], step: float) -> list[float]:
 
 
 def _produce(
-    stand: Stand, workload: Workload, rate: int, seconds: float, seed: int, reader: "_Reader", warm_up: float
+    environment: BenchmarkEnvironment,
+    workload: Workload,
+    rate: int,
+    seconds: float,
+    seed: int,
+    reader: "_Reader",
+    warm_up: float,
 ) -> tuple[dict[Source, float], float]:
     """Produce at a steady rate. Per event the moment at which it was handed to the client, in order; the moment from which on
     they count.
     """
     settings = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2, "log_level": 0}
-    producer = Producer({**stand.client, **settings})
+    producer = Producer({**environment.client, **settings})
     produced: dict[Source, float] = {}
 
     def delivered(at: float, error: Any, message: Message) -> None:
@@ -134,12 +142,12 @@ class _Reader:
         last_arrived: the input record whose output was landed last.
     """
 
-    def __init__(self, stand: Stand, workload: Workload) -> None:
+    def __init__(self, environment: BenchmarkEnvironment, workload: Workload) -> None:
         self.last_arrived = Source("", 0, 0)
-        self._stand = stand
+        self._environment = environment
         self._workload = workload
         self._topics = (*workload.inputs, *workload.landed)
-        self._kafka = AdminClient({**stand.client})
+        self._kafka = AdminClient({**environment.client})
         # Per input record when the last of its outputs so far was landed; per forwarded copy its original.
         self._arrived: dict[Source, float] = {}
         self._originals: dict[Source, Source] = {}
@@ -174,13 +182,13 @@ class _Reader:
         quick = {"enable.auto.commit": False, "fetch.wait.max.ms": 100, "log_level": 0}
         try:
             with (
-                closing(Consumer({**self._stand.client, **settings, **quick})) as consumer,
-                psycopg.connect(self._stand.dsn, autocommit=True) as connection,
+                closing(Consumer({**self._environment.client, **settings, **quick})) as consumer,
+                psycopg.connect(self._environment.dsn, autocommit=True) as connection,
             ):
                 topics = consumer.list_topics(timeout=10).topics
                 places = [(topic, partition) for topic in self._topics for partition in topics[topic].partitions]
                 consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
-                while not self._stop.wait(_LOOK_S):
+                while not self._stop.wait(_ASK_EVERY_S):
                     self._look(positions.landed_over(connection, self._workload.name))
                     for message in consumer.consume(_READ_MAX, 0):
                         self._take(message)

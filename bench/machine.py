@@ -1,4 +1,4 @@
-"""What a figure was measured on. A figure without it says nothing."""
+"""What a figure was measured on. A figure without it means nothing."""
 
 import os
 import platform
@@ -45,5 +45,5 @@ def _kafka(running: Infrastructure) -> str:
 
 
 def _java(running: Infrastructure) -> str:
-    told = subprocess.run([running.java.executable, "-version"], capture_output=True, text=True, check=False).stderr
-    return (told.splitlines() or ["?"])[0]
+    printed = subprocess.run([running.java.executable, "-version"], capture_output=True, text=True, check=False).stderr
+    return (printed.splitlines() or ["?"])[0]

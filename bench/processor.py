@@ -17,8 +17,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupState, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.bench.meter import Meter
-from onefold.bench.stand import Stand
+from onefold.bench.cpu import CpuSampler
+from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.settings import Settings
@@ -30,13 +30,15 @@ _SHARE_S = 60.0
 # A broker that is there answers in milliseconds; this one has been at work for seconds.
 _ANSWER_S = 10.0
 # Asking for the lag costs the broker a little; the figure does not come from it.
-_LOOK_S = 0.5
+_ASK_EVERY_S = 0.5
 
 #: (unix time, partition, events folded so far in that partition), one a transaction
 Commit = tuple[float, int, int]
 
 
-def fold(stand: Stand, workload: Workload, inputs: Iterator[Input], instances: int) -> tuple[Meter, float]:
+def fold(
+    environment: BenchmarkEnvironment, workload: Workload, inputs: Iterator[Input], instances: int
+) -> tuple[CpuSampler, float]:
     """Fill the input topics of a pipeline and fold all of it; the processors are gone afterwards.
 
     Returns:
@@ -44,27 +46,27 @@ def fold(stand: Stand, workload: Workload, inputs: Iterator[Input], instances: i
         a single one has them all from the beginning, which is 0.
     """
     domain = workload.name
-    stand.say(f"filling {', '.join(workload.inputs)}")
-    events = stand.fill(inputs)
-    stand.say(f"folding {events:,} events with {instances} processor{'s' * (instances > 1)}")
+    environment.say(f"filling {', '.join(workload.inputs)}")
+    events = environment.fill(inputs)
+    environment.say(f"folding {events:,} events with {instances} processor{'s' * (instances > 1)}")
     children = [
-        stand.start(f"processor-{number}", "process", domain, "--instance", str(number))
+        environment.start(f"processor-{number}", "process", domain, "--instance", str(number))
         for number in range(1, instances + 1)
     ]
     shared_at = 0.0
     if instances > 1:
-        admin = AdminClient({**stand.client})
-        stand.wait(lambda: _shared_out(admin, domain, instances), _SHARE_S, "every processor has tasks")
+        admin = AdminClient({**environment.client})
+        environment.wait(lambda: _shared_out(admin, domain, instances), _SHARE_S, "every processor has tasks")
         shared_at = time.time()
-    broker = stand.infrastructure.kafka
-    meter = Meter({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
-    settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
+    broker = environment.infrastructure.kafka
+    cpu = CpuSampler({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
+    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
     folded = lambda: positions.lag_of(domain, settings)["input_events"] == 0  # noqa: E731
-    stand.wait(folded, _DRAIN_S, "all events are folded", _LOOK_S)
-    meter.stop()
+    environment.wait(folded, _DRAIN_S, "all events are folded", _ASK_EVERY_S)
+    cpu.stop()
     for child in children:
         child.stop()
-    return meter, shared_at
+    return cpu, shared_at
 
 
 def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
@@ -74,21 +76,23 @@ def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
     return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
 
 
-def measure(stand: Stand, workload: Workload, events: int, instances: int, seed: int) -> dict[str, Any]:
+def measure(
+    environment: BenchmarkEnvironment, workload: Workload, events: int, instances: int, seed: int
+) -> dict[str, Any]:
     """The figures of folding `events` events of a pipeline."""
-    meter, shared_at = fold(stand, workload, workload.generate(seed, events), instances)
-    commits = _commits(stand, workload.name)
+    cpu, shared_at = fold(environment, workload, workload.generate(seed, events), instances)
+    commits = _commits(environment, workload.name)
     if not commits:
         raise RuntimeError(f"the generator of {workload.name} made no event")
     start, end = shared_at or commits[0][0], commits[-1][0]
     if start >= end:
         raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
     counted = _folded_after(commits, start)
-    metered = max(start, meter.since())
+    metered = max(start, cpu.since())
     counted_metered = _folded_after(commits, metered)
 
     def cpu_us(name: str) -> float | None:
-        used = meter.seconds(name, metered, end)
+        used = cpu.seconds(name, metered, end)
         return round(used / counted_metered * 1e6, 1) if counted_metered else None
 
     return {
@@ -114,11 +118,11 @@ def _folded(commits: list[Commit]) -> int:
     return sum({partition: folded for _, partition, folded in commits}.values())
 
 
-def _commits(stand: Stand, domain: str) -> list[Commit]:
+def _commits(environment: BenchmarkEnvironment, domain: str) -> list[Commit]:
     """Every transaction that folded something, in order of time."""
     topic = f"{domain}.changelog"
     settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
-    with closing(Consumer({**stand.client, **settings, "enable.auto.commit": False})) as consumer:
+    with closing(Consumer({**environment.client, **settings, "enable.auto.commit": False})) as consumer:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         commits: list[Commit] = []

@@ -14,7 +14,7 @@ from pygal.style import CleanStyle
 
 from onefold.bench.trades import WINDOW_S, Landing, Run, throughput
 
-#: What the seed says of itself: 10 million messages at 50,000 a second, three tables and some 500 functions in a cloud.
+#: The seed's own figures: 10 million messages at 50,000 a second, three tables and some 500 functions in a cloud.
 SEED = {
     "messages": "10,000,000",
     "messages per second": "50,000",
@@ -39,7 +39,7 @@ td {{ font-variant-numeric: tabular-nums }} svg {{ width: 100%; height: auto }}
 
 
 def write(path: Path, runs: Sequence[Run], machine: dict[str, str]) -> None:
-    """Write the report of one or more runs. OSError when that can not be."""
+    """Write the report of one or more runs. OSError when that cannot be."""
     parts = ["<h2>The seed</h2>", _table(SEED)]
     for run in runs:
         name = "With failures" if run.plan.failures else "Without failures"
@@ -87,10 +87,10 @@ def _chart(title: str, series: dict[str, Any]) -> str:
     return f"<figure>{chart.render(is_unicode=True, disable_xml_declaration=True)}</figure>"
 
 
-def _table(told: dict[str, Any]) -> str:
+def _table(figures: dict[str, Any]) -> str:
     rows = [
         f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{escape(_cell(value))}</td></tr>"
-        for name, value in told.items()
+        for name, value in figures.items()
         if value is not None
     ]
     return f"<table>{''.join(rows)}</table>"

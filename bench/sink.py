@@ -13,9 +13,9 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from onefold.bench.meter import Meter
+from onefold.bench.cpu import CpuSampler
+from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.processor import fold
-from onefold.bench.stand import Stand
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
@@ -23,7 +23,7 @@ from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 
 _DRAIN_S = 600.0
 # A batch takes a second or so; the moment of its commit is known this well.
-_LOOK_S = 0.02
+_ASK_EVERY_S = 0.02
 
 
 # How many output records an event has, only its pipeline knows: after so many events there is a first answer.
@@ -32,26 +32,26 @@ _SAMPLE_EVENTS = 20_000
 _WARM_UP_EVENTS_MAX = 20 * MAX_OFFSETS_PER_BATCH
 
 
-def measure(stand: Stand, workload: Workload, events: int, seed: int) -> dict[str, Any]:
+def measure(environment: BenchmarkEnvironment, workload: Workload, events: int, seed: int) -> dict[str, Any]:
     """The figures of landing the outputs of `events` events, after those of a warm-up."""
     inputs = iter(workload.generate(seed, _WARM_UP_EVENTS_MAX + events))
-    _fill_first_batch(stand, workload, inputs)
-    fold(stand, workload, islice(inputs, events), 1)
-    total = _offsets(stand, workload)
-    stand.say(f"landing {total:,} output offsets")
-    sink = stand.start("sink", "sink", workload.name)
+    _fill_first_batch(environment, workload, inputs)
+    fold(environment, workload, islice(inputs, events), 1)
+    total = _offsets(environment, workload)
+    environment.say(f"landing {total:,} output offsets")
+    sink = environment.start("sink", "sink", workload.name)
     began = time.time()
-    meter = Meter({"sink": [sink.pid or 0], "postgres": [stand.infrastructure.postgres.pid or 0]})
+    cpu = CpuSampler({"sink": [sink.pid or 0], "postgres": [environment.infrastructure.postgres.pid or 0]})
     commits = [(began, 0)]
 
     def landed() -> bool:
-        now = stand.landed(workload.name)
+        now = environment.landed(workload.name)
         if now > commits[-1][1]:
             commits.append((time.time(), now))
         return now >= total
 
-    stand.wait(landed, _DRAIN_S, "all output records are landed", _LOOK_S)
-    meter.stop()
+    environment.wait(landed, _DRAIN_S, "all output records are landed", _ASK_EVERY_S)
+    cpu.stop()
     sink.stop()
     if len(commits) < 3:  # the beginning, the first batch, and nothing after it
         raise RuntimeError("everything landed in one batch, and that one was cold: ask for more events")
@@ -63,21 +63,21 @@ def measure(stand: Stand, workload: Workload, events: int, seed: int) -> dict[st
         "commits_seen": len(commits) - 2,
         "seconds": round(last_at - first_at, 3),
         "rows_per_second": round(rows / (last_at - first_at)),
-        "sink_cpu_us_per_row": round(meter.seconds("sink", first_at, last_at) / rows * 1e6, 1),
-        "postgres_cpu_us_per_row": round(meter.seconds("postgres", first_at, last_at) / rows * 1e6, 1),
+        "sink_cpu_us_per_row": round(cpu.seconds("sink", first_at, last_at) / rows * 1e6, 1),
+        "postgres_cpu_us_per_row": round(cpu.seconds("postgres", first_at, last_at) / rows * 1e6, 1),
         "rows_with_the_cold_batch": total,
         "rows_per_second_with_the_cold_batch": round(total / (last_at - began)),
-        "sink_cpu_us_per_row_with_the_cold_batch": round(meter.seconds("sink", began, last_at) / total * 1e6, 1),
+        "sink_cpu_us_per_row_with_the_cold_batch": round(cpu.seconds("sink", began, last_at) / total * 1e6, 1),
     }
 
 
-def _fill_first_batch(stand: Stand, workload: Workload, inputs: Iterator[Input]) -> None:
+def _fill_first_batch(environment: BenchmarkEnvironment, workload: Workload, inputs: Iterator[Input]) -> None:
     """Fold events until their outputs are more than the first batch takes."""
     folded, step = 0, _SAMPLE_EVENTS
     while folded < _WARM_UP_EVENTS_MAX:
-        fold(stand, workload, islice(inputs, step), 1)
+        fold(environment, workload, islice(inputs, step), 1)
         folded += step
-        offsets = _offsets(stand, workload)
+        offsets = _offsets(environment, workload)
         if offsets >= MAX_OFFSETS_PER_BATCH:
             return
         step = max(_SAMPLE_EVENTS, (MAX_OFFSETS_PER_BATCH - offsets) * folded // max(1, offsets))
@@ -85,6 +85,6 @@ def _fill_first_batch(stand: Stand, workload: Workload, inputs: Iterator[Input])
     raise RuntimeError(f"{folded:,} events of {workload.name} have {offsets:,} output records that are landed")
 
 
-def _offsets(stand: Stand, workload: Workload) -> int:
+def _offsets(environment: BenchmarkEnvironment, workload: Workload) -> int:
     """What is to be landed, markers too."""
-    return sum(positions.stable_ends(AdminClient({**stand.client}), workload.landed).values())
+    return sum(positions.stable_ends(AdminClient({**environment.client}), workload.landed).values())

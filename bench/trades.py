@@ -15,9 +15,9 @@ from typing import Any
 
 import psycopg
 
+from onefold.bench.cpu import CpuSampler
+from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.feeder import Feeder
-from onefold.bench.meter import Meter
-from onefold.bench.stand import Stand
 from onefold.proof.verify import verify
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 
@@ -32,9 +32,9 @@ _WARM_UP_MESSAGES, _WARM_UP_TIMES = 130_000, 6
 # (cli/commands/bench/latency.py), at a rate that is no flood.
 _WARM_UP_PACED_S, _WARM_UP_RATE_MAX = 90, 20_000
 _DRAIN_S = 1800.0
-_LOOK_S = 0.25
+_ASK_EVERY_S = 0.25
 # A look at the lag takes some 10 ms of a core. When all was landed the sink itself has written down.
-_LAG_LOOK_S = 1.0
+_LAG_ASK_EVERY_S = 1.0
 # 50 us a message: ten million, and two that warm up, take ten minutes on a good day.
 _JUDGE_S = 1800.0
 
@@ -70,39 +70,41 @@ class Run:
     began: float = 0.0
 
 
-def measure(stand: Stand, plan: Plan) -> Run:
-    """One run on a fresh stand. RuntimeError when it does not drain."""
+def measure(environment: BenchmarkEnvironment, plan: Plan) -> Run:
+    """One run on a fresh environment. RuntimeError when it does not drain."""
     if plan.failures:
-        stand.environment.update(FAILURES)
+        environment.environment.update(FAILURES)
     paced = min(plan.rate, _WARM_UP_RATE_MAX)
     warm_up = _WARM_UP_MESSAGES * _WARM_UP_TIMES + paced * _WARM_UP_PACED_S
     feed = Feed(plan.seed, plan.messages + warm_up, plan.mix, now=time.time)
-    feeder = Feeder(stand.client, stand.dsn, feed)
-    children = _Children(stand)
+    feeder = Feeder(environment.client, environment.dsn, feed)
+    children = _Children(environment)
     children.start("processor", "sink")
     for _ in range(_WARM_UP_TIMES):
-        stand.say("warming up")
+        environment.say("warming up")
         feeder.send(_WARM_UP_MESSAGES)
-        _drained(stand)
+        _drained(environment)
     if paced:
         feeder.start(paced * _WARM_UP_PACED_S, paced)
-        stand.wait(lambda: not feeder.running(), 2 * _WARM_UP_PACED_S, "the warm-up is sent")
+        environment.wait(lambda: not feeder.running(), 2 * _WARM_UP_PACED_S, "the warm-up is sent")
         feeder.stop()
-        _drained(stand)
+        _drained(environment)
     run = Run(plan)
-    _produce_and_land(stand, plan, feeder, children, run)
+    _produce_and_land(environment, plan, feeder, children, run)
     children.stop("processor", "sink")
-    _judge(stand, feed, run)
+    _judge(environment, feed, run)
     return run
 
 
-def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Children", run: Run) -> None:
-    deltas_before = stand.landed("trades")
+def _produce_and_land(
+    environment: BenchmarkEnvironment, plan: Plan, feeder: Feeder, children: "_Children", run: Run
+) -> None:
+    deltas_before = environment.landed("trades")
     if not plan.rate:
-        stand.say(f"filling {TOPIC} with {plan.messages:,} messages that nobody sees yet")
+        environment.say(f"filling {TOPIC} with {plan.messages:,} messages that nobody sees yet")
         feeder.hold(plan.messages)
-    stand.say("measuring")
-    meter = Meter(children.pids())
+    environment.say("measuring")
+    cpu = CpuSampler(children.pids())
     run.began = time.time()
     if plan.rate:
         feeder.start(plan.messages, plan.rate)
@@ -110,12 +112,12 @@ def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Chil
         feeder.release()
     while feeder.running():
         _maybe_kill(plan, feeder, children)
-        time.sleep(_LOOK_S)
+        time.sleep(_ASK_EVERY_S)
     sent_at = time.time()
-    _drained(stand)
-    meter.stop()
+    _drained(environment)
+    cpu.stop()
     feeder.stop()
-    with psycopg.connect(stand.dsn) as connection:
+    with psycopg.connect(environment.dsn) as connection:
         run.landings = connection.execute(
             "SELECT landed_at, sent_at, messages FROM trades.landed WHERE landed_at > to_timestamp(%s) ORDER BY 1, 2",
             [run.began],
@@ -131,22 +133,22 @@ def _produce_and_land(stand: Stand, plan: Plan, feeder: Feeder, children: "_Chil
         "messages_per_second": round(plan.messages / seconds),
         f"messages_per_second_rolling_{WINDOW_S}_s": _by_window(run.landings, run.began),
         "seconds_after_the_last_was_sent": round(ended - sent_at, 2) if plan.rate else None,
-        "deltas_landed": stand.landed("trades") - deltas_before,
+        "deltas_landed": environment.landed("trades") - deltas_before,
         "batches_landed": len({landed for landed, _, _ in run.landings}),
         **_latencies(run.landings, run.began if plan.rate else ended),
         # Of a process that was killed nobody knows what it has used.
-        **{f"{name}_cpu_us_per_message": round(meter.seconds(name, run.began, ended) / plan.messages * 1e6, 1)
+        **{f"{name}_cpu_us_per_message": round(cpu.seconds(name, run.began, ended) / plan.messages * 1e6, 1)
            for name in children.pids() if not children.killed},
         **{f"failures_injected_{stage}": injected.get(stage, 0) for stage in ("state", "map", "reduce")},
         "killed": children.killed,
     }  # fmt: skip
 
 
-def _judge(stand: Stand, feed: Feed, run: Run) -> None:
-    stand.say("verifying")
-    verdict = verify("trades", client=stand.client, dsn=stand.dsn, timeout_s=_JUDGE_S)
+def _judge(environment: BenchmarkEnvironment, feed: Feed, run: Run) -> None:
+    environment.say("verifying")
+    verdict = verify("trades", client=environment.client, dsn=environment.dsn, timeout_s=_JUDGE_S)
     kinds = verdict.kinds()
-    with psycopg.connect(stand.dsn) as connection:
+    with psycopg.connect(environment.dsn) as connection:
         held = connection.execute(
             "SELECT risk_type, region, trade_desk, (value * 1000000)::numeric(38, 0), trades FROM trades.risk"
             " WHERE num_nulls(risk_type, region, trade_desk) = 0 AND trades > 0"
@@ -155,7 +157,7 @@ def _judge(stand: Stand, feed: Feed, run: Run) -> None:
     truth = {leaf: told for leaf, told in feed.truth().items() if told[1]}
     run.figures |= {
         "verify": verdict.outcome,
-        "verify_seconds": verdict.seconds,
+        "verify_s": verdict.seconds,
         "lost": sum(count for kind, count in kinds.items() if kind.startswith("missing")),
         "duplicated": sum(count for kind, count in kinds.items() if kind.startswith(("doubled", "extra", "phantom"))),
         "otherwise_wrong": sum(kinds.values()) - sum(c for k, c in kinds.items() if k.startswith(_COUNTED)),
@@ -223,21 +225,21 @@ def _maybe_kill(plan: Plan, feeder: Feeder, children: "_Children") -> None:
 _KILLED_AT = (("processor", 1 / 3), ("sink", 2 / 3))
 
 
-def _drained(stand: Stand) -> None:
+def _drained(environment: BenchmarkEnvironment) -> None:
     """Everything folded, and everything that this gave landed. Asked in this order: what is folded does not come back."""
     from onefold.operate import positions
     from onefold.operate.settings import Settings
 
-    settings = Settings(bootstrap_servers=stand.client["bootstrap.servers"], postgres_dsn=stand.dsn)
+    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
     drained = lambda: positions.lag_of("trades", settings)["events"] == 0  # noqa: E731
-    stand.wait(drained, _DRAIN_S, "everything is landed", _LAG_LOOK_S)
+    environment.wait(drained, _DRAIN_S, "everything is landed", _LAG_ASK_EVERY_S)
 
 
 class _Children:
     """One processor and one sink."""
 
-    def __init__(self, stand: Stand) -> None:
-        self._stand = stand
+    def __init__(self, environment: BenchmarkEnvironment) -> None:
+        self._environment = environment
         self._running: dict[str, Any] = {}
         self.killed = 0
 
@@ -257,8 +259,8 @@ class _Children:
 
     def pids(self) -> dict[str, list[int]]:
         found = {name: [child.pid or 0] for name, child in self._running.items()}
-        running = self._stand.infrastructure
+        running = self._environment.infrastructure
         return found | {"broker": [running.kafka.pid or 0], "postgres": [running.postgres.pid or 0]}
 
     def _begin(self, name: str) -> Any:
-        return self._stand.start(name, {"processor": "process", "sink": "sink"}[name], "trades")
+        return self._environment.start(name, {"processor": "process", "sink": "sink"}[name], "trades")

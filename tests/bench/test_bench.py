@@ -17,12 +17,12 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onefold.bench import sink
+from onefold.bench.cpu import CpuSampler, _at, percentile
+from onefold.bench.environment import benchmark_environment
 from onefold.bench.feeder import Feeder
 from onefold.bench.latency import course
-from onefold.bench.meter import Meter, _at, percentile
 from onefold.bench.processor import _folded_after
 from onefold.bench.report import latencies, write
-from onefold.bench.stand import stand
 from onefold.bench.trades import Plan, Run, _by_window, throughput
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
@@ -50,12 +50,12 @@ def test_a_busy_process_is_metered_with_its_children() -> None:
     start = time.time()
     shell = f"{sys.executable} -c 'while True: pass' & wait"
     with subprocess.Popen(shell, shell=True, start_new_session=True) as busy:
-        meter = Meter({"busy": [busy.pid]})
+        cpu = CpuSampler({"busy": [busy.pid]})
         try:
-            eventually(lambda: meter.seconds("busy", start, time.time()) > 0.2, 20, "its processor time is seen")
+            eventually(lambda: cpu.seconds("busy", start, time.time()) > 0.2, 20, "its processor time is seen")
         finally:
             os.killpg(busy.pid, signal.SIGKILL)
-            meter.stop()
+            cpu.stop()
 
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -146,7 +146,7 @@ def test_only_events_committed_after_the_clock_started_count() -> None:
 @pytest.mark.postgres
 def test_a_stand_leaves_nothing_behind() -> None:
     """Also not what lies outside of its folder: PostgreSQL's data when we are root."""
-    with stand("runner", 1, lambda text: None) as place:
+    with benchmark_environment("runner", 1, lambda text: None) as place:
         folders = [place.home, Postgres(place.home / "postgres", 0).data]
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)

@@ -19,7 +19,7 @@ from onefold.operate.progress import Progress
 from onefold.operate.settings import PARTITIONS_MAX, Settings
 
 if TYPE_CHECKING:
-    from onefold.bench.stand import Stand
+    from onefold.bench.environment import BenchmarkEnvironment
     from onefold.bench.workload import Workload
 
 Figures = dict[str, Any]
@@ -40,7 +40,9 @@ Seed = Annotated[int, typer.Option(help="The same seed generates the same events
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine and figures as JSON.")]
 
 
-def run(what: str, name: str, partitions: int, as_json: bool, measure: Callable[[Stand, Workload], Figures]) -> None:
+def run(
+    what: str, name: str, partitions: int, as_json: bool, measure: Callable[[BenchmarkEnvironment, Workload], Figures]
+) -> None:
     """Measure a pipeline on a fresh stack and print the figures.
 
     name: of the pipeline; "" for the default. Raises UserError when it has no workload, or nothing could be measured.
@@ -83,9 +85,9 @@ def measuring() -> Iterator[Progress]:
 
 def fresh_stack(pipeline: str, partitions: int, progress: Progress) -> Any:
     """A broker and a database that owe nothing to what ran before, with a pipeline's topics and tables."""
-    from onefold.bench.stand import stand
+    from onefold.bench.environment import benchmark_environment
 
-    return stand(pipeline, partitions, progress.say)
+    return benchmark_environment(pipeline, partitions, progress.say)
 
 
 def partitions_for(*, paced: bool) -> int:

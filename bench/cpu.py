@@ -9,11 +9,11 @@ from contextlib import suppress
 import psutil
 
 _SAMPLE_S = 0.25
-# Finding the children means a walk through all processes, several milliseconds of it.
+# Finding the children means a walk through all processes, which costs more than a sample.
 _FAMILY_S = 2.0
 
 
-class Meter:
+class CpuSampler:
     """Samples processes with their children from creation until `stop`."""
 
     def __init__(self, pids: Mapping[str, Sequence[int]]) -> None:

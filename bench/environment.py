@@ -24,11 +24,11 @@ Say = Callable[[str], None]
 # Spark's start is the longest of all; a cold disk may triple it.
 _READY_S = 120.0
 # How often a condition is looked at: seldom enough not to disturb what is measured.
-_LOOK_S = 0.1
+_ASK_EVERY_S = 0.1
 
 
 @dataclass
-class Stand:
+class BenchmarkEnvironment:
     """The running stack. `environment` is what its commands get."""
 
     infrastructure: Infrastructure
@@ -91,12 +91,12 @@ class Stand:
                     producer.produce(given.topic, given.value, given.key)
                     break
                 except BufferError:
-                    producer.poll(_LOOK_S)
+                    producer.poll(_ASK_EVERY_S)
             count += 1
         producer.flush(60)
         return count
 
-    def wait(self, condition: Callable[[], bool], deadline_s: float, what: str, look_s: float = _LOOK_S) -> None:
+    def wait(self, condition: Callable[[], bool], deadline_s: float, what: str, look_s: float = _ASK_EVERY_S) -> None:
         """Until `condition` holds, asked every `look_s` seconds; RuntimeError with `what` when it does not in time."""
         until = time.monotonic() + deadline_s
         while not condition():
@@ -110,7 +110,7 @@ class Stand:
 
 
 @contextmanager
-def stand(pipeline: str, partitions: int, say: Say) -> Iterator[Stand]:
+def benchmark_environment(pipeline: str, partitions: int, say: Say) -> Iterator[BenchmarkEnvironment]:
     """A fresh stack with the topics and tables of a pipeline; everything of it is gone when the block ends."""
     with tempfile.TemporaryDirectory(prefix="onefold-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
@@ -125,6 +125,6 @@ def stand(pipeline: str, partitions: int, say: Say) -> Iterator[Stand]:
                 "ONEFOLD_POSTGRES_DSN": running.postgres_dsn,
                 "ONEFOLD_PARTITIONS": str(partitions),
             }
-            made = Stand(running, home, environment, say, children)
+            made = BenchmarkEnvironment(running, home, environment, say, children)
             made.run("prepare", pipeline)
             yield made
