@@ -1,4 +1,4 @@
-"""What the engine itself knows of every domain: how far it has landed, what the judge said, what was refused."""
+"""What the engine itself knows of every domain: how far it has landed, the judge's last verdict, what was refused."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Any
 from onefold.dashboard.reader import Connection
 from onefold.operate.positions import LEDGER, Landed
 
-# Older databases lack the newer of them; then there is nothing to tell.
+# Older databases lack the newer of them; then there is nothing to show.
 _TABLES = ("ledger", "verdict", "rejected", "injected")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The last word of `onefold verify` on a domain. since: records and markers that have landed after what it judged."""
+    """The last verdict of `onefold verify` on a domain.
+
+    Attributes:
+        since: records and markers that have landed after what it judged.
+    """
 
     outcome: str
     reason: str
@@ -28,9 +32,12 @@ class Verdict:
 
 @dataclass
 class DomainState:
-    """landed: sum of the next offsets over all partitions, so that its growth is what landed meanwhile.
+    """How far a domain has come.
 
-    landed_at: when a batch was last committed. rejected: output records that could not be landed.
+    Attributes:
+        landed: sum of the next offsets over all partitions, so that its growth is what landed meanwhile.
+        landed_at: when a batch was last committed.
+        rejected: output records that could not be landed.
     """
 
     landed: int = 0
@@ -50,14 +57,19 @@ class Fault:
 
 @dataclass(frozen=True)
 class Engine:
-    """taken_at: the moment of the snapshot. faults: by stage; none where nobody ever asked for any."""
+    """All domains at one moment.
+
+    Attributes:
+        taken_at: the moment of the snapshot.
+        faults: by stage; none where nobody ever asked for any.
+    """
 
     taken_at: datetime
     domains: Mapping[str, DomainState] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
 
 
-async def look(connection: Connection) -> Engine:
+async def fetch(connection: Connection) -> Engine:
     """The state of every domain that has landed or been judged."""
     now, *present = await _row(connection, f"SELECT now(), {', '.join(map(_exists, _TABLES))}")
     has = dict(zip(_TABLES, present, strict=True))
@@ -69,9 +81,9 @@ async def look(connection: Connection) -> Engine:
         state.landed_at = max(filter(None, (state.landed_at, row.updated_at)))
     for sink, count in await _rows(connection, _REJECTED) if has["rejected"] else []:
         domains.setdefault(sink, DomainState()).rejected = count
-    for name, *said in await _rows(connection, _VERDICTS) if has["verdict"] else []:
+    for name, *judged in await _rows(connection, _VERDICTS) if has["verdict"] else []:
         mine = [row for row in ledger if row.sink == name]
-        domains.setdefault(name, DomainState()).verdict = _verdict(mine, *said)
+        domains.setdefault(name, DomainState()).verdict = _verdict(mine, *judged)
     faults = [Fault(*row) for row in await _rows(connection, _FAULTS)] if has["injected"] else []
     return Engine(now, dict(sorted(domains.items())), faults)
 

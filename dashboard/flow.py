@@ -12,8 +12,8 @@ from psycopg import sql
 
 from onefold.dashboard.reader import Connection
 
-SLOT_SECONDS = 5  # of a point of the charts: fine enough to see a restart, and each holds enough messages for a p99
-ROLLING_SLOTS = 4  # 20 s, as in the design that this is compared with
+SLOT_S = 5  # of a point of the charts: fine enough to see a restart, and each holds enough messages for a p99
+ROLLING_SLOTS = 4  # 20 s, long enough to be calm and short enough to show a restart
 SLOTS = 60  # five minutes
 
 _SLOTS = """
@@ -49,8 +49,14 @@ FROM way
 
 @dataclass(frozen=True)
 class Flow:
-    """messages: of the last minute. a_second: rolling mean now. mean, p50, p99, worst: seconds, of the last minute's
-    messages, None when there were none. times: unix seconds at the end of each slot, with its rate, p50 and p99.
+    """Messages landed and their latencies.
+
+    Attributes:
+        messages: of the last minute.
+        a_second: rolling mean now.
+        mean, p50, p99, worst: seconds, of the last minute's messages, None when there were none.
+        times: unix seconds at the end of each slot.
+        rates, p50s, p99s: of each slot, a second and in seconds.
     """
 
     messages: int
@@ -65,13 +71,13 @@ class Flow:
     p99s: Sequence[float | None]
 
 
-async def look(connection: Connection, schema: str) -> Flow:
+async def fetch(connection: Connection, schema: str) -> Flow:
     """The flow into the domain of this schema over the last five minutes."""
     parts = {
         "landed": sql.Identifier(schema, "landed"),
-        "slot": sql.Literal(SLOT_SECONDS),
-        "rolling": sql.SQL("make_interval(secs => {})").format(SLOT_SECONDS * ROLLING_SLOTS),
-        "span": sql.SQL("make_interval(secs => {})").format(SLOT_SECONDS * (SLOTS + ROLLING_SLOTS)),
+        "slot": sql.Literal(SLOT_S),
+        "rolling": sql.SQL("make_interval(secs => {})").format(SLOT_S * ROLLING_SLOTS),
+        "span": sql.SQL("make_interval(secs => {})").format(SLOT_S * (SLOTS + ROLLING_SLOTS)),
     }
     minute = await (await connection.execute(sql.SQL(_MINUTE).format(**parts))).fetchone()
     slots = await (await connection.execute(sql.SQL(_SLOTS).format(**parts))).fetchall()
@@ -79,14 +85,14 @@ async def look(connection: Connection, schema: str) -> Flow:
     now, messages, recent, *latencies = minute
     mean, p50, p99, worst = (None if value is None else float(value) for value in latencies)
     found = {int(slot): (int(count), float(half), float(most)) for slot, count, half, most in slots}
-    present = int(now // SLOT_SECONDS)
+    present = int(now // SLOT_S)
     drawn = range(present - SLOTS, present)  # the present slot is still being filled
-    rolling = SLOT_SECONDS * ROLLING_SLOTS
+    rolling = SLOT_S * ROLLING_SLOTS
     return Flow(
         messages=int(messages),
         a_second=int(recent) / rolling,
         mean=mean, p50=p50, p99=p99, worst=worst,
-        times=[(slot + 1) * SLOT_SECONDS for slot in drawn],
+        times=[(slot + 1) * SLOT_S for slot in drawn],
         rates=[sum(found.get(slot - back, (0,))[0] for back in range(ROLLING_SLOTS)) / rolling for slot in drawn],
         p50s=[found[slot][1] if slot in found else None for slot in drawn],
         p99s=[found[slot][2] if slot in found else None for slot in drawn],

@@ -1,4 +1,4 @@
-"""The page's one door to the database: a connection that can not write, and pictures of one moment."""
+"""The page's one door to the database: a connection that cannot write, and snapshots of one moment."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import structlog
 from psycopg import AsyncConnection, IsolationLevel, sql
 
 ROLE = "onefold_reader"
-CONNECT_SECONDS = 3  # a database that is well answers in milliseconds; who looks at a page does not wait longer
-STATEMENT_SECONDS = 4  # for one question; above it the page says that the table is too large, and goes on
-PICTURE_SECONDS = 6.0  # for a whole picture, by our own clock: a database that is stopped keeps no time
+CONNECT_S = 3  # a healthy database answers in milliseconds; nobody waits longer for a page
+STATEMENT_S = 4  # for one question; above it the page calls the table too large, and goes on
+SNAPSHOT_S = 6.0  # for a whole snapshot, by our own clock: a database that is stopped keeps no time
 
 log = structlog.get_logger("onefold.dashboard")
 
@@ -24,7 +24,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 
 
 class Reader:
-    """Reads one database over one connection, which is made anew when it broke."""
+    """Reads one database over one connection, which is replaced when it broke."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -52,17 +52,17 @@ class Reader:
 
 async def connect(dsn: str) -> Connection:
     """A connection that can only read, by two locks: the rights of the role onefold_reader, and transactions that
-    are read-only. Where the role is missing or may not be taken on, the second lock stays, and the log says so.
+    are read-only. Where the role is missing or may not be taken on, the second lock stays, and the log has a warning.
 
     Raises psycopg.Error.
     """
     connection = await AsyncConnection.connect(
-        dsn, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="onefold dashboard"
+        dsn, autocommit=True, connect_timeout=CONNECT_S, application_name="onefold dashboard"
     )
     try:
         with _patience(connection):
             await connection.execute("SET default_transaction_read_only = on")
-            await connection.execute(sql.SQL("SET statement_timeout = {}").format(f"{STATEMENT_SECONDS}s"))
+            await connection.execute(sql.SQL("SET statement_timeout = {}").format(f"{STATEMENT_S}s"))
             await _take_on_the_role(connection)
         await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await connection.set_read_only(True)
@@ -84,7 +84,7 @@ def _patience(connection: Connection) -> Iterator[None]:
     """Hangs up when the block takes too long, so that who waits gets an error. Cancelling would not do: psycopg then
     asks the server to cancel and waits for its answer, and a server that is stopped gives none.
     """
-    timer = asyncio.get_running_loop().call_later(PICTURE_SECONDS, _hang_up, connection)
+    timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, _hang_up, connection)
     try:
         yield
     finally:

@@ -19,8 +19,8 @@ from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 
-STATUS_EVERY_SECONDS = 1.0
-STOP_SECONDS = 2  # for streams that are still open; nobody loses anything
+STATUS_EVERY_S = 1.0
+STOP_S = 2  # for streams that are still open; nobody loses anything
 LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 ENGINE_SCHEMA = "onefold"
 
@@ -33,13 +33,13 @@ def is_local(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on that port, 0 picks a free one. Raises UserError when it can not be had."""
+    """A socket on that port, 0 picks a free one. Raises UserError when it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"{host}:{port} can not be listened on: {reason}", "Choose another port, or 0.") from None
+        raise UserError(f"{host}:{port} cannot be listened on: {reason}", "Choose another port, or 0.") from None
 
 
 def address(listener: socket.socket) -> str:
@@ -58,8 +58,8 @@ def run(settings: Settings, dsn: str, listener: socket.socket, hosts: list[str],
 async def _serve(
     settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None
 ) -> None:
-    pictures, tables = Reader(dsn), Reader(dsn)  # who pages through a large table keeps nobody's picture waiting
-    watcher = Watcher(pictures, settings)
+    snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
+    watcher = Watcher(snapshots, settings)
     site = application(watcher, tables, [*pipelines.domains(), ENGINE_SCHEMA], hosts)
     config = uvicorn.Config(
         site,
@@ -67,7 +67,7 @@ async def _serve(
         access_log=False,
         server_header=False,
         lifespan="off",
-        timeout_graceful_shutdown=STOP_SECONDS,
+        timeout_graceful_shutdown=STOP_S,
     )
     async with asyncio.TaskGroup() as together:  # a watcher that ends by an error ends the program, loudly
         beside = [together.create_task(watcher.run())]
@@ -76,12 +76,12 @@ async def _serve(
         await uvicorn.Server(config).serve(sockets=[listener])
         for task in beside:
             task.cancel()
-    for reader in (pictures, tables):
+    for reader in (snapshots, tables):
         await reader.close()
 
 
 async def _keep_status(file: Path, detail: str) -> None:
     while True:
-        with suppress(OSError):  # a full disk is told by a file that gets stale; the page needs none
+        with suppress(OSError):  # a full disk shows in a file that gets stale; the page needs none
             state.write(file, {"state": "running", "detail": detail, "updated_at": time.time()})
-        await asyncio.sleep(STATUS_EVERY_SECONDS)
+        await asyncio.sleep(STATUS_EVERY_S)

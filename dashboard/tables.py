@@ -39,7 +39,11 @@ _NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precisio
 
 @dataclass(frozen=True)
 class Table:
-    """rows: the planner's estimate, 0 when it has none."""
+    """A table or a view.
+
+    Attributes:
+        rows: the planner's estimate, 0 when it has none.
+    """
 
     schema: str
     name: str
@@ -49,7 +53,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; key: its place in the primary key, from 1 on, or None."""
+    """A column.
+
+    Attributes:
+        key: its place in the primary key, from 1 on, or None.
+    """
 
     name: str
     type: str
@@ -57,15 +65,17 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether it belongs to the right."""
+        """Whether it is aligned as a number."""
         return self.type in _NUMBERS
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of rows as text, exactly as Postgres writes it. origins: topic/partition/offset of each row, or None.
+    """A page of rows as text, exactly as Postgres writes it.
 
-    before, after: what to ask for to see the page before and the one after; None where there is none.
+    Attributes:
+        origins: topic/partition/offset of each row, or None.
+        before, after: what to ask for to see the page before and the one after; None where there is none.
     """
 
     columns: Sequence[Column]
@@ -77,7 +87,12 @@ class Page:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a page begins. kind: "first", "after", "before" or "from" a key, or "skip" a number of rows."""
+    """Where a page begins.
+
+    Attributes:
+        kind: "first", "after", "before" or "from" a key, or "skip" a number of rows.
+        values: of the key, or the number of rows.
+    """
 
     kind: str = "first"
     values: tuple[str, ...] = ()

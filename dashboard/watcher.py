@@ -1,4 +1,4 @@
-"""Looks at the database once a second while somebody looks at the page, once for all who look."""
+"""Reads the database once a second while somebody has the page open, once for all viewers."""
 
 from __future__ import annotations
 
@@ -13,38 +13,43 @@ from typing import Any
 import psycopg
 import structlog
 
-from onefold.dashboard.picture import Lag, LagNow, Picture, View, take
 from onefold.dashboard.reader import Reader
+from onefold.dashboard.snapshot import Lag, LagNow, Snapshot, View, take
 from onefold.operate import positions, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.settings import Settings
 
-EVERY_SECONDS = 1.0  # often enough to look alive; a picture takes some 10 ms
-LAG_EVERY_SECONDS = 3.0  # asking Kafka makes clients of their own, which cost more than a picture
+EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
+LAG_EVERY_S = 3.0  # asking Kafka makes clients of their own, which cost more than a snapshot
 
 log = structlog.get_logger("onefold.dashboard")
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What there is to show. picture: the last good one, None before the first. trouble: one sentence while the
-    database does not answer, "" else. services: of the embedded stack, as in stack.json.
+class Update:
+    """What there is to show.
+
+    Attributes:
+        snapshot: the last good one, None before the first.
+        trouble: one sentence while the database does not answer, "" else.
+        lag: as asked last.
+        services: of the embedded stack, as in stack.json.
     """
 
-    picture: Picture | None
+    snapshot: Snapshot | None
     trouble: str
     lag: LagNow
     services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Watcher:
-    """Hands frames to any number of viewers. `run` has to run beside them."""
+    """Hands updates to any number of viewers. `run` has to run beside them."""
 
     def __init__(self, reader: Reader, settings: Settings) -> None:
         self._reader = reader
         self._settings = settings
         self._watched: Counter[View] = Counter()
-        self._pictures: dict[View, Picture] = {}
+        self._snapshots: dict[View, Snapshot] = {}
         self._trouble = ""
         self._lag = LagNow({}, None, None)
         self._clock: tuple[datetime, float] | None = None
@@ -53,41 +58,41 @@ class Watcher:
 
     @property
     def viewers(self) -> int:
-        """How many look right now."""
+        """How many there are now."""
         return self._watched.total()
 
     async def run(self) -> None:
-        """Takes a picture a second of all views that are watched, for ever."""
+        """Takes a snapshot a second of all views that are watched, for ever."""
         lag_task = asyncio.create_task(self._run_lag())
         try:
             while True:
                 await self._somebody.wait()
-                due = asyncio.get_running_loop().time() + EVERY_SECONDS
-                await self._look(list(self._watched))
+                due = asyncio.get_running_loop().time() + EVERY_S
+                await self._fetch(list(self._watched))
                 async with self._turned:
                     self._turned.notify_all()
                 left = due - asyncio.get_running_loop().time()
                 # Trouble is shown for a while even when it took long to find: nobody reads what is there for a moment.
-                await asyncio.sleep(EVERY_SECONDS if self._trouble else max(0.0, left))
+                await asyncio.sleep(EVERY_S if self._trouble else max(0.0, left))
         finally:
             lag_task.cancel()
 
-    async def once(self, view: View) -> Frame:
-        """The frame of a view, now."""
-        await self._look([view])
-        frame = self._frame(view)
+    async def once(self, view: View) -> Update:
+        """The update of a view, now."""
+        await self._fetch([view])
+        update = self._update(view)
         self._forget(view)
-        return frame
+        return update
 
-    async def frames(self, view: View) -> AsyncIterator[Frame]:
-        """A frame after every look, until the caller has seen enough."""
+    async def updates(self, view: View) -> AsyncIterator[Update]:
+        """An update after every snapshot, until the caller has seen enough."""
         self._watched[view] += 1
         self._somebody.set()
         try:
             while True:
                 async with self._turned:
                     await self._turned.wait()
-                yield self._frame(view)
+                yield self._update(view)
         finally:
             self._watched[view] -= 1
             if not self._watched[view]:
@@ -96,33 +101,33 @@ class Watcher:
             if not self._watched:
                 self._somebody.clear()
 
-    async def _look(self, views: list[View]) -> None:
+    async def _fetch(self, views: list[View]) -> None:
         try:
             taken = await take(self._reader, views)
         except psycopg.Error as error:
             if not self._trouble:
-                log.warning(f"no picture: {error!r}")
-            self._trouble = _told(error)
+                log.warning(f"no snapshot: {error!r}")
+            self._trouble = _sentence_of(error)
             return
         self._trouble = ""
-        self._pictures |= taken
-        for picture in taken.values():
-            self._clock = picture.engine.taken_at, time.monotonic()
+        self._snapshots |= taken
+        for snapshot in taken.values():
+            self._clock = snapshot.engine.taken_at, time.monotonic()
 
     def _database_clock(self) -> datetime | None:
-        """About now, by the clock that stamps pictures; None before the first picture."""
+        """About now, by the clock that stamps snapshots; None before the first snapshot."""
         if self._clock is None:
             return None
         taken_at, then = self._clock
         return taken_at + timedelta(seconds=time.monotonic() - then)
 
-    def _frame(self, view: View) -> Frame:
+    def _update(self, view: View) -> Update:
         services = state.read_running(self._settings.home).get("services", {})
-        return Frame(self._pictures.get(view), self._trouble, self._lag, services)
+        return Update(self._snapshots.get(view), self._trouble, self._lag, services)
 
     def _forget(self, view: View) -> None:
         if view not in self._watched:
-            self._pictures.pop(view, None)
+            self._snapshots.pop(view, None)
 
     async def _run_lag(self) -> None:
         while True:
@@ -130,11 +135,11 @@ class Watcher:
             asked_at = self._database_clock()
             found, problem = await asyncio.to_thread(ask_lag, self._settings)
             self._lag = LagNow(found, asked_at, self._database_clock(), problem)
-            await asyncio.sleep(LAG_EVERY_SECONDS)
+            await asyncio.sleep(LAG_EVERY_S)
 
 
 def ask_lag(settings: Settings) -> tuple[Lag, str]:
-    """The lag of every domain, and why it can not be told. Blocks for some seconds when Kafka does not answer."""
+    """The lag of every domain, and why it is unknown. Blocks for some seconds when Kafka does not answer."""
     try:
         found = positions.lag_of_all(settings)
     except UserError:
@@ -143,7 +148,7 @@ def ask_lag(settings: Settings) -> tuple[Lag, str]:
     return found, "Kafka does not answer." if silent else ""
 
 
-def _told(error: psycopg.Error) -> str:
+def _sentence_of(error: psycopg.Error) -> str:
     """What a reader of the page can do something about."""
     if isinstance(error, psycopg.errors.QueryCanceled):
         return "The database took too long to answer; this is asked again every second."

@@ -18,18 +18,20 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onefold.dashboard import scene, tables, words
-from onefold.dashboard.picture import View
+from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.reader import Reader
+from onefold.dashboard.snapshot import View
 from onefold.dashboard.watcher import Watcher
 
 STATIC = Path(__file__).with_name("static")
-VIEWERS_MAX = 50  # each costs a rendering a second; above it the page says so instead of slowing the machine
-PING_SECONDS = 15  # keeps proxies from closing a stream that has nothing to say
+VIEWERS_MAX = (
+    50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
+)
+PING_S = 15  # keeps proxies from closing a stream that has nothing to say
 ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
 
 HEADERS = {
-    # Nothing from elsewhere, nothing inline: a name that got into a table can not become a program here.
+    # Nothing from elsewhere, nothing inline: a name that got into a table cannot become a program here.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -39,7 +41,7 @@ HEADERS = {
 
 
 class Site:
-    """The handlers, over one reader for pictures, one for tables, and one watcher."""
+    """The handlers, over one reader for snapshots, one for tables, and one watcher."""
 
     def __init__(self, watcher: Watcher, reader: Reader, schemas: list[str]) -> None:
         self._watcher = watcher
@@ -51,62 +53,64 @@ class Site:
     async def live(self, request: Request) -> Response:
         """The live page."""
         view = view_of(request)
-        frame = await self._watcher.once(view)
-        title = scene.picture_title(frame.picture)
-        return self._page("page.html", title=title, stream=f"/live{words.query(dict(view))}", **scene.of(frame, view))
+        update = await self._watcher.once(view)
+        title = view_model.window_title(update.snapshot)
+        return self._page(
+            "page.html", title=title, stream=f"/live{words.query(dict(view))}", **view_model.of(update, view)
+        )
 
     async def stream(self, request: Request) -> Response:
         """The live page's inner part, again and again."""
         if self._watcher.viewers >= VIEWERS_MAX:
-            return Response("Too many people look at this page.", status_code=503, headers=HEADERS)
-        return EventSourceResponse(self._frames(view_of(request)), ping=PING_SECONDS, headers=HEADERS)
+            return Response("Too many people have this page open.", status_code=503, headers=HEADERS)
+        return EventSourceResponse(self._updates(view_of(request)), ping=PING_S, headers=HEADERS)
 
     async def tables(self, request: Request) -> Response:
         """The list of tables."""
 
-        async def look() -> Response:
+        async def fetch() -> Response:
             async with self._reader.snapshot() as connection:
                 found = await tables.find(connection, self._schemas)
             return self._page("tables.html", title="Tables · Onefold", tables=found)
 
-        return await self._answer(look)
+        return await self._answer(fetch)
 
     async def table(self, request: Request) -> Response:
         """A page of a table."""
         schema, name = request.path_params["schema"], request.path_params["name"]
 
-        async def look() -> Response:
+        async def fetch() -> Response:
             place = tables.place_of(dict(request.query_params))
             async with self._reader.snapshot() as connection:
                 found = await tables.find(connection, self._schemas)
                 table = next((one for one in found if (one.schema, one.name) == (schema, name)), None)
                 if table is None:
-                    return self._problem(404, f"There is no table {schema}.{name} to look at.")
+                    return self._problem(404, f"There is no table {schema}.{name} to show.")
                 page = await tables.page(connection, table, place)
             wanted = request.query_params.get("from", "")
             return self._page("table.html", title=f"{schema}.{name} · Onefold", table=table, page=page, wanted=wanted)
 
-        return await self._answer(look)
+        return await self._answer(fetch)
 
     async def nothing(self, request: Request, error: Exception) -> Response:
         """What is not here."""
         return self._problem(404, "There is no such page.")
 
-    async def _frames(self, view: View) -> AsyncIterator[ServerSentEvent]:
+    async def _updates(self, view: View) -> AsyncIterator[ServerSentEvent]:
         template = self._templates.get_template("live.html")
-        async for frame in self._watcher.frames(view):
-            yield ServerSentEvent(event="frame", data=template.render(scene.of(frame, view)), retry=1000)
+        async for update in self._watcher.updates(view):
+            yield ServerSentEvent(event="update", data=template.render(view_model.of(update, view)), retry=1000)
 
-    async def _answer(self, look: Callable[[], Awaitable[Response]]) -> Response:
-        """What `look` answers; what it could not do, in one sentence."""
+    async def _answer(self, fetch: Callable[[], Awaitable[Response]]) -> Response:
+        """What `fetch` answers; what it could not do, in one sentence."""
         try:
-            return await look()
+            return await fetch()
         except (psycopg.DataError, ValueError, json.JSONDecodeError):
             return self._problem(
                 400, "The table has no such key. Type one like those that you see in its first column."
             )
         except psycopg.errors.QueryCanceled:
-            return self._problem(503, "The table is too large to be looked at here. Ask with onefold sql instead.")
+            return self._problem(503, "The table is too large for this page. Ask with onefold sql instead.")
         except psycopg.Error:
             return self._problem(503, "The database does not answer. Load the page again when it is back.")
 

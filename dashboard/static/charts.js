@@ -1,4 +1,4 @@
-// Draws the two charts and redraws them when their points, their width or the colours change. What they show stands in
+// Draws the two charts and redraws them when their points, their width or the colours change. What they show is in
 // words beside them; the charts are for the eye only.
 "use strict";
 

@@ -1,4 +1,4 @@
-// Keeps the page live: takes each frame from the stream and changes only what is different, so that focus, selection and
+// Keeps the page live: takes each update from the stream and changes only what is different, so that focus, selection and
 // what was unfolded stay. Numbers arrive as text and are never made numbers of here.
 "use strict";
 
@@ -6,15 +6,15 @@
   const live = document.getElementById("live");
   const state = document.getElementById("state");
   const say = document.getElementById("say");
-  const SILENT_AFTER_MS = 8000; // a frame comes every second; a picture that fails takes up to six
+  const SILENT_AFTER_MS = 8000; // an update comes every second; a snapshot that fails takes up to six
   let heard = Date.now();
 
-  const tell = (name, text) => {
+  const showState = (name, text) => {
     if (state.dataset.state !== name) state.dataset.state = name;
     if (state.textContent !== text) state.textContent = text;
   };
 
-  // Said aloud only when the headline changes: a number a second would be noise.
+  // Announced only when the headline changes: a number a second would be noise.
   const announce = () => {
     const text = document.getElementById("headline")?.textContent ?? "";
     if (say.textContent !== text) say.textContent = text;
@@ -27,21 +27,21 @@
 
   const show = (html) => {
     Idiomorph.morph(live, html, { morphStyle: "innerHTML", callbacks: keep });
-    const frame = document.getElementById("frame");
+    const update = document.getElementById("update");
     const troubled = document.getElementById("trouble") !== null;
-    tell(troubled ? "lost" : "live", troubled ? "not up to date" : `live, ${frame?.dataset.at ?? ""}`);
+    showState(troubled ? "lost" : "live", troubled ? "not up to date" : `live, ${update?.dataset.at ?? ""}`);
     charts.all();
     announce();
   };
 
   const lost = () => {
-    tell("lost", "connection lost, trying again");
-    document.getElementById("frame")?.classList.add("stale");
+    showState("lost", "connection lost, trying again");
+    document.getElementById("update")?.classList.add("stale");
   };
 
   const connect = () => {
     const stream = new EventSource(live.dataset.stream);
-    stream.addEventListener("frame", (event) => { heard = Date.now(); show(event.data); });
+    stream.addEventListener("update", (event) => { heard = Date.now(); show(event.data); });
     stream.addEventListener("error", () => {
       lost();
       // The browser tries again by itself, except after an answer that is no stream.

@@ -1,4 +1,4 @@
-"""A database with tables and a trading floor, the dashboard over it, and a browser that looks."""
+"""A database with tables and a trading floor, the dashboard over it, and a browser."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -25,16 +25,16 @@ def test_it_does_not_leave_this_machine_by_accident(capsys: pytest.CaptureFixtur
 def test_a_port_that_is_taken_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert run(["dashboard", "--port", str(taken.getsockname()[1])]) == 1
-    assert "can not be listened on" in capsys.readouterr().err
+    assert "cannot be listened on" in capsys.readouterr().err
 
 
 def test_it_serves_without_a_database_and_ends_when_asked(tmp_path: Path) -> None:
-    """The page says that the database does not answer; an open stream holds nothing up."""
+    """The page shows that the database does not answer; an open stream holds nothing up."""
     site = Site(tmp_path, {"ONEFOLD_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"})
     status, text = site.get("/")
     assert (status, "The database does not answer" in text) == (200, True)
     with urllib.request.urlopen(site.url + "/live", timeout=30) as stream:
-        assert stream.readline().startswith(b"event: frame")
+        assert stream.readline().startswith(b"event: update")
         assert site.stop() == 0
     assert "Traceback" not in site.said()
 

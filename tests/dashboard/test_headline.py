@@ -1,4 +1,4 @@
-"""What the first line says, case by case, without a database."""
+"""The first line, case by case, without a database."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -7,20 +7,20 @@ from decimal import Decimal
 import pytest
 
 from onefold.dashboard import words
-from onefold.dashboard.cubes import Cube, Level, Row, Sum
 from onefold.dashboard.engine import DomainState, Engine, Verdict
-from onefold.dashboard.picture import LagNow, Picture, headline
+from onefold.dashboard.rollups import Level, Rollup, Row, Sum
+from onefold.dashboard.snapshot import LagNow, Snapshot, headline
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-CUBE = Cube("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
+ROLLUP = Rollup("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
 DRAINED = LagNow({"shop": {"events": 0}}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1))
 
 
-def picture(ours: str, truth: str | None, *, told_s: float = 60, verdict: Verdict | None = None) -> Picture:
-    """Ours and the producer's sum, of one piece each; the producer spoke that long ago."""
-    told = Sum(Decimal(truth), 1) if truth is not None else None
-    level = Level((), Row("", Sum(Decimal(ours), 1), told), [], 0, True, NOW - timedelta(seconds=told_s))
-    return Picture(Engine(NOW, {"shop": DomainState(verdict=verdict)}), [CUBE], CUBE, level, None)
+def snapshot(ours: str, truth: str | None, *, reported_s: float = 60, verdict: Verdict | None = None) -> Snapshot:
+    """Ours and the producer's sum, of one piece each; the producer reported that long ago."""
+    reported = Sum(Decimal(truth), 1) if truth is not None else None
+    level = Level((), Row("", Sum(Decimal(ours), 1), reported), [], 0, True, NOW - timedelta(seconds=reported_s))
+    return Snapshot(Engine(NOW, {"shop": DomainState(verdict=verdict)}), [ROLLUP], ROLLUP, level, None)
 
 
 def verdict(outcome: str, since: int = 0) -> Verdict:
@@ -29,49 +29,49 @@ def verdict(outcome: str, since: int = 0) -> Verdict:
 
 
 def test_equal_is_good_and_verified_is_better() -> None:
-    assert headline(picture("1.10", "1.1"), DRAINED).tone == "good"
-    assert headline(picture("1", "1", verdict=verdict("valid")), DRAINED).text == "Equal, and verified"
-    assert headline(picture("1", "1", verdict=verdict("valid", since=1)), DRAINED).text == "Equal"
-    assert headline(picture("1", "1", verdict=verdict("unknown")), DRAINED).text == "Equal"
+    assert headline(snapshot("1.10", "1.1"), DRAINED).tone == "good"
+    assert headline(snapshot("1", "1", verdict=verdict("valid")), DRAINED).text == "Equal, and verified"
+    assert headline(snapshot("1", "1", verdict=verdict("valid", since=1)), DRAINED).text == "Equal"
+    assert headline(snapshot("1", "1", verdict=verdict("unknown")), DRAINED).text == "Equal"
 
 
 def test_invalid_is_worse_than_equal() -> None:
-    found = headline(picture("1", "1", verdict=verdict("invalid")), DRAINED)
+    found = headline(snapshot("1", "1", verdict=verdict("invalid")), DRAINED)
 
     assert (found.tone, found.detail) == ("bad", "3 differences. Run onefold verify to see which rows.")
 
 
 def test_the_levels_come_before_all_else() -> None:
-    broken = picture("1", "1", verdict=verdict("valid"))
+    broken = snapshot("1", "1", verdict=verdict("valid"))
     assert broken.level is not None
 
     assert headline(replace(broken, level=replace(broken.level, adds_up=False)), DRAINED).tone == "bad"
 
 
 @pytest.mark.parametrize(
-    ("lag", "told_s", "tone"),
+    ("lag", "reported_s", "tone"),
     [
         (DRAINED, 60, "bad"),
-        (DRAINED, 1, "busy"),  # it has just spoken: its last words may not have reached Kafka
-        (replace(DRAINED, answered_at=NOW + timedelta(seconds=1)), 60, "busy"),  # the picture is the older one
+        (DRAINED, 1, "busy"),  # it has just reported: what it sent last may not have reached Kafka
+        (replace(DRAINED, answered_at=NOW + timedelta(seconds=1)), 60, "busy"),  # the snapshot is the older one
         (replace(DRAINED, lag={"shop": {"events": 7}}), 60, "busy"),
         (replace(DRAINED, lag={"shop": {"events": None}}, problem="Kafka does not answer."), 60, "quiet"),
         (LagNow({}, None, None), 60, "quiet"),
     ],
 )
-def test_a_difference_is_wrong_only_when_nothing_is_on_the_way(lag: LagNow, told_s: float, tone: str) -> None:
-    assert headline(picture("1", "2", told_s=told_s), lag).tone == tone
+def test_a_difference_is_wrong_only_when_nothing_is_on_the_way(lag: LagNow, reported_s: float, tone: str) -> None:
+    assert headline(snapshot("1", "2", reported_s=reported_s), lag).tone == tone
 
 
 def test_when_the_log_itself_says_something_else_than_the_producer() -> None:
-    found = headline(picture("1", "2", verdict=verdict("valid")), DRAINED)
+    found = headline(snapshot("1", "2", verdict=verdict("valid")), DRAINED)
 
     assert found.tone == "bad"
     assert "the log holds something else" in found.detail
 
 
 def test_without_a_producer_there_is_nothing_to_compare() -> None:
-    assert headline(picture("1", None), DRAINED).tone == "quiet"
+    assert headline(snapshot("1", None), DRAINED).tone == "quiet"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The live page in a real browser, over a real database that changes while it looks."""
+"""The live page in a real browser, over a real database that changes while it is open."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</scrip
 
 
 def test_the_one_thing_first(page: LivePage, floor: Floor) -> None:
-    """Two sums, exact to the last digit, their difference, and what the judge said."""
+    """Two sums, exact to the last digit, their difference, and the judge's verdict."""
     floor.land(500)
-    floor.tell()
+    floor.report()
     floor.judge("valid", records=500)
     page.open()
 
@@ -94,7 +94,7 @@ def test_sums_that_disagree_turn_red(
 ) -> None:
     """When nothing is on the way any more; and only then."""
     floor.land(300)
-    floor.tell(ago_s=60)
+    floor.report(ago_s=60)
     fresh_domain("trades")  # nothing waits in its topics
     page.open()
     page.soon("h1", "Equal")
@@ -112,7 +112,7 @@ def test_sums_that_disagree_turn_red(
 def test_levels_that_do_not_add_up_are_seen(page: LivePage, floor: Floor) -> None:
     """In whatever level it is."""
     floor.land(300)
-    floor.tell()
+    floor.report()
     page.open()
     page.soon("#adds-up", "All levels add up")
     floor.connection.execute(
@@ -129,7 +129,7 @@ def test_what_is_on_the_way_is_not_called_wrong(
     """The producer's sums run ahead while it produces."""
     fresh_domain("trades")
     floor.land(300)
-    floor.tell()
+    floor.report()
     floor.connection.execute(
         "UPDATE trades.truth SET value = value + 1, trades = trades + 1, told_at = now() + interval '1 h'"
     )
@@ -142,16 +142,16 @@ def test_what_is_on_the_way_is_not_called_wrong(
 def test_a_verdict_of_invalid_is_the_first_thing(page: LivePage, floor: Floor) -> None:
     """Even when the sums are equal."""
     floor.land(300)
-    floor.tell()
-    floor.judge("invalid", "1 difference from what the input log says")
+    floor.report()
+    floor.judge("invalid", "1 difference from what follows from the input log")
     page.open()
 
     page.soon("h1", "Verified, and found wrong")
-    page.soon(".detail", "1 difference from what the input log says.")
+    page.soon(".detail", "1 difference from what follows from the input log.")
 
 
 def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastructure: Infrastructure) -> None:
-    """The page says so in one sentence, keeps the old numbers visibly old, and goes on by itself."""
+    """The page shows it in one sentence, keeps the old numbers visibly old, and goes on by itself."""
     floor.land(300)
     page.open()
     shown = page.text("#ours")
@@ -159,7 +159,7 @@ def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastr
     try:
         page.soon("#trouble", "The database does not answer")
         assert page.text("#ours") == shown
-        assert page.ask("document.getElementById('frame').classList.contains('stale')")
+        assert page.ask("document.getElementById('update').classList.contains('stale')")
         page.soon("#state", "not up to date")
         assert page.site.get("/tables")[0] == 503
     finally:
@@ -167,12 +167,12 @@ def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastr
         infrastructure.postgres.wait_ready()
     eventually(lambda: page.text("#trouble") == "", SOON_S, "the sentence goes")
     page.soon("#state", "live")
-    assert not page.ask("document.getElementById('frame').classList.contains('stale')")
+    assert not page.ask("document.getElementById('update').classList.contains('stale')")
     assert "Traceback" not in page.site.said()
 
 
 def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) -> None:
-    """A stopped server process answers nothing and closes nothing: the page hangs up and connects anew."""
+    """A stopped server process answers nothing and closes nothing: the page hangs up and connects again."""
     floor.land(300)
     page.open()
     page.ask(_REMEMBER_TROUBLE)
@@ -182,10 +182,10 @@ def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) 
     for (pid,) in backends:
         os.kill(pid, signal.SIGSTOP)
     try:
-        eventually(lambda: "does not answer" in page.ask("window.firstTrouble ?? ''"), SOON_S, "the page says so")
+        eventually(lambda: "does not answer" in page.ask("window.firstTrouble ?? ''"), SOON_S, "the page shows it")
         eventually(lambda: page.text("#trouble") == "", SOON_S, "a new connection serves")
         shown = page.text("#state")
-        eventually(lambda: page.text("#state") != shown, SOON_S, "pictures come again")
+        eventually(lambda: page.text("#state") != shown, SOON_S, "snapshots come again")
     finally:
         for (pid,) in backends:
             os.kill(pid, signal.SIGCONT)
@@ -195,17 +195,17 @@ def test_the_dashboard_goes_and_the_page_says_so(page: LivePage, floor: Floor) -
     """What is shown is marked as old by the page itself."""
     floor.land(300)
     page.open()
-    page.expected.append("ERR_")  # the browser says that the connection broke
+    page.expected.append("ERR_")  # the browser reports that the connection broke
     assert page.site.stop() == 0
 
     page.soon("#state", "connection lost")
-    eventually(lambda: page.ask("document.getElementById('frame').classList.contains('stale')"), SOON_S, "it is old")
+    eventually(lambda: page.ask("document.getElementById('update').classList.contains('stale')"), SOON_S, "it is old")
 
 
 def test_a_phone_needs_no_sideways_scrolling(page: LivePage, floor: Floor) -> None:
     """320 pixels; what can be wide scrolls by itself."""
     floor.land(500)
-    floor.tell()
+    floor.report()
     page.emulate(width=320, height=640)
     for address in ("/", "/?risk_type=Delta&region=EMEA&trade_desk=Swaps", "/tables", "/tables/trades/risk"):
         page.open(address)
@@ -215,7 +215,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: LivePage, floor: Floor) -> No
 
 
 def test_dark_and_light_by_the_readers_setting(page: LivePage, floor: Floor) -> None:
-    """The charts too: a canvas has its colours painted in, so it is painted anew."""
+    """The charts too: a canvas has its colours painted in, so it is painted again."""
     floor.land(300)
     page.emulate(prefers_color_scheme="light")
     page.open()
@@ -233,7 +233,7 @@ def test_dark_and_light_by_the_readers_setting(page: LivePage, floor: Floor) -> 
 def test_no_barrier_that_a_program_can_find(page: LivePage, floor: Floor, checkout: Any) -> None:
     """axe-core, all its rules, on every kind of page, light and dark, wide and narrow."""
     floor.land(300)
-    floor.tell()
+    floor.report()
     floor.judge("valid")
     source = (checkout / AXE).read_text()
     page.expected.append("404")
@@ -244,8 +244,8 @@ def test_no_barrier_that_a_program_can_find(page: LivePage, floor: Floor, checko
             page.driver.execute_script(source)
             found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
             assert found["passes"]
-            told = [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]
-            assert told == [], f"{address} {scheme} {width}"
+            violations = [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]
+            assert violations == [], f"{address} {scheme} {width}"
 
 
 def test_names_from_the_log_are_only_text(page: LivePage, floor: Floor) -> None:
@@ -272,7 +272,7 @@ def test_digits_that_no_float_holds(page: LivePage, floor: Floor) -> None:
     page.soon("#ours", "\N{MINUS SIGN}900,719,925,474,099,312,345.000001")
 
 
-# Trouble that is over after a second is missed by those who look in between.
+# Trouble that is over after a second is missed between two questions.
 _REMEMBER_TROUBLE = """new MutationObserver(() => {
     window.firstTrouble ??= document.getElementById("trouble")?.innerText;
 }).observe(document.getElementById("live"), { childList: true, subtree: true })"""

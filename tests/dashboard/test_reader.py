@@ -1,4 +1,4 @@
-"""The page's connection: it can not write, and what it reads together is of one moment."""
+"""The page's connection: it cannot write, and what it reads together is of one moment."""
 
 import asyncio
 import uuid
@@ -8,20 +8,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.dashboard import cubes
+from onefold.dashboard import rollups
 from onefold.dashboard.reader import Connection, Reader, connect
 from tests.support.floor import Floor
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
 
 
-def read(dsn: str, look: Callable[[Connection], Coroutine[Any, Any, Any]]) -> Any:
-    """What `look` finds in one snapshot."""
+def read(dsn: str, fetch: Callable[[Connection], Coroutine[Any, Any, Any]]) -> Any:
+    """What `fetch` finds in one snapshot."""
 
     async def run() -> Any:
         reader = Reader(dsn)
         async with reader.snapshot() as connection:
-            found = await look(connection)
+            found = await fetch(connection)
         await reader.close()
         return found
 
@@ -57,20 +57,20 @@ def test_all_of_a_picture_is_of_one_moment(floor: Floor, database: str) -> None:
     """A batch that lands between two questions is in neither answer, so levels add up on the screen as well."""
     floor.land(200)
 
-    async def look(connection: Connection) -> None:
-        (cube,) = await cubes.find(connection)
-        first = await cubes.look(connection, cube, ())
+    async def fetch(connection: Connection) -> None:
+        (rollup,) = await rollups.find(connection)
+        first = await rollups.fetch(connection, rollup, ())
         floor.land(200)
-        again = await cubes.look(connection, cube, ())
+        again = await rollups.fetch(connection, rollup, ())
         assert first == again
         assert first.node.ours is not None
         assert sum(part.ours.value for part in again.parts if part.ours is not None) == first.node.ours.value
 
-    read(database, look)
+    read(database, fetch)
 
 
 def test_where_the_role_is_missing_reading_goes_on(database: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As on a Postgres whose owner may not create roles: read-only transactions remain, and the log says so."""
+    """As on a Postgres whose owner may not create roles: read-only transactions remain, and the log has a warning."""
     name = f"plain_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as admin:
         migrate_all(database, ROOT / "sql")
@@ -97,12 +97,12 @@ def test_a_cube_is_found_by_its_key(floor: Floor, database: str) -> None:
         " GRANT USAGE ON SCHEMA shop TO onefold_reader; GRANT SELECT ON shop.sales TO onefold_reader"
     )
 
-    async def look(connection: Connection) -> list[cubes.Cube]:
-        found = await cubes.find(connection)
-        level = await cubes.look(connection, found[0], ("a",))
+    async def fetch(connection: Connection) -> list[rollups.Rollup]:
+        found = await rollups.find(connection)
+        level = await rollups.fetch(connection, found[0], ("a",))
         assert [part.name for part in level.parts] == ["b"]
         assert level.adds_up is True
-        assert level.told_at is None
+        assert level.reported_at is None
         return found
 
-    assert [cube.name for cube in read(database, look)] == ["shop.sales", "trades.risk"]
+    assert [rollup.name for rollup in read(database, fetch)] == ["shop.sales", "trades.risk"]

@@ -32,7 +32,7 @@ def test_pages_follow_the_key_without_a_gap(site: Site, floor: Floor) -> None:
 
 
 def test_a_page_can_begin_at_a_key(site: Site, floor: Floor) -> None:
-    """What somebody types who looks for one row."""
+    """What somebody types to find one row."""
     floor.connection.execute(
         "INSERT INTO campaigns.sends SELECT id, '2021-12-01', 5, 'A', 'b', 0, 'campaigns.accepted', 0, id"
         " FROM generate_series(1, 99) AS id"
@@ -58,7 +58,7 @@ def test_all_tables_are_listed_and_open(site: Site, floor: Floor) -> None:
 
 
 def test_what_is_not_there_is_one_sentence(site: Site) -> None:
-    """With the right status, and never a stack trace."""
+    """With its status, and never a stack trace."""
     wrong = urllib.parse.quote(json.dumps(["1; DROP TABLE runner.stats", "x"]))
     for address, status in {
         "/nothing": 404,

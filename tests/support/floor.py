@@ -59,9 +59,9 @@ class Floor:
                 took = {"ago": ago_s, "took": took_s + slower, "messages": max(1, round(count * share))}
                 self.connection.execute(_LANDED, took)
 
-    def tell(self, ago_s: float = 0.0) -> None:
+    def report(self, ago_s: float = 0.0) -> None:
         """The producer says, as if so long ago, what all that was made sums up to."""
-        tell(self.connection, self._feed, ago_s)
+        report(self.connection, self._feed, ago_s)
 
     def add(self, changes: dict[Leaf, list[Any]]) -> None:
         """Add to leaves and to every level above them: {leaf: [value, trades]}."""
@@ -75,7 +75,9 @@ class Floor:
             cursor.executemany(_RISK, [(*level, *added, self.offset) for level, added in levels.items()])
             cursor.execute(_LEDGER, (self.offset,))
 
-    def judge(self, outcome: str, reason: str = "every row is what the input log says", records: int = 0) -> None:
+    def judge(
+        self, outcome: str, reason: str = "every row is what follows from the input log", records: int = 0
+    ) -> None:
         """Write what `onefold verify` would have found."""
         self.connection.execute(
             "INSERT INTO onefold.verdict VALUES ('trades', %s, %s, %s, %s, clock_timestamp())"
@@ -103,7 +105,7 @@ class Floor:
         self._current[trade["TradeID"]] = trade["Version"], value, leaf
 
 
-def tell(connection: psycopg.Connection[Any], feed: Feed, ago_s: float = 0.0) -> None:
+def report(connection: psycopg.Connection[Any], feed: Feed, ago_s: float = 0.0) -> None:
     """Write a feed's truth, as if `ago_s` seconds ago."""
     rows = [(*leaf, value * _MILLIONTH, trades, ago_s) for leaf, (value, trades) in feed.truth().items()]
     with connection.transaction(), connection.cursor() as cursor:

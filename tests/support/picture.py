@@ -3,7 +3,7 @@
     onefold up
     python -m tests.support.picture docs/dashboard.png --rate 5000 --seconds 120
 
-Feeds seeded trades at that rate and tells their truth, kills a processor and the sink in the first quarter, and takes
+Feeds seeded trades at that rate and reports their sums, kills a processor and the sink in the first quarter, and takes
 the picture while messages still come. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
 """
 
@@ -24,7 +24,7 @@ from onefold.operate import producing, state
 from onefold.operate.settings import Settings, load
 from onefold.proof.workloads.trade_feed import Feed
 from tests.support.browser import start
-from tests.support.floor import tell
+from tests.support.floor import report
 
 WIDTH, HEIGHT = 1280, 1400
 KILLED = {0.2: "processor-trades-1", 0.25: "sink-1"}
@@ -59,22 +59,22 @@ def main() -> None:
 
 
 def fed(settings: Settings, seed: int, rate: int, seconds: int) -> Iterator[float]:
-    """Feeds for so long, tells the truth once a second, and kills what KILLED names. Yields the seconds passed."""
+    """Feeds for so long, reports the sums once a second, and kills what KILLED names. Yields the seconds passed."""
     feed = Feed(seed, MOST, now=time.time)
     messages = ((made.topic, made.key, made.value) for made in feed)
-    began, told, kills = time.monotonic(), 0.0, dict(KILLED)
+    began, reported, kills = time.monotonic(), 0.0, dict(KILLED)
     with psycopg.connect(settings.postgres(), autocommit=True) as connection:
         for _ in producing.produce(messages, settings.client(), rate):
             passed = time.monotonic() - began
-            if passed - told > 1:
-                told = passed
-                tell(connection, feed)
+            if passed - reported > 1:
+                reported = passed
+                report(connection, feed)
             for share in [share for share in kills if passed > share * seconds]:
                 os.kill(state.read_running(settings.home)["services"][kills.pop(share)]["pid"], signal.SIGKILL)
             if passed > seconds:
                 break
             yield passed
-        tell(connection, feed)
+        report(connection, feed)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Cubes: tables that hold sums at every level of a hierarchy. The page finds them in the catalogue and knows none by name.
+"""Rollups: tables that hold sums at every level of a hierarchy. The page finds them in the catalogue and knows none by name.
 
-A table is a cube when its key is UNIQUE NULLS NOT DISTINCT: NULL then stands for "all", and the row of NULLs is the
+A table is a rollup when its key is UNIQUE NULLS NOT DISTINCT: NULL then means "all", and the row of NULLs is the
 total. The key's columns are the levels, from the coarsest on; its numeric column is the value, its bigint the count.
-Beside it may stand, in the same schema, `truth` (per leaf what the producer says) and `landed` (how long messages took).
+Beside it, in the same schema, may be `truth` (per leaf the sum that the producer reports) and `landed` (how long messages took).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psycopg import sql
 
 from onefold.dashboard.reader import Connection
 
-CHILDREN_MAX = 500  # more rows than this are no picture; the table itself shows them all, page by page
+CHILDREN_MAX = 500  # more rows than this are no overview; the table itself shows them all, page by page
 
 _FIND = """
 SELECT space.nspname, class.relname,
@@ -42,8 +42,14 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Cube:
-    """Where the sums are. levels: column names, coarsest first."""
+class Rollup:
+    """Where the sums are.
+
+    Attributes:
+        levels: column names, coarsest first.
+        value, count: the columns of the sum, and of how many things it is one.
+        has_truth, has_landed: whether these tables are beside it.
+    """
 
     schema: str
     table: str
@@ -84,7 +90,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a level: what the pipeline holds and what the producer says, either of which may be missing."""
+    """One row of a level: what the pipeline holds and what the producer reports, either of which may be missing."""
 
     name: str
     ours: Sum | None
@@ -92,7 +98,7 @@ class Row:
 
     @property
     def difference(self) -> Sum | None:
-        """Ours less the producer's; None when the producer said nothing."""
+        """Ours less the producer's; None when the producer reports nothing."""
         if self.truth is None:
             return None
         return (self.ours or Sum(Decimal(0), 0)) - self.truth
@@ -102,8 +108,11 @@ class Row:
 class Level:
     """A node of the hierarchy with its children, all of one moment.
 
-    parts: `children` at most; more_parts: how many were left out. adds_up: whether every level of the whole cube sums
-    up to its total, None when it is empty. told_at: when the producer last spoke.
+    Attributes:
+        parts: `CHILDREN_MAX` children at most.
+        more_parts: how many were left out.
+        adds_up: whether every level of the whole rollup sums up to its total, None when it is empty.
+        reported_at: when the producer last reported.
     """
 
     path: Path
@@ -111,33 +120,33 @@ class Level:
     parts: Sequence[Row]
     more_parts: int
     adds_up: bool | None
-    told_at: datetime | None
+    reported_at: datetime | None
 
 
-async def find(connection: Connection) -> list[Cube]:
-    """The cubes of a database that this connection may read."""
+async def find(connection: Connection) -> list[Rollup]:
+    """The rollups of a database that this connection may read."""
     rows = await (await connection.execute(_FIND)).fetchall()
     return [
-        Cube(schema, table, tuple(levels), value, count, truth, landed)
+        Rollup(schema, table, tuple(levels), value, count, truth, landed)
         for schema, table, levels, value, count, truth, landed in rows
         if value and count
     ]
 
 
-async def look(connection: Connection, cube: Cube, path: Path) -> Level:
+async def fetch(connection: Connection, rollup: Rollup, path: Path) -> Level:
     """The node at `path` and its children."""
-    ours = await _sums(connection, _own_sums(cube, path), path)
-    truth, told_at = {}, None
-    if cube.has_truth:
-        truth = await _sums(connection, _told_sums(cube, path), path)
-        told_at = await _told_at(connection, cube)
-        truth = truth if told_at else {}
+    ours = await _sums(connection, _own_sums(rollup, path), path)
+    truth, reported_at = {}, None
+    if rollup.has_truth:
+        truth = await _sums(connection, _reported_sums(rollup, path), path)
+        reported_at = await _reported_at(connection, rollup)
+        truth = truth if reported_at else {}
     names = sorted(name for name in {*ours, *truth} if name is not None)
-    absent = Sum(Decimal(0), 0) if told_at else None  # a producer that speaks means nought by what it leaves out
+    absent = Sum(Decimal(0), 0) if reported_at else None  # what a reporting producer leaves out is zero to it
     rows = [Row(name, ours.get(name), truth.get(name, absent)) for name in names]
     node = Row(path[-1] if path else "", ours.get(None), truth.get(None, absent))
     left_out = max(0, len(rows) - CHILDREN_MAX)
-    return Level(path, node, rows[:CHILDREN_MAX], left_out, await _adds_up(connection, cube), told_at)
+    return Level(path, node, rows[:CHILDREN_MAX], left_out, await _adds_up(connection, rollup), reported_at)
 
 
 async def _sums(connection: Connection, query: sql.Composed, path: Path) -> dict[str | None, Sum]:
@@ -146,61 +155,61 @@ async def _sums(connection: Connection, query: sql.Composed, path: Path) -> dict
     return {name: Sum(value, int(count)) for name, value, count in rows if value is not None}
 
 
-def _own_sums(cube: Cube, path: Path) -> sql.Composed:
-    """Rows of the cube: the node (child NULL) and its children. Finer levels are NULL in both."""
-    child = cube.levels[len(path)] if len(path) < len(cube.levels) else None
-    finer = cube.levels[len(path) + 1 :]
+def _own_sums(rollup: Rollup, path: Path) -> sql.Composed:
+    """Rows of the rollup: the node (child NULL) and its children. Finer levels are NULL in both."""
+    child = rollup.levels[len(path)] if len(path) < len(rollup.levels) else None
+    finer = rollup.levels[len(path) + 1 :]
     return sql.SQL("SELECT {child}, {value}, {count} FROM {table} WHERE {where}").format(
         child=sql.Identifier(child) if child else sql.SQL("NULL::text"),
-        value=sql.Identifier(cube.value),
-        count=sql.Identifier(cube.count),
-        table=sql.Identifier(cube.schema, cube.table),
+        value=sql.Identifier(rollup.value),
+        count=sql.Identifier(rollup.count),
+        table=sql.Identifier(rollup.schema, rollup.table),
         where=_all(
-            [*_on_the_path(cube, path), *(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in finer)]
+            [*_on_the_path(rollup, path), *(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in finer)]
         ),
     )
 
 
-def _told_sums(cube: Cube, path: Path) -> sql.Composed:
-    """The producer speaks of leaves: summed up to the node's children, and to the node."""
-    child = cube.levels[len(path)] if len(path) < len(cube.levels) else None
+def _reported_sums(rollup: Rollup, path: Path) -> sql.Composed:
+    """The producer reports leaves: summed up to the node's children, and to the node."""
+    child = rollup.levels[len(path)] if len(path) < len(rollup.levels) else None
     return sql.SQL("SELECT {child}, sum({value}), sum({count}) FROM {table} WHERE {where} GROUP BY {groups}").format(
         child=sql.Identifier(child) if child else sql.SQL("NULL::text"),
-        value=sql.Identifier(cube.value),
-        count=sql.Identifier(cube.count),
-        table=sql.Identifier(cube.schema, "truth"),
-        where=_all(_on_the_path(cube, path)),
+        value=sql.Identifier(rollup.value),
+        count=sql.Identifier(rollup.count),
+        table=sql.Identifier(rollup.schema, "truth"),
+        where=_all(_on_the_path(rollup, path)),
         groups=sql.SQL("ROLLUP ({})").format(sql.Identifier(child)) if child else sql.SQL("()"),
     )
 
 
-def _on_the_path(cube: Cube, path: Path) -> list[sql.Composable]:
-    return [sql.SQL("{} = %s").format(sql.Identifier(level)) for level in cube.levels[: len(path)]]
+def _on_the_path(rollup: Rollup, path: Path) -> list[sql.Composable]:
+    return [sql.SQL("{} = %s").format(sql.Identifier(level)) for level in rollup.levels[: len(path)]]
 
 
 def _all(conditions: Sequence[sql.Composable]) -> sql.Composable:
     return sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("true")
 
 
-async def _told_at(connection: Connection, cube: Cube) -> datetime | None:
-    query = sql.SQL("SELECT max(told_at) FROM {}").format(sql.Identifier(cube.schema, "truth"))
-    (told_at,) = await _one(connection, query)
-    return cast("datetime | None", told_at)
+async def _reported_at(connection: Connection, rollup: Rollup) -> datetime | None:
+    query = sql.SQL("SELECT max(told_at) FROM {}").format(sql.Identifier(rollup.schema, "truth"))
+    (reported_at,) = await _one(connection, query)
+    return cast("datetime | None", reported_at)
 
 
-async def _adds_up(connection: Connection, cube: Cube) -> bool | None:
+async def _adds_up(connection: Connection, rollup: Rollup) -> bool | None:
     """Whether the sums over each set of levels equal the total's row, value and count."""
     query = sql.SQL(
         "WITH level AS (SELECT sum({value}) AS value, sum({count}) AS count FROM {table} GROUP BY {absent})"
         " SELECT count(*), count(DISTINCT (value, count)) FROM level"
     ).format(
-        value=sql.Identifier(cube.value),
-        count=sql.Identifier(cube.count),
-        table=sql.Identifier(cube.schema, cube.table),
-        absent=sql.SQL(", ").join(sql.SQL("{} IS NULL").format(sql.Identifier(level)) for level in cube.levels),
+        value=sql.Identifier(rollup.value),
+        count=sql.Identifier(rollup.count),
+        table=sql.Identifier(rollup.schema, rollup.table),
+        absent=sql.SQL(", ").join(sql.SQL("{} IS NULL").format(sql.Identifier(level)) for level in rollup.levels),
     )
     levels, different = await _one(connection, query)
-    return None if levels == 0 else bool(levels == 2 ** len(cube.levels) and different == 1)
+    return None if levels == 0 else bool(levels == 2 ** len(rollup.levels) and different == 1)
 
 
 async def _one(connection: Connection, query: sql.Composed) -> tuple[Any, ...]:
