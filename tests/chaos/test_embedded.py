@@ -58,7 +58,8 @@ def _are(home: Path, wanted: str) -> set[str]:
 
 
 def _entry(home: Path, name: str) -> dict[str, Any]:
-    return state.read(home)["services"][name]
+    entry: dict[str, Any] = state.read(home)["services"][name]
+    return entry
 
 
 @pytest.mark.parametrize("act", ["kill", "restart"])

@@ -67,10 +67,11 @@ def taken(room: str) -> Iterator[str]:
     """The names of the steps that the code of a room takes."""
     for path in (ROOT / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                if called.lstrip("_") == "step":
-                    yield node.args[0].value
+            match node:
+                case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+                    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+                    if called.lstrip("_") == "step":
+                        yield name
 
 
 @pytest.mark.parametrize(

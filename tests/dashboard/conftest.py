@@ -34,8 +34,9 @@ def page(chromium: webdriver.Chrome, site: Site) -> Iterator[LivePage]:
     """The page in a window of its own settings. At the end its console must be without errors."""
     made = LivePage(chromium, site)
     made.emulate()
-    chromium.get_log("browser")  # of the test before
+    chromium.get_log("browser")  # type: ignore[no-untyped-call]  # the library forgot its annotation; of the test before
     yield made
-    errors = [line["message"] for line in chromium.get_log("browser") if line["level"] == "SEVERE"]
+    logged = chromium.get_log("browser")  # type: ignore[no-untyped-call]  # the library forgot its annotation
+    errors = [line["message"] for line in logged if line["level"] == "SEVERE"]
     chromium.get("about:blank")
     assert [error for error in errors if not any(words in error for words in made.expected)] == []

@@ -1,4 +1,4 @@
-"""Judge and judged read bytes with different code, and agree on what is admissible and what it says.
+"""Judge and judged read bytes with different code, and agree on what is admissible and on its values.
 
 The judge reads with the standard library's JSON, the processor with msgspec: two parsers, one rule.
 """
@@ -43,9 +43,11 @@ def judged(topic: str, value: bytes | None) -> dict[str, Any] | None:
 
 def processed(topic: str, value: bytes | None) -> dict[str, Any] | None:
     try:
-        return msgspec.to_builtins(CODECS[topic].decode(Record(topic, 0, 0, None, value)), builtin_types=(Decimal,))
+        decoded = CODECS[topic].decode(Record(topic, 0, 0, None, value))
     except Rejected:
         return None
+    fields: dict[str, Any] = msgspec.to_builtins(decoded, builtin_types=(Decimal,))
+    return fields
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -91,7 +93,7 @@ def test_on_quotes_and_brackets_without_end(start: bytes, part: bytes, end: byte
 
 @pytest.mark.parametrize("text", [b"", b"[" * 70, b'\\"' * 70, b"\\\\" * 70, b'\\\\\\"[' * 70, b"]" * 70, b'\\"]' * 70])
 def test_on_the_deepest_text_and_one_that_is_deeper(text: bytes) -> None:
-    """Whatever stands in its strings: levels are counted outside of them."""
+    """Whatever is in its strings: levels are counted outside of them."""
     for levels in (62, 63, 64):
         nested = b"[" * levels + b'"' + text + b'", "' + text + b'"' + b"]" * levels
         data = TEXTS[campaigns.TOPIC][0][:-1] + b', "x": ' + nested + b"}"

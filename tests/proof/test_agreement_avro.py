@@ -198,7 +198,12 @@ def test_a_decimal_has_a_scale_that_a_decimal_can_have() -> None:
 
 def test_a_long_decimal_is_refused_before_it_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     converted: list[int] = []
-    monkeypatch.setattr(avro, "_integer", lambda data: converted.append(len(data)) or int.from_bytes(data, "big"))
+
+    def convert(data: bytes) -> int:
+        converted.append(len(data))
+        return int.from_bytes(data, "big")
+
+    monkeypatch.setattr(avro, "_integer", convert)
     both = taken(json.dumps({"type": "bytes", "logicalType": "decimal", "precision": 1000}))
     for size in (256, 257, 100_000):
         value = b"\x7f" * size

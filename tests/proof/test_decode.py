@@ -4,6 +4,7 @@ import json
 import random
 import time
 from itertools import product
+from types import ModuleType
 
 import pytest
 
@@ -78,7 +79,9 @@ def test_what_is_no_text(literal: bytes) -> None:
 
 
 def test_depth_is_counted_in_levels_and_not_in_brackets() -> None:
-    nested = lambda levels: GOOD[:-1] + b', "x": ' + b"[" * levels + b"]" * levels + b"}"  # noqa: E731
+    def nested(levels: int) -> bytes:
+        return GOOD[:-1] + b', "x": ' + b"[" * levels + b"]" * levels + b"}"
+
     assert decode(UPDATE, nested(63))
     with pytest.raises(Inadmissible, match="nested"):
         decode(UPDATE, nested(64))
@@ -131,7 +134,7 @@ def test_confluent_needs_a_registry() -> None:
 
 @pytest.mark.parametrize("domain", [runner, campaigns, trades])
 @pytest.mark.parametrize("name", BROKEN)
-def test_hostile_input_is_refused(domain: object, name: str) -> None:
+def test_hostile_input_is_refused(domain: ModuleType, name: str) -> None:
     for seed in range(10):
         topic, text = domain.TOPIC, next(domain.generate(seed, 9, shape=Shape(duplicates=0))).value
         with pytest.raises(Inadmissible):
@@ -140,7 +143,7 @@ def test_hostile_input_is_refused(domain: object, name: str) -> None:
 
 @pytest.mark.parametrize("domain", [runner, campaigns, trades])
 @pytest.mark.parametrize("name", ODD)
-def test_odd_input_is_taken(domain: object, name: str) -> None:
+def test_odd_input_is_taken(domain: ModuleType, name: str) -> None:
     for seed in range(10):
         topic, text = domain.TOPIC, next(domain.generate(seed, 9, shape=Shape(duplicates=0))).value
         expected = decode(contracts()[topic], text)

@@ -32,7 +32,8 @@ class Applied:
         return self.model.apply(value, Source(runner.TOPIC, 0, self.applied - 1))
 
     def row(self, table: Any, *key: int) -> tuple[Any, ...]:
-        return self.model.rows[table.name][key][0]
+        row: tuple[Any, ...] = self.model.rows[table.name][key][0]
+        return row
 
 
 def test_the_seed_a_duplicated_message_is_not_processed_twice() -> None:

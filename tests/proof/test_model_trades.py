@@ -14,7 +14,7 @@ from onefold.processor.apps import trades as app
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 from onefold.proof.decode import Inadmissible, contracts, decode
-from onefold.proof.expect import Source, expect
+from onefold.proof.expect import Model, Source, expect
 from onefold.proof.workloads import trades
 from onefold.proof.workloads.trade_feed import Feed, Mix
 from tests.proof.test_generators import log_of
@@ -47,7 +47,7 @@ def applied(values: list[dict[str, Any]]) -> trades.Model:
     return model
 
 
-def risk(model: trades.Model) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def risk(model: Model) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     return {key: row[3:] for key, (row, _) in model.rows["trades.risk"].items()}
 
 
@@ -92,7 +92,8 @@ def test_judge_and_judged_agree_on_what_a_message_is_worth(value: str, version: 
         trade, _ = app.handle(None, Event(trades.TOPIC, 0, 0, fields))
         assert trade is not None
         outputs = app.emit_change("t", None, trade)
-        theirs = [(Decimal(delta.value).scaleb(-6), delta.traded_at) for _, delta in outputs]
+        deltas = [output[1] for output in outputs]
+        theirs = [(Decimal(delta.value).scaleb(-6), delta.traded_at) for delta in deltas]
     except Rejected:
         theirs = []
     try:
@@ -113,8 +114,8 @@ def test_the_feeds_own_sums_are_those_of_the_judge(mix: Mix) -> None:
     inputs = list(feed)
     expected = expect(trades.WORKLOAD, log_of(inputs), 4)
     leaves = {key: row for key, row in risk(expected.model).items() if None not in key and row[1]}
-    applied = {leaf: (Decimal(value).scaleb(-6), many) for leaf, (value, many) in feed.truth().items() if many}
-    assert applied == leaves
+    sums = {leaf: (Decimal(value).scaleb(-6), many) for leaf, (value, many) in feed.truth().items() if many}
+    assert sums == leaves
     assert len(inputs) == feed.made == COUNT
     assert not expected.dead
 

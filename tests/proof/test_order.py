@@ -52,7 +52,7 @@ def test_however_the_topics_are_read_the_order_is_the_one_that_was_written_down(
 
 
 def test_what_no_order_speaks_of_is_left_over() -> None:
-    """It was folded by an older version, or not yet: nothing can be said about it."""
+    """It was folded by an older version, or not yet: nothing is known about it."""
     order = Order((LEFT, RIGHT), lambda record: None)
     for record in read(LEFT, 0, 1, 2):
         order.feed(record)
@@ -61,7 +61,7 @@ def test_what_no_order_speaks_of_is_left_over() -> None:
 
 
 def test_an_order_that_passes_over_a_record_never_gets_past_it() -> None:
-    """A processor that loses a record, and says so."""
+    """A processor that loses a record, and writes an order without it."""
     taken: list[int] = []
     order = Order((LEFT, RIGHT), lambda record: taken.append(record.offset))
     for record in read(LEFT, 0, 1, 2):
@@ -145,7 +145,8 @@ def test_what_is_written_down_is_what_was_folded_whatever_crashes(step: str) -> 
         task = task or _open(log, lambda name: None)
         while task.turn():
             pass
-        order = Order(JOIN.inputs, (folded := []).append)
+        folded: list[Record] = []
+        order = Order(JOIN.inputs, folded.append)
         for topic, feed in ((LEFT, order.feed), (RIGHT, order.feed), ("join.order", order.add)):
             for offset, entry in log.read(topic, 0, 0)[0]:
                 feed(Record(topic, 0, offset, entry.key, entry.value))

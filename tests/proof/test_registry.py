@@ -1,4 +1,4 @@
-"""Inputs in the Confluent wire format: the judge looks schemas up by itself, and reads what the processor reads."""
+"""Inputs in the Confluent wire format: the judge finds schemas by itself, and reads what the processor reads."""
 
 import http.server
 import json

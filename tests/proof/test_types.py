@@ -159,7 +159,7 @@ DATES = st.from_regex(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})?[T ]?([0-2][0-9]:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,10})?)?)?(Z|[+-][0-2][0-9]:[0-9]{2})?",
     fullmatch=True,
 )
-NEARLY = (
+NEARLY: st.SearchStrategy[Any] = (
     DATES
     | st.text(max_size=8)
     | st.integers(-(2**64), 2**64)
