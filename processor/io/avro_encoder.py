@@ -28,8 +28,8 @@ _LOW = _TABLE - 1
 _LAST = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_TABLE)]
 _MORE = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_TABLE)]
 
-#: A text field with this attribute in the contract has few different values, which are encoded once and remembered.
-FEW = "few"
+#: A text field with this attribute in the contract has few distinct values: each is encoded once and remembered.
+LOW_CARDINALITY = "onefold.lowCardinality"
 # As many as are remembered; a contract that promised too much gets no faster, and no larger.
 _KNOWN_MAX = 4096
 
@@ -60,7 +60,7 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
     attributes: list[str] = []
     parts: list[str] = []
     for number, field in enumerate(schema["fields"]):
-        part = _part(field["type"], f"v{number}", "few" if field.get(FEW) else "string")
+        part = _part(field["type"], f"v{number}", "low cardinality" if field.get(LOW_CARDINALITY) else "string")
         if part is None:
             return None
         name = repr(field["name"])
@@ -93,7 +93,7 @@ def _part(schema: Any, name: str, text: str) -> str | None:
                 f" else {low} + {second} + last[z >> 28] if z < {_TABLE**3}"
                 f" else {low} + {second} + {third} + last[z >> 42] if z < {_TABLE**4} else number(z))"
             )
-        case "few":
+        case "low cardinality":
             return f"(known.get({name}) or keep({name}))"
         case "string":
             short = f"last[len(data) << 1] + data if len(data := {name}.encode()) < {_TABLE // 2}"

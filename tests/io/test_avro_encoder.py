@@ -150,12 +150,24 @@ def test_every_output_contract_of_ours_is_compiled() -> None:
 def test_a_text_of_few_values_is_the_same_the_first_time_and_later(kind: object, texts: list[str]) -> None:
     fields = [{"name": "a", "type": kind}]
     plain = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}), PREFIX)
-    hinted = [{**fields[0], "few": True}]
-    few = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": hinted}), PREFIX)
+    hinted = [{**fields[0], "onefold.lowCardinality": True}]
+    remembering = compile_record(fastavro.parse_schema({"type": "record", "name": "R", "fields": hinted}), PREFIX)
     assert plain is not None
-    assert few is not None
+    assert remembering is not None
     for text in [*texts, *texts]:
-        assert few({"a": text}) == plain({"a": text})
+        assert remembering({"a": text}) == plain({"a": text})
+
+
+def test_a_contract_of_ours_says_which_texts_have_few_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the attribute that the encoder reads: under another name it would say nothing, and nobody would notice."""
+    asked: list[str] = []
+    monkeypatch.setattr(avro_encoder, "_keep", lambda known, text: asked.append(text) or b"")
+    encode = compile_record(contracts.load()["trades.deltas"].schema, b"")
+    assert encode is not None
+    names = "risk_type", "region", "trade_desk"
+    numbers = dict.fromkeys(("version", "traded_at", "messages", "value"), 1)
+    encode({"trade_id": "t", **numbers, **{name: name for name in names}, "previous_region": "before"})
+    assert asked == [*names, "before"]
 
 
 def test_a_text_that_was_promised_to_have_few_values_remembers_no_more_than_some() -> None:
