@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core import steps as processor_steps
-from onefold.spark_sink import steps as sink_steps
+from onefold.spark_sink.landing import steps as sink_steps
 
 VARIABLE = "ONEFOLD_FAILPOINT"
 

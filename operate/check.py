@@ -17,9 +17,9 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.serde import AvroCodec
-from onefold.spark_sink import schema_files
 from onefold.spark_sink.contracts import REJECTED, load_domain
 from onefold.spark_sink.errors import Misconfigured
+from onefold.spark_sink.postgres import schema_files
 
 _PLACES = ("merge", "reduce")
 

@@ -89,7 +89,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
 def migrate_engine(settings: Settings) -> list[str]:
     """Applies the schema files of what Onefold itself keeps in the database. Returns those that were not applied yet."""
     from onefold.spark_sink.contracts import ENGINE_SQL
-    from onefold.spark_sink.schema import ENGINE
+    from onefold.spark_sink.postgres.schema import ENGINE
 
     return _migrate({ENGINE: ENGINE_SQL}, settings)
 
@@ -103,8 +103,8 @@ def migrate(names: Sequence[str], settings: Settings) -> list[str]:
 def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     import psycopg
 
-    from onefold.spark_sink import schema
     from onefold.spark_sink.errors import SinkError
+    from onefold.spark_sink.postgres import schema
 
     dsn = settings.postgres()
     try:

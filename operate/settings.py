@@ -85,7 +85,8 @@ class Settings(BaseSettings):
     @classmethod
     def _known_to_both_clients(cls, value: dict[str, str]) -> dict[str, str]:
         if value:  # most have none, and need nothing of the sink
-            from onefold.spark_sink import client, errors
+            from onefold.spark_sink import errors
+            from onefold.spark_sink.kafka import client
 
             try:
                 client.check(value)

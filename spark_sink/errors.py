@@ -33,12 +33,12 @@ class Rewind(SinkError):
 class Overlap(SinkError):
     """A part of the batch was landed already, and its rows stand for the batch as a whole: reduce what is left, again.
 
-    `floors` holds, per partition of the batch, the offset from which on its records are new.
+    `start_offsets` holds, per partition of the batch, the offset from which on its records are new.
     """
 
-    def __init__(self, floors: dict[tuple[str, int], int]) -> None:
-        super().__init__("somebody else has landed a part of the batch")
-        self.floors = floors
+    def __init__(self, start_offsets: dict[tuple[str, int], int]) -> None:
+        super().__init__("another sink has landed a part of the batch")
+        self.start_offsets = start_offsets
 
 
 class Misconfigured(SinkError):

@@ -1,4 +1,4 @@
-"""What a lane and its batches work with; they know each other by this."""
+"""What a query and its batches work with; they know each other by this."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from onefold.spark_sink.contracts import Domain
 #     30,000   27,500   32,800       400,000  103,000  199,500
 # A batch through the executors costs about 0.15 s more (connections, Python workers, TRUNCATE); from about a hundred
 # thousand on, copying on all cores is worth that.
-SHORT_WAY_OFFSETS = 100_000
+DRIVER_STAGING_OFFSETS = 100_000
 
 # How many offsets a batch covers at most, about: the largest that was measured; its rows take some 25 MB.
 MAX_OFFSETS_PER_BATCH = 400_000
@@ -21,7 +21,7 @@ MAX_OFFSETS_PER_BATCH = 400_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a lane works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
+    """What a query works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
 
     `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
     batch whether its tasks should fail on purpose.
@@ -38,5 +38,5 @@ class Plan:
     notes: Path
     step: Callable[[str], None]
     map_fails: Callable[[], bool] = lambda: False
-    short_way_offsets: int = SHORT_WAY_OFFSETS
+    driver_staging_offsets: int = DRIVER_STAGING_OFFSETS
     max_offsets: int = MAX_OFFSETS_PER_BATCH

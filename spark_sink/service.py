@@ -1,4 +1,4 @@
-"""The sink as a process: one Spark application, a lane per domain, and somebody who watches over them."""
+"""The sink as a process: one Spark application, a query for each domain, each with its supervisor."""
 
 import logging
 import signal
@@ -12,19 +12,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from onefold.pipelines import Pipeline
-from onefold.spark_sink import checkpoint
-from onefold.spark_sink.client import java_client_options
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
-from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.session import spark_session
-from onefold.spark_sink.watch import Watch
+from onefold.spark_sink.spark import checkpoint
+from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.session import spark_session
+from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.status_file import Status
 
 log = logging.getLogger("onefold.sink")
 
-_TICK_S = 0.2  # how often the lanes are looked at; one that ended is noticed this late
+_TICK_S = 0.2  # how often the queries are asked how they are; one that ended is noticed this late
 _STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one transaction, so nothing can be torn
 
 
@@ -45,7 +45,7 @@ def run(
 ) -> int:
     """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
-    A pipeline that can not be landed is left out with its sentence, and the others go on. `writer` names this sink in the
+    A pipeline that cannot be landed is left out with its sentence, and the others go on. `writer` names this sink in the
     ledger; `map_fails` is asked for each batch whether its tasks should fail on purpose; `patience_s` is how long it goes on
     when nothing gets what it needs. Returns the exit code: 0 stopped on request, 69 gave up waiting, and when every
     pipeline was left out 2 for a contract or SQL file that is wrong, 3 for topics that are not the ones whose records
@@ -79,7 +79,9 @@ def run(
         with _stop_signals() as stop:
             spark = _spark(jars, java_home, checkpoint_root)
             _on_signals(stop)  # PySpark took SIGINT for itself
-            return _serve([Watch(Lane(spark, plan), patience_s) for plan in plans], left_out, status, stop, spark)
+            return _serve(
+                [QuerySupervisor(Query(spark, plan), patience_s) for plan in plans], left_out, status, stop, spark
+            )
     except SinkError as error:
         log.error("%s", sentence(error))
         status.write("waiting", sentence(error))
@@ -122,40 +124,44 @@ def _spark(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
         raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
 
 
-def _serve(watches: list[Watch], left_out: LeftOut, status: Status, stop: threading.Event, spark: SparkSession) -> int:
+def _serve(
+    supervisors: list[QuerySupervisor], left_out: LeftOut, status: Status, stop: threading.Event, spark: SparkSession
+) -> int:
     try:
         while not stop.is_set():
-            for watch in watches:
-                with left_out.when_broken(watch.lane.name), _while_others_land(watch, watches):
-                    watch.tend()
-            for watch in [watch for watch in watches if watch.lane.name in left_out]:
-                watches.remove(watch)
+            for supervisor in supervisors:
+                with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
+                    supervisor.tick()
+            for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
+                supervisors.remove(supervisor)
                 with suppress(Exception):  # it lands nothing any more, whatever Spark says to that
-                    watch.lane.stop()
-            if not watches:
+                    supervisor.query.stop()
+            if not supervisors:
                 raise left_out.worst()
-            status.write(*_summary(watches, left_out))
+            status.write(*_summary(supervisors, left_out))
             stop.wait(_TICK_S)
         return 0
     finally:
-        _within(_STOP_DEADLINE_S, [*(watch.lane.stop for watch in watches), spark.stop])
+        _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), spark.stop])
 
 
 @contextmanager
-def _while_others_land(watch: Watch, watches: list[Watch]) -> Iterator[None]:
+def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySupervisor]) -> Iterator[None]:
     """What one pipeline lacks, such as a topic, is no reason to start all of them anew."""
     try:
         yield
     except Waiting:
-        if not any(other.running for other in watches if other is not watch):
+        if not any(other.running for other in supervisors if other is not supervisor):
             raise
 
 
-def _summary(watches: list[Watch], left_out: LeftOut) -> tuple[str, str]:
-    troubles = [f"{watch.lane.name}: {watch.trouble}" for watch in watches if watch.trouble is not None]
+def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut) -> tuple[str, str]:
+    troubles = [
+        f"{supervisor.query.name}: {supervisor.trouble}" for supervisor in supervisors if supervisor.trouble is not None
+    ]
     troubles += left_out.sentences()
-    if all(watch.running for watch in watches):
-        landed = ", ".join(f"{watch.lane.name} {watch.lane.landed} offsets" for watch in watches)
+    if all(supervisor.running for supervisor in supervisors):
+        landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in supervisors)
         return "running", "; ".join([f"landed since the last start: {landed}", *troubles])
     return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
 

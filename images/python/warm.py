@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.operate import pipelines
 from onefold.operate.settings import load
 from onefold.pipelines import Pipeline
-from onefold.spark_sink import read, reduce
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.session import spark_session
+from onefold.spark_sink.spark import read, reduce
+from onefold.spark_sink.spark.session import spark_session
 from onefold.stack import jars, java
 
 KAFKAS_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"

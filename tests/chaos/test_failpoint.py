@@ -14,7 +14,7 @@ import pytest
 from onefold.chaos import failpoint
 from onefold.operate.errors import UserError
 from onefold.processor.core.steps import REPLICA_STEPS, STEPS
-from onefold.spark_sink.steps import STEPS as SINK_STEPS
+from onefold.spark_sink.landing.steps import STEPS as SINK_STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docker-compose.yml", *sorted((ROOT / "docs").rglob("*.md"))]

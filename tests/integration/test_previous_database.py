@@ -21,13 +21,13 @@ from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.io import admin, contracts
 from onefold.processor.loading import topology_of
 from onefold.processor.testing import TopologyDriver
-from onefold.spark_sink import ledger
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.land import land
-from onefold.spark_sink.ledger import Batch, Last, Position, Span
-from onefold.spark_sink.postgres import connect
-from onefold.spark_sink.stage import ShortWay, Stage, open_stage
-from onefold.spark_sink.topics import Record
+from onefold.spark_sink.kafka.topics import Record
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.land import land
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
+from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
+from onefold.spark_sink.postgres.connection import connect
 from tests.support import previous
 from tests.support.migrated import migrate_all
 from tests.support.worlds import nothing_topology
@@ -129,7 +129,7 @@ def test_landing_goes_on_from_the_old_ledger(
     connection, stage = landing
     stored = ledger.positions(connection, "runner")
     everything, staged = _batch(driver, stage, dict.fromkeys(stored, 0), stored)
-    assert any(span.end > stored[span.key].next_offset for span in everything.spans), "there is something new"
+    assert any(part.end > stored[part.key].next_offset for part in everything.ranges), "there is something new"
     assert land(connection, everything, staged, stage.targets, lambda name: None)
     assert not land(connection, everything, staged, stage.targets, lambda name: None)
 
@@ -145,7 +145,7 @@ def test_landing_goes_on_from_the_old_ledger(
         latest = {tuple(dict(zip(columns, row, strict=True))[name] for name in fields or columns): row for row in said}
         assert sorted(rows) == sorted(latest.values())
     assert {key: position.next_offset for key, position in ledger.positions(connection, "runner").items()} == {
-        span.key: span.end for span in everything.spans
+        part.key: part.end for part in everything.ranges
     }
 
 
@@ -155,9 +155,9 @@ def test_the_last_records_of_the_old_ledger_are_recognised(domain: str, before: 
     with psycopg.connect(before, autocommit=True) as connection:
         stored: dict[Any, Position] = ledger.positions(connection, domain)
     kept = {(r.topic, r.partition, r.offset): r for r in previous.topics(domain).records}
-    lasts = {key: position.last for key, position in stored.items() if position.last is not None}
-    assert lasts
-    for (topic, partition), last in lasts.items():
+    last_records = {key: position.last_record for key, position in stored.items() if position.last_record is not None}
+    assert last_records
+    for (topic, partition), last in last_records.items():
         found = kept[topic, partition, last.offset]
         assert Record(last.offset, found.key, found.value, found.timestamp).fingerprint() == last.fingerprint
 
@@ -205,10 +205,10 @@ def test_lag_does_not_read_a_newer_changelog(client: dict[str, str]) -> None:
 
 def _batch(
     driver: TopologyDriver, stage: Stage, starts: dict[Any, int], stored: dict[Any, Position]
-) -> tuple[Batch, ShortWay]:
+) -> tuple[Batch, DriverStaged]:
     """All output records of the driver from those offsets on, as Spark would stage them."""
     lines: list[dict[str, Any]] = []
-    spans = []
+    ranges = []
     for (topic, partition), start in starts.items():
         contract = contracts.load()[topic]
         found, end = driver.log.read(topic, partition, start)
@@ -220,11 +220,11 @@ def _batch(
             csv.writer(text, lineterminator="\n").writerow(row[column.name] for column in stage.targets[topic].columns)
             origin = {"target": topic, "topic": topic, "partition": partition, "offset": offset, "fingerprint": offset}
             lines.append({**origin, "line": text.getvalue()})
-        last = Last(found[-1][0], found[-1][0]) if found else None
-        spans.append(Span(topic, partition, start, end, stored[topic, partition].topic_id, last))
+        last = LastRecord(found[-1][0], found[-1][0]) if found else None
+        ranges.append(OffsetRange(topic, partition, start, end, stored[topic, partition].topic_id, last))
     kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
     schema = pa.schema([*kinds, ("fingerprint", pa.int64()), ("line", pa.string())])
-    return Batch("runner", "one", tuple(spans)), ShortWay(stage, pa.Table.from_pylist(lines, schema))
+    return Batch("runner", "one", tuple(ranges)), DriverStaged(stage, pa.Table.from_pylist(lines, schema))
 
 
 def _columns(reader: Reader) -> dict[tuple[str, str], tuple[str, bool]]:

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
-from onefold.spark_sink import client
 from onefold.spark_sink.errors import Waiting
-from onefold.spark_sink.topics import Topics
+from onefold.spark_sink.kafka import client
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, free_ports

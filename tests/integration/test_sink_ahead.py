@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from onefold.spark_sink import batches, checkpoint, reduce, stage
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Waiting
-from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.landing import batches, stage
+from onefold.spark_sink.spark import checkpoint, reduce
+from onefold.spark_sink.spark.query import Query
 from tests.support.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
-MakeLane = Callable[..., Lane]
+MakeQuery = Callable[..., Query]
 
 STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 def test_the_next_batch_is_read_while_a_small_one_is_landed(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
@@ -34,7 +35,7 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
     original, staged, displaced = batches.collect, [], []
     both = threading.Event()
 
-    def noted(*arguments: Any) -> stage.ShortWay:
+    def noted(*arguments: Any) -> stage.DriverStaged:
         staged.append(original(*arguments))
         if len(staged) == 2:
             both.set()
@@ -47,23 +48,25 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
 
     monkeypatch.setattr(batches, "collect", noted)
     made_up.send(range(100))
-    one = lane(max_offsets=30, step=step)
+    one = query(max_offsets=30, step=step)
     until_landed(one)
     assert displaced == [None]
     made_up.check(reader)
 
 
 @pytest.mark.parametrize(
-    ("ahead_offsets", "short_way_offsets"), [(0, 1_000_000), (1_000_000, 0)], ids=["a large one", "the long way"]
+    ("ahead_offsets", "driver_staging_offsets"),
+    [(0, 1_000_000), (1_000_000, 0)],
+    ids=["a large one", "executor staging"],
 )
 def test_no_batch_is_read_before_a_large_one_has_landed(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
     ahead_offsets: int,
-    short_way_offsets: int,
+    driver_staging_offsets: int,
 ) -> None:
     """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
     original, begun, early = checkpoint.ends, threading.Event(), []
@@ -80,14 +83,14 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     monkeypatch.setattr(checkpoint, "ends", ends)
     monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead_offsets)
     made_up.send(range(100))
-    until_landed(lane(max_offsets=30, short_way_offsets=short_way_offsets, step=step))
+    until_landed(query(max_offsets=30, driver_staging_offsets=driver_staging_offsets, step=step))
     assert early == [False]
     made_up.check(reader)
 
 
-def test_the_long_way_begins_when_the_batch_before_has_landed(
+def test_executor_staging_begins_when_the_batch_before_has_landed(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
@@ -96,8 +99,8 @@ def test_the_long_way_begins_when_the_batch_before_has_landed(
     original, ends, seen = batches.distribute, checkpoint.ends, []
     distributing, begun = threading.Event(), threading.Event()
 
-    def noted(*arguments: Any) -> stage.LongWay:
-        seen.append("the long way")
+    def noted(*arguments: Any) -> stage.ExecutorStaged:
+        seen.append("executor staging")
         distributing.set()
         return original(*arguments)
 
@@ -113,16 +116,16 @@ def test_the_long_way_begins_when_the_batch_before_has_landed(
     monkeypatch.setattr(batches, "distribute", noted)
     monkeypatch.setattr(checkpoint, "ends", lambda *arguments: (begun.set(), ends(*arguments))[1])
     made_up.send(range(5))
-    until_landed(lane(short_way_offsets=100, step=step))
+    until_landed(query(driver_staging_offsets=100, step=step))
     assert seen[0] == "landed"
-    assert "the long way" in seen
+    assert "executor staging" in seen
     made_up.check(reader)
 
 
 def test_a_batch_that_does_not_land_is_noticed_although_no_other_comes(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    """Spark has gone on, and has nothing to go on with: it is the lane that has to say so."""
+    """Spark has gone on, and has nothing to go on with: it is the query that has to say so."""
     failures = iter([True])
 
     def step(name: str) -> None:
@@ -130,7 +133,7 @@ def test_a_batch_that_does_not_land_is_noticed_although_no_other_comes(
             raise SystemExit(1)
 
     made_up.send(range(10))
-    until_landed(lane(step=step))
+    until_landed(query(step=step))
     assert next(failures, None) is None
     made_up.check(reader)
 
@@ -165,7 +168,7 @@ def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path
 
 def test_a_query_that_spark_does_not_end_is_ended_later(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     spark: SparkSession,
@@ -174,14 +177,14 @@ def test_a_query_that_spark_does_not_end_is_ended_later(
     """Spark's own default is to wait for ever. The sink says so in a sentence, and goes on trying."""
     original, entered, go = batches.collect, threading.Event(), threading.Event()
 
-    def stuck(*arguments: Any) -> stage.ShortWay:
+    def stuck(*arguments: Any) -> stage.DriverStaged:
         entered.set()
         go.wait(60)
         return original(*arguments)
 
     monkeypatch.setattr(batches, "collect", stuck)
     made_up.send(range(10))
-    one = lane()
+    one = query()
     one.start()
     assert entered.wait(60)
     ours = spark.conf.get(STOP_TIMEOUT)

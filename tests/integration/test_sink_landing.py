@@ -8,15 +8,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from onefold.spark_sink import identity, ledger, stage
-from onefold.spark_sink import land as landing
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
-from onefold.spark_sink.isolate import set_aside
-from onefold.spark_sink.ledger import Batch, Last, Position
+from onefold.spark_sink.kafka.topics import Reach, Record
+from onefold.spark_sink.landing import identity, ledger, stage
+from onefold.spark_sink.landing import land as landing
+from onefold.spark_sink.landing.isolate import set_aside
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, Position
+from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, copy_as_attempt, distribute
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.stage import LongWay, ShortWay, copy_as_attempt, distribute
-from onefold.spark_sink.topics import Reach, Record
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 
@@ -46,14 +46,14 @@ class Kafka:
             else Record(offset + 1, None, b"the next one", 0)
         )
 
-    def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
+    def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         return last.fingerprint
 
 
 def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
-    sink: Sink, twin: Sink, plan: Plan, landed: Landed, monkeypatch: pytest.MonkeyPatch
+    sink: Sink, other_sink: Sink, plan: Plan, landed: Landed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The twin looked when there was no position; until it opens the partition, there is one, and it has moved on."""
+    """The other sink read when there was no position; until it opens the partition, there is one, and it has moved on."""
     original, key = ledger.positions, (sink.topic, 1)
     seen: list[dict[Any, Position]] = []
 
@@ -62,18 +62,18 @@ def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
         if len(seen) == 1:
             ledger.open_partition(sink.connection, name, key, 100, ID, "one")
             batch = sink.batch(100, 104, partition=1)
-            rows = ShortWay(sink.stage, sink.table(*range(100, 104), partition=1))
+            rows = DriverStaged(sink.stage, sink.table(*range(100, 104), partition=1))
             assert landing.land(sink.connection, batch, rows, plan.domain.targets, nothing)
         return seen[-1]
 
     monkeypatch.setattr(ledger, "positions", positions)
     start, ids = identity.recognise(
-        twin.connection, plan.domain.name, "two", Kafka(sink.topic), [sink.topic]  # type: ignore[arg-type]
+        other_sink.connection, plan.domain.name, "two", Kafka(sink.topic), [sink.topic]  # type: ignore[arg-type]
     )  # fmt: skip
     assert key not in seen[0]
     assert start == {(sink.topic, 0): 100, key: 104}
     assert ids == {sink.topic: ID}
-    assert original(twin.connection, plan.domain.name)[key] == Position(104, ID, Last(103, 104))
+    assert original(other_sink.connection, plan.domain.name)[key] == Position(104, ID, LastRecord(103, 104))
     assert landed()[1] == once(100, 104)[1]
 
 
@@ -90,14 +90,14 @@ def test_a_batch_of_two_partitions_of_which_one_is_landed_moves_the_other(
     """And the position that is ahead stays, with its last record."""
     ledger.open_partition(sink.connection, plan.domain.name, (sink.topic, 1), 50, ID, "one")
     sink.land(100, 110)
-    left, right = sink.batch(100, 104).spans + sink.batch(50, 53, partition=1).spans
+    left, right = sink.batch(100, 104).ranges + sink.batch(50, 53, partition=1).ranges
     rows = pa.concat_tables([sink.table(100, 103), sink.table(50, 52, partition=1)])
     both = Batch(plan.domain.name, "one", (left, right))
-    assert landing.land(sink.connection, both, ShortWay(sink.stage, rows), plan.domain.targets, nothing)
+    assert landing.land(sink.connection, both, DriverStaged(sink.stage, rows), plan.domain.targets, nothing)
     stored = ledger.positions(sink.connection, plan.domain.name)
     assert stored == {
-        (sink.topic, 0): Position(110, ID, Last(109, 110)),
-        (sink.topic, 1): Position(53, ID, Last(52, 53)),
+        (sink.topic, 0): Position(110, ID, LastRecord(109, 110)),
+        (sink.topic, 1): Position(53, ID, LastRecord(52, 53)),
     }
     counted = reader.execute(f"SELECT count(*), max(landings) FROM {plan.domain.name}.notes").fetchone()
     assert counted == (12, 1)
@@ -105,10 +105,10 @@ def test_a_batch_of_two_partitions_of_which_one_is_landed_moves_the_other(
 
 def test_a_hole_in_one_partition_moves_no_other(sink: Sink, plan: Plan, landed: Landed) -> None:
     ledger.open_partition(sink.connection, plan.domain.name, (sink.topic, 1), 50, ID, "one")
-    spans = sink.batch(100, 104).spans + sink.batch(51, 53, partition=1).spans
+    ranges = sink.batch(100, 104).ranges + sink.batch(51, 53, partition=1).ranges
     with pytest.raises(Rewind, match="starts at 51, Postgres needs 50 next"):
         landing.land(
-            sink.connection, Batch(plan.domain.name, "one", spans), sink.rows(100), plan.domain.targets, nothing
+            sink.connection, Batch(plan.domain.name, "one", ranges), sink.rows(100), plan.domain.targets, nothing
         )
     stored = ledger.positions(sink.connection, plan.domain.name)
     assert [position.next_offset for position in stored.values()] == [100, 50]
@@ -119,9 +119,9 @@ def test_a_last_record_that_was_landed_before_is_not_said_to_be_new(sink: Sink, 
     """The batch reaches further than what is stored, but its last record does not: markers follow it."""
     sink.land(100, 104)
     batch = sink.batch(102, 109)
-    overlapping = replace(batch, spans=(replace(batch.spans[0], last=Last(102, 9)),))
+    overlapping = replace(batch, ranges=(replace(batch.ranges[0], last_record=LastRecord(102, 9)),))
     assert landing.land(sink.connection, overlapping, sink.rows(102), plan.domain.targets, nothing)
-    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0] == Position(109, ID, Last(103, 104))
+    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0] == Position(109, ID, LastRecord(103, 104))
 
 
 @pytest.mark.parametrize(("since", "topic_id"), [(99, ID), (101, ID), (100, "topic-id-2")])
@@ -129,7 +129,7 @@ def test_the_swap_compares_for_itself(sink: Sink, landed: Landed, since: int, to
     """What was looked at before it, under lock, is the same. The swap does not rest on that."""
     batch = sink.batch(since, 110, topic_id=topic_id)
     with pytest.raises(Rewind, match="0 of 1 positions could be moved"):
-        ledger._swap(sink.connection, batch, list(batch.spans), {(sink.topic, 0): since})
+        ledger._swap(sink.connection, batch, list(batch.ranges), {(sink.topic, 0): since})
     assert landed() == (100, [])
 
 
@@ -145,7 +145,7 @@ def test_of_a_reduced_batch_that_overlaps_nothing_is_landed(
     sink.land(100, 104)
     with pytest.raises(Overlap) as caught:
         landing.land(sink.connection, sink.batch(102, 108), sink.rows(*range(102, 108)), reduced, nothing)
-    assert caught.value.floors == {(sink.topic, 0): 104}
+    assert caught.value.start_offsets == {(sink.topic, 0): 104}
     assert landed() == once(100, 104)
     assert landing.land(sink.connection, sink.batch(104, 108), sink.rows(*range(104, 108)), reduced, nothing)
     assert landed() == once(100, 108)
@@ -155,12 +155,12 @@ def test_of_a_reduced_batch_that_overlaps_nothing_is_landed(
 def test_rows_that_stand_for_a_batch_are_landed_whatever_their_offsets(
     sink: Sink, reduced: dict[str, Target], landed: Landed
 ) -> None:
-    """They belong to no record: none of them may be held against a floor."""
+    """They belong to no record: none of them may be held against a start offset."""
     assert landing.land(sink.connection, sink.batch(100, 104), sink.rows(7, 8), reduced, nothing)
     assert landed() == (104, [(7, 1), (8, 1)])
 
 
-# --- the long way
+# --- executor staging
 
 
 def attempt(sink: Sink, dsn: str, *offsets: int) -> pa.Table:
@@ -175,8 +175,8 @@ def staged_rows(sink: Sink) -> int:
 
 def test_rows_of_every_reported_attempt_count(sink: Sink, plan: Plan, database: str, landed: Landed) -> None:
     reports = pa.concat_tables([attempt(sink, database, 100, 102), attempt(sink, database, 101, 103)])
-    staged = LongWay(sink.stage, reports)
-    assert staged.lasts == {(sink.topic, 0): Last(103, 103)}
+    staged = ExecutorStaged(sink.stage, reports)
+    assert staged.last_records == {(sink.topic, 0): LastRecord(103, 103)}
     assert landing.land(sink.connection, sink.batch(100, 104), staged, plan.domain.targets, nothing)
     assert landed() == once(100, 104)
 
@@ -185,14 +185,14 @@ def test_rows_of_every_reported_attempt_count(sink: Sink, plan: Plan, database: 
 def test_a_batch_of_which_staged_rows_are_lost_is_not_landed(
     sink: Sink, plan: Plan, database: str, landed: Landed, loss: str
 ) -> None:
-    staged = LongWay(sink.stage, attempt(sink, database, 100, 101, 102))
+    staged = ExecutorStaged(sink.stage, attempt(sink, database, 100, 101, 102))
     sink.connection.execute(loss.replace("{}", sink.stage.unlogged(sink.topic).as_string(None)))
     with pytest.raises(Rewind, match="of 3 staged rows for"):
         landing.land(sink.connection, sink.batch(100, 103), staged, plan.domain.targets, nothing)
     assert landed() == (100, [])
 
 
-def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, twin: Sink, database: str) -> None:
+def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, other_sink: Sink, database: str) -> None:
     batches = sink.table(100, 101).to_batches()
     running = copy_as_attempt(batches, sink.stage, database, "x")
     assert next(running)["rows"].to_pylist() == [2]
@@ -227,7 +227,7 @@ def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
     monkeypatch.setattr(stage, "_map_in_arrow", lambda frame, copy_all: Answer(copy_all))
     made = distribute(sink.stage, None, sink.connection, database, "me")  # type: ignore[arg-type]
     assert left == [0]
-    assert made.lasts == {(sink.topic, 0): Last(102, 102)}
+    assert made.last_records == {(sink.topic, 0): LastRecord(102, 102)}
 
 
 # --- rows that Postgres refuses
@@ -244,8 +244,8 @@ def test_only_the_rows_that_postgres_refuses_are_set_aside(
         sink.connection, plan.domain.name, sink.stage, rows, targets, Kafka(sink.topic)  # type: ignore[arg-type]
     )  # fmt: skip
     assert landed() == (100, [])
-    staged = ShortWay(sink.stage, good)
-    assert staged.lasts == {(sink.topic, 0): Last(105, 105)}
+    staged = DriverStaged(sink.stage, good)
+    assert staged.last_records == {(sink.topic, 0): LastRecord(105, 105)}
     assert landing.land(sink.connection, sink.batch(100, 106), staged, targets, nothing)
     assert landed() == (106, [(100, 1), (102, 1), (103, 1)])
     kept = reader.execute('SELECT sink, topic, partition, "offset", reason, value FROM onefold.rejected ORDER BY 4')

@@ -9,13 +9,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from onefold.spark_sink import land as landing
-from onefold.spark_sink import ledger
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.ledger import Last, Position
+from onefold.spark_sink.landing import land as landing
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.ledger import LastRecord, Position
+from onefold.spark_sink.landing.stage import ExecutorStaged, copy_as_attempt
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres import transaction
-from onefold.spark_sink.stage import LongWay, copy_as_attempt
+from onefold.spark_sink.postgres.connection import transaction
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.proxy import Loss, PostgresProxy
 from tests.support.waiting import eventually
@@ -32,7 +32,7 @@ def test_a_batch_that_continues_is_landed_with_its_position(sink: Sink, plan: Pl
     assert sink.land(104, 106)
     assert landed() == once(100, 106)
     position = ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0]
-    assert position == Position(106, ID, Last(105, 106))
+    assert position == Position(106, ID, LastRecord(105, 106))
 
 
 def test_a_batch_landed_before_is_skipped(sink: Sink, landed: Landed) -> None:
@@ -73,14 +73,14 @@ def test_a_batch_without_rows_moves_the_position_and_keeps_the_last_record(
     """Aborted records and markers take offsets; the next batch would otherwise not continue."""
     sink.land(100, 102)
     batch = sink.batch(102, 109)
-    empty = replace(batch, spans=(replace(batch.spans[0], last=None),))
+    empty = replace(batch, ranges=(replace(batch.ranges[0], last_record=None),))
     assert landing.land(sink.connection, empty, sink.rows(), plan.domain.targets, lambda name: None)
     assert landed() == (109, once(100, 102)[1])
-    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0].last == Last(101, 102)
+    assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0].last_record == LastRecord(101, 102)
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_has_landed_all_or_nothing(sink: Sink, twin: Sink, landed: Landed, step: str) -> None:
+def test_a_crash_at_any_step_has_landed_all_or_nothing(sink: Sink, other_sink: Sink, landed: Landed, step: str) -> None:
     def crash(name: str) -> None:
         if name == step:
             raise Crash
@@ -88,12 +88,12 @@ def test_a_crash_at_any_step_has_landed_all_or_nothing(sink: Sink, twin: Sink, l
     with pytest.raises(Crash):
         sink.land(100, 104, crash)
     assert landed() == (once(100, 104) if step == "sink.after_commit" else (100, []))
-    twin.land(100, 104)
+    other_sink.land(100, 104)
     assert landed() == once(100, 104)
 
 
 def test_two_sinks_that_race_land_everything_once(
-    sink: Sink, twin: Sink, landed: Landed, reader: "psycopg.Connection[Any]"
+    sink: Sink, other_sink: Sink, landed: Landed, reader: "psycopg.Connection[Any]"
 ) -> None:
     """The second one waits for the first one's row lock, then sees what it committed. With other batch borders."""
     entered, go = threading.Event(), threading.Event()
@@ -107,9 +107,9 @@ def test_two_sinks_that_race_land_everything_once(
     first.start()
     assert entered.wait(20)
     outcome: list[bool] = []
-    second = threading.Thread(target=lambda: outcome.append(twin.land(100, 110)))
+    second = threading.Thread(target=lambda: outcome.append(other_sink.land(100, 110)))
     second.start()
-    eventually(lambda: _waits_for_a_lock(twin.connection.info.backend_pid, reader), 20, "the second sink waits")
+    eventually(lambda: _waits_for_a_lock(other_sink.connection.info.backend_pid, reader), 20, "the second sink waits")
     go.set()
     first.join(20)
     second.join(20)
@@ -165,14 +165,14 @@ def test_a_failed_transaction_cannot_pass_for_a_committed_one(sink: Sink, landed
     assert landed() == (100, [])
 
 
-def test_a_frozen_twin_is_thrown_out(sink: Sink, twin: Sink, landed: Landed) -> None:
+def test_a_frozen_concurrent_sink_is_thrown_out(sink: Sink, other_sink: Sink, landed: Landed) -> None:
     """It holds the row lock and does nothing: Postgres ends its session, the other sink goes on."""
     assert sink.seconds("idle_in_transaction_session_timeout") < sink.seconds("lock_timeout") < 60
     sink.connection.execute("SET idle_in_transaction_session_timeout = '300ms'")
     frozen = transaction(sink.connection)
     frozen.__enter__()
     assert ledger.advance(sink.connection, sink.batch(100, 104)) is not None
-    assert twin.land(100, 104)
+    assert other_sink.land(100, 104)
     with pytest.raises(psycopg.Error):
         frozen.__exit__(None, None, None)
     assert landed() == once(100, 104)
@@ -187,20 +187,20 @@ def test_rows_of_an_attempt_that_was_not_reported_never_count(
     assert lost["attempt"] != reported["attempt"]
     targets = plan.domain.targets
     assert landing.land(
-        sink.connection, sink.batch(100, 103), LongWay(sink.stage, reported), targets, lambda name: None
+        sink.connection, sink.batch(100, 103), ExecutorStaged(sink.stage, reported), targets, lambda name: None
     )
     assert landed() == once(100, 103)
 
 
 def test_staging_tables_of_dead_sinks_are_dropped_and_those_of_living_ones_kept(
-    sink: Sink, twin: Sink, plan: Plan, database: str
+    sink: Sink, other_sink: Sink, plan: Plan, database: str
 ) -> None:
     dead = Sink(database, plan, "dead")
     dead.connection.close()
     eventually(
         lambda: _staging_of(dead, sink) == 0 or Sink(database, plan).connection.close(), 20, "garbage is dropped"
     )
-    assert _staging_of(sink, twin) == _staging_of(twin, sink) == len(plan.domain.targets)
+    assert _staging_of(sink, other_sink) == _staging_of(other_sink, sink) == len(plan.domain.targets)
 
 
 def _waits_for_a_lock(pid: int, reader: "psycopg.Connection[Any]") -> bool:

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from onefold.spark_sink.contracts import Target, load_domain
-from onefold.spark_sink.land import merge
+from onefold.spark_sink.landing.land import merge
 from tests.support.migrated import migrate_all
 
 Row = tuple[Any, ...]

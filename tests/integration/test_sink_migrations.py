@@ -11,7 +11,7 @@ import pytest
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
+from onefold.spark_sink.postgres.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
 from tests.support.landing import Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all

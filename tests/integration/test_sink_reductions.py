@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from onefold.spark_sink import read, reduce
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured
+from onefold.spark_sink.spark import read, reduce
 
 # As Kafka's reader gives them.
 RECORD = ("cast(NULL AS binary) key", "cast(NULL AS binary) value", "'' topic", "0 partition", "id offset",
@@ -56,7 +56,7 @@ def _copied(root: Path, copy: Path) -> Path:
 def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
     spark: Any, checkout: Path, tmp_path: Path, garbage: str
 ) -> None:
-    """Spark is asked once for each question; what can not be read as an answer is asked again."""
+    """Spark is asked once for each question; what cannot be read as an answer is asked again."""
     domain, sql = load_domain("trades", checkout / "avro", checkout / "sql"), checkout / "sql"
     asked = reduce.targets(spark, domain, sql, tmp_path / "notes")
     notes = sorted((tmp_path / "notes").iterdir())

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from onefold.spark_sink import batches, stage
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, Waiting
-from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.landing import batches, stage
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.watch import Watch
+from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.made_up_domain import MadeUp
 from tests.support.proxy import Loss, PostgresProxy
@@ -22,7 +22,7 @@ from tests.support.sink import LANDED_IN_S
 from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
-MakeLane = Callable[..., Lane]
+MakeQuery = Callable[..., Query]
 
 
 class Crash(BaseException):
@@ -32,12 +32,12 @@ class Crash(BaseException):
 pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 
-@pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
+@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_everything_is_landed_once_by_both_ways(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
 ) -> None:
     """Committed records only, over several small batches; aborted transactions leave nothing but a gap."""
-    one = lane(short_way_offsets=short_way_offsets, max_offsets=60)
+    one = query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
     made_up.send(range(40))
     made_up.send(range(1000, 1010), commit=False)
     made_up.send(range(40, 80))
@@ -49,9 +49,9 @@ def test_everything_is_landed_once_by_both_ways(
     made_up.check(reader)
 
 
-@pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
+@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_records_that_cannot_be_landed_are_kept_with_the_reason(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, short_way_offsets: int
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
 ) -> None:
     """Whatever is in the topic: the records around it are landed, and it is kept with its bytes."""
     good = made_up.encode(made_up.notes, {"id": 5000, "text": "x"})
@@ -72,7 +72,7 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
     made_up.send(range(10))
     made_up.send_raw(bad)
     made_up.send(range(10, 20))
-    until_landed(lane(short_way_offsets=short_way_offsets))
+    until_landed(query(driver_staging_offsets=driver_staging_offsets))
     made_up.check(reader)
     kept = reader.execute('SELECT value, reason FROM onefold.rejected ORDER BY topic, partition, "offset"').fetchall()
     reasons = {bytes(value or b""): reason for value, reason in kept}
@@ -85,16 +85,16 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("short_way_offsets", "steps"),
+    ("driver_staging_offsets", "steps"),
     [(1_000_000, STEPS), (0, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
-    ids=["short way", "long way"],
+    ids=["driver staging", "executor staging"],
 )
 def test_a_crash_at_every_step_changes_nothing(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
-    short_way_offsets: int,
+    driver_staging_offsets: int,
     steps: list[str],
 ) -> None:
     """The same sink crashes at each step once, batch after batch, and goes on by itself."""
@@ -110,7 +110,7 @@ def test_a_crash_at_every_step_changes_nothing(
         elif name == "sink.after_commit":
             crashed_in_this_batch.clear()
 
-    one = lane(short_way_offsets=short_way_offsets, step=step, max_offsets=40)
+    one = query(driver_staging_offsets=driver_staging_offsets, step=step, max_offsets=40)
     made_up.send(range(160))
     until_landed(one)
     while waiting:
@@ -122,7 +122,7 @@ def test_a_crash_at_every_step_changes_nothing(
 @pytest.mark.parametrize("loss", ["request", "answer"])
 def test_a_lost_commit_changes_nothing(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     postgres_proxy: PostgresProxy,
@@ -136,14 +136,14 @@ def test_a_lost_commit_changes_nothing(
             postgres_proxy.lose_next_commit(loss)
 
     made_up.send(range(30))
-    until_landed(lane(postgres_dsn=postgres_proxy.dsn, step=step, max_offsets=40))
+    until_landed(query(postgres_dsn=postgres_proxy.dsn, step=step, max_offsets=40))
     assert postgres_proxy.lost.is_set()
     made_up.check(reader)
 
 
 @pytest.mark.parametrize("damage", ["deleted", "garbled"])
 def test_the_checkpoint_may_be_damaged_at_any_moment(
-    made_up: MadeUp, lane: MakeLane, plan: Plan, until_landed: Callable[..., None], reader: Reader, damage: str
+    made_up: MadeUp, query: MakeQuery, plan: Plan, until_landed: Callable[..., None], reader: Reader, damage: str
 ) -> None:
     """Between batches and in the middle of one: the truth is in Postgres."""
     hits = iter(range(1000))
@@ -156,7 +156,7 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
                 for file in home.glob("offsets/*"):
                     file.write_text("v1\nnot json")
 
-    one = lane(max_offsets=20, step=lambda name: name == "sink.before_merge" and next(hits) % 3 == 1 and ruin())
+    one = query(max_offsets=20, step=lambda name: name == "sink.before_merge" and next(hits) % 3 == 1 and ruin())
     made_up.send(range(50))
     until_landed(one)
     ruin()
@@ -166,10 +166,10 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
 
 
 def test_two_sinks_at_once_land_everything_once(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """With batches of different sizes, so that they overlap in every possible way."""
-    pair = lane(writer="one", max_offsets=30), lane(writer="two", max_offsets=70, short_way_offsets=0)
+    pair = query(writer="one", max_offsets=30), query(writer="two", max_offsets=70, driver_staging_offsets=0)
     made_up.send(range(100))
     until_landed(*pair)
     made_up.send(range(100, 150))
@@ -178,7 +178,7 @@ def test_two_sinks_at_once_land_everything_once(
 
 
 def test_a_sink_that_is_stopped_in_the_middle_of_a_batch_lands_nothing_of_it(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """Stopping closes the connection, which must not commit what the batch has done so far."""
     entered, go = threading.Event(), threading.Event()
@@ -189,7 +189,7 @@ def test_a_sink_that_is_stopped_in_the_middle_of_a_batch_lands_nothing_of_it(
             go.wait(20)
 
     made_up.send(range(20))
-    one = lane(step=step)
+    one = query(step=step)
     one.start()
     assert entered.wait(LANDED_IN_S)
     stopping = threading.Thread(target=one.stop)
@@ -206,10 +206,10 @@ def test_a_sink_that_is_stopped_in_the_middle_of_a_batch_lands_nothing_of_it(
 
 @pytest.mark.parametrize("sent_after", [10, 0], ids=["a batch notices", "the topics are quiet"])
 def test_postgres_rewound_to_an_old_backup_is_filled_up_again(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, sent_after: int
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, sent_after: int
 ) -> None:
     """The database goes back under a running sink, positions and rows together: the sink goes back too."""
-    one = lane()
+    one = query()
     made_up.send(range(20))
     until_landed(one)
     reader.execute(f"CREATE TABLE old AS TABLE onefold.ledger; CREATE TABLE notes AS TABLE {made_up.name}.notes")
@@ -226,7 +226,7 @@ def test_postgres_rewound_to_an_old_backup_is_filled_up_again(
 
 def test_staged_rows_that_postgres_lost_in_a_crash_are_staged_again(
     made_up: MadeUp,
-    lane: MakeLane,
+    query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
@@ -234,7 +234,7 @@ def test_staged_rows_that_postgres_lost_in_a_crash_are_staged_again(
     """UNLOGGED tables are empty after a crash of the server; what the executors reported is not there any more."""
     original, crashes = stage.distribute, iter([True])
 
-    def distribute_then_crash(*arguments: Any) -> stage.LongWay:
+    def distribute_then_crash(*arguments: Any) -> stage.ExecutorStaged:
         staged = original(*arguments)
         if next(crashes, False):
             for (table,) in reader.execute(
@@ -245,15 +245,15 @@ def test_staged_rows_that_postgres_lost_in_a_crash_are_staged_again(
 
     monkeypatch.setattr(batches, "distribute", distribute_then_crash)
     made_up.send(range(20))
-    until_landed(lane(short_way_offsets=0))
+    until_landed(query(driver_staging_offsets=0))
     assert next(crashes, None) is None
     made_up.check(reader)
 
 
 def test_a_partition_that_is_added_is_landed_from_its_start(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, client: dict[str, str]
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, client: dict[str, str]
 ) -> None:
-    one = lane()
+    one = query()
     made_up.send(range(10))
     until_landed(one)
     admin = AdminClient(client)
@@ -266,10 +266,10 @@ def test_a_partition_that_is_added_is_landed_from_its_start(
 
 
 def test_a_topic_that_was_made_anew_is_refused(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """While the sink is down: the new topic is even longer than what was landed, so no offset looks wrong."""
-    one = lane()
+    one = query()
     made_up.send(range(10))
     until_landed(one)
     one.stop()
@@ -280,9 +280,9 @@ def test_a_topic_that_was_made_anew_is_refused(
 
 
 def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    one = lane()
+    one = query()
     made_up.send(range(10))
     until_landed(one)
     made_up.make_anew()
@@ -302,10 +302,10 @@ def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
     ],
 )
 def test_a_log_that_is_not_what_was_landed_is_refused(
-    made_up: MadeUp, lane: MakeLane, until_landed: Callable[..., None], reader: Reader, tamper: str, sentence: str
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, tamper: str, sentence: str
 ) -> None:
     """The ledger is changed instead of the log: what matters is that they differ."""
-    one = lane()
+    one = query()
     made_up.send(range(10))
     until_landed(one)
     one.stop()
@@ -315,25 +315,25 @@ def test_a_log_that_is_not_what_was_landed_is_refused(
 
 
 def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
-    made_up: MadeUp, lane: MakeLane, plan: Plan, database: str
+    made_up: MadeUp, query: MakeQuery, plan: Plan, database: str
 ) -> None:
-    one = lane(bootstrap_servers="127.0.0.1:1", java_options={"bootstrap.servers": "127.0.0.1:1"})
+    one = query(bootstrap_servers="127.0.0.1:1", java_options={"bootstrap.servers": "127.0.0.1:1"})
     with pytest.raises(Waiting, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
         one.start()
-    two = lane(postgres_dsn="host=127.0.0.1 port=1 dbname=x")
+    two = query(postgres_dsn="host=127.0.0.1 port=1 dbname=x")
     with pytest.raises(Waiting, match="Postgres does not answer"):
         two.start()
     with pytest.raises(Waiting, match="gave up after 0 s"):
-        _tend_until_it_gives_up(Watch(two, 0.0))
+        _tick_until_it_gives_up(QuerySupervisor(two, 0.0))
 
 
-def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, lane: MakeLane, plan: Plan) -> None:
+def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, query: MakeQuery, plan: Plan) -> None:
     path = plan.sql_root / f"merge/{made_up.notes}.sql"
     path.write_text(path.read_text().replace("landings + 1", "landing + 1"))
     domain = load_domain(made_up.name, plan.sql_root.parent / "avro", plan.sql_root)
     with pytest.raises(Misconfigured, match=rf"sql/merge/{made_up.notes}\.sql does not work: column"):
-        lane(domain=domain).start()
+        query(domain=domain).start()
 
 
-def _tend_until_it_gives_up(watch: Watch) -> None:
-    eventually(lambda: watch.tend(), 20, "it gives up")
+def _tick_until_it_gives_up(supervisor: QuerySupervisor) -> None:
+    eventually(lambda: supervisor.tick(), 20, "it gives up")

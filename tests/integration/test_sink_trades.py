@@ -16,19 +16,20 @@ import pytest
 from psycopg import sql
 
 from onefold.chaos.injection import Injected
-from onefold.spark_sink import batches, reduce
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Refused
-from onefold.spark_sink.land import merge
-from onefold.spark_sink.lane import Lane
-from onefold.spark_sink.watch import Watch
+from onefold.spark_sink.landing import batches
+from onefold.spark_sink.landing.land import merge
+from onefold.spark_sink.spark import reduce
+from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.deltas import TOPIC, Deltas, encode
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
 Reader = "psycopg.Connection[Any]"
-MakeLane = Callable[..., Lane]
+MakeQuery = Callable[..., Query]
 LANDED_IN_S = 90
 SHORT, LONG = 1_000_000, 0
 
@@ -44,20 +45,20 @@ def deltas(fresh_domain: Callable[..., Any], bootstrap_servers: str) -> Deltas:
 
 
 @pytest.fixture
-def trades_lane(lane: MakeLane, checkout: Path) -> MakeLane:
-    """Makes lanes for the real domain."""
+def trades_query(query: MakeQuery, checkout: Path) -> MakeQuery:
+    """Makes queries for the real domain."""
     root = checkout / "sql"
-    return lambda **changes: lane(domain=load_domain("trades", checkout / "avro", root), sql_root=root, **changes)
+    return lambda **changes: query(domain=load_domain("trades", checkout / "avro", root), sql_root=root, **changes)
 
 
 @pytest.fixture
 def until_landed(deltas: Deltas, database: str) -> Callable[..., None]:
-    def wait(*lanes: Lane) -> None:
-        watches = [Watch(one, LANDED_IN_S) for one in lanes]
+    def wait(*queries: Query) -> None:
+        supervisors = [QuerySupervisor(one, LANDED_IN_S) for one in queries]
 
         def landed() -> bool:
-            for watch in watches:
-                watch.tend()
+            for supervisor in supervisors:
+                supervisor.tick()
             return deltas.is_landed(database)
 
         eventually(landed, LANDED_IN_S, "all deltas are landed")
@@ -109,22 +110,22 @@ class Auditor:
 
 
 @pytest.mark.parametrize(
-    ("short_way_offsets", "one_task_offsets"),
+    ("driver_staging_offsets", "one_task_offsets"),
     [(SHORT, batches.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0)],
-    ids=["one task", "short way", "long way"],
+    ids=["one task", "driver staging", "executor staging"],
 )
 def test_every_level_is_right_by_every_way(
     deltas: Deltas,
-    trades_lane: MakeLane,
+    trades_query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
-    short_way_offsets: int,
+    driver_staging_offsets: int,
     one_task_offsets: int,
 ) -> None:
     """Values with six digits after the point, moves between leaves, names that need quotes; nothing of what was aborted."""
     monkeypatch.setattr(batches, "ONE_TASK_OFFSETS", one_task_offsets)
-    one = trades_lane(short_way_offsets=short_way_offsets, max_offsets=60)
+    one = trades_query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
     deltas.send(100)
     deltas.send(30, commit=False)
     deltas.send_raw(b"no delta")
@@ -142,17 +143,17 @@ def test_every_level_is_right_by_every_way(
 
 
 @pytest.mark.parametrize(
-    ("short_way_offsets", "steps"),
+    ("driver_staging_offsets", "steps"),
     [(SHORT, STEPS), (LONG, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
-    ids=["short way", "long way"],
+    ids=["driver staging", "executor staging"],
 )
 def test_sums_survive_a_crash_at_every_step(
     deltas: Deltas,
-    trades_lane: MakeLane,
+    trades_query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     auditor: Auditor,
-    short_way_offsets: int,
+    driver_staging_offsets: int,
     steps: list[str],
 ) -> None:
     """One crash after another, a batch lands in between; and a reader finds no snapshot in which levels disagree."""
@@ -165,7 +166,7 @@ def test_sums_survive_a_crash_at_every_step(
             waiting.pop(0)
             raise Crash(name)
 
-    one = trades_lane(short_way_offsets=short_way_offsets, step=step, max_offsets=40)
+    one = trades_query(driver_staging_offsets=driver_staging_offsets, step=step, max_offsets=40)
     deltas.send(200)
     until_landed(one)
     while waiting:
@@ -179,10 +180,13 @@ def test_sums_survive_a_crash_at_every_step(
 
 
 def test_two_sinks_at_once_add_everything_once(
-    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader, auditor: Auditor
+    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader, auditor: Auditor
 ) -> None:
     """With batches of different sizes, so that they overlap in every possible way."""
-    pair = trades_lane(writer="one", max_offsets=30), trades_lane(writer="two", max_offsets=70, short_way_offsets=LONG)
+    pair = (
+        trades_query(writer="one", max_offsets=30),
+        trades_query(writer="two", max_offsets=70, driver_staging_offsets=LONG),
+    )
     for count in (300, 100, 50):
         deltas.send(count)
         until_landed(*pair)
@@ -192,7 +196,7 @@ def test_two_sinks_at_once_add_everything_once(
 
 
 def test_map_and_reduce_may_fail_at_every_other_batch(
-    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """On purpose, as ONEFOLD_FAIL_MAP_PCT and ONEFOLD_FAIL_REDUCE_PCT ask for it: tasks in Spark, and the transaction."""
     turns, failed = itertools.cycle([False, True, False, True]), []
@@ -206,7 +210,7 @@ def test_map_and_reduce_may_fail_at_every_other_batch(
             failed.append("reduce")
             raise Injected
 
-    one = trades_lane(map_fails=map_fails, step=reduce_fails, max_offsets=30)
+    one = trades_query(map_fails=map_fails, step=reduce_fails, max_offsets=30)
     deltas.send(200)
     until_landed(one)
     deltas.check(reader)
@@ -227,17 +231,17 @@ CREATE TRIGGER unlucky AFTER INSERT ON trades.risk FOR EACH ROW EXECUTE FUNCTION
 """
 
 
-@pytest.mark.parametrize("short_way_offsets", [SHORT, LONG], ids=["short way", "long way"])
+@pytest.mark.parametrize("driver_staging_offsets", [SHORT, LONG], ids=["driver staging", "executor staging"])
 @pytest.mark.parametrize(("failures", "starts"), [(1, 1), (2, 2)], ids=["one deadlock", "two in a row"])
 def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query_is_started_anew(
     deltas: Deltas,
-    trades_lane: MakeLane,
+    trades_query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     checkout: Path,
     database: str,
     monkeypatch: pytest.MonkeyPatch,
-    short_way_offsets: int,
+    driver_staging_offsets: int,
     failures: int,
     starts: int,
 ) -> None:
@@ -245,16 +249,16 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(_DEADLOCK.replace("{failures}", str(failures)).encode())
     started = []
-    start = Lane.start
-    monkeypatch.setattr(Lane, "start", lambda lane: (started.append(lane), start(lane))[1])
+    start = Query.start
+    monkeypatch.setattr(Query, "start", lambda query: (started.append(query), start(query))[1])
     deltas.send(100)
-    until_landed(trades_lane(short_way_offsets=short_way_offsets))
+    until_landed(trades_query(driver_staging_offsets=driver_staging_offsets))
     deltas.check(reader)
     assert len(started) == starts
 
 
-def test_a_batch_of_which_a_twin_landed_a_part_is_reduced_again(
-    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+def test_a_batch_of_which_a_concurrent_sink_landed_a_part_is_reduced_again(
+    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """The slow sink has all in one batch, and finds the first part of it landed when it comes to the ledger."""
     first_landed, all_landed, entries = threading.Event(), threading.Event(), []
@@ -274,14 +278,15 @@ def test_a_batch_of_which_a_twin_landed_a_part_is_reduced_again(
 
     deltas.send(200)
     until_landed(
-        trades_lane(writer="quick", max_offsets=50, step=quick), trades_lane(writer="slow", max_offsets=1000, step=slow)
+        trades_query(writer="quick", max_offsets=50, step=quick),
+        trades_query(writer="slow", max_offsets=1000, step=slow),
     )
     assert len(entries) == 2, "it entered once with all, and once with the rest"
     deltas.check(reader)
 
 
 def test_what_postgres_refuses_of_a_sum_stops_the_sink(
-    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], database: str, checkout: Path
+    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], database: str, checkout: Path
 ) -> None:
     """No record could be set aside for it: the sums without it would be wrong, and nobody would know."""
     migrate_all(database, checkout / "sql")
@@ -289,7 +294,7 @@ def test_what_postgres_refuses_of_a_sum_stops_the_sink(
         connection.execute("ALTER TABLE trades.risk ADD CHECK (trades < 5)")
         deltas.send(100)
         with pytest.raises(Refused, match=r"Postgres refuses what sql/reduce/trades\.deltas\.risk\.sql makes"):
-            until_landed(trades_lane())
+            until_landed(trades_query())
         assert connection.execute("SELECT sum(next_offset) FROM onefold.ledger").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM trades.current").fetchone() == (0,)
 
@@ -326,15 +331,15 @@ def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(
 
 
 def test_a_trade_that_is_told_again_with_its_old_version_stays_as_it_is(
-    deltas: Deltas, trades_lane: MakeLane, until_landed: Callable[..., None], reader: Reader
+    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """trades.current is no sum: whatever is landed again, the highest version of a trade holds."""
     deltas.send(50)
-    until_landed(trades_lane())
+    until_landed(trades_query())
     before = reader.execute("SELECT * FROM trades.current ORDER BY 1").fetchall()
     fields = {"trade_id": "t1", "version": 0, "traded_at": 1, "messages": 1, "value": 5, "previous_value": None}
     deltas.send_raw(encode({**fields, "risk_type": "a", "region": "b", "trade_desk": "c"}))
-    until_landed(trades_lane(writer="again"))
+    until_landed(trades_query(writer="again"))
     assert reader.execute("SELECT * FROM trades.current ORDER BY 1").fetchall() == before
 
 

@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.lane import Lane
 from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.spark.query import Query
 from tests.support.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
@@ -110,21 +110,21 @@ def same(name: str, found: Any, right: Any) -> bool:
     return type(found) is type(right) and found == right
 
 
-@pytest.mark.parametrize("short_way_offsets", [1_000_000, 0], ids=["short way", "long way"])
+@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_every_type_is_landed_exactly(
     made_up: MadeUp,
     plan: Plan,
-    lane: Callable[..., Lane],
+    query: Callable[..., Query],
     until_landed: Callable[..., None],
     reader: Reader,
-    short_way_offsets: int,
+    driver_staging_offsets: int,
 ) -> None:
     topic = made_up.topics[-1]
     made_up.create_topics(partitions=1)
     stories = [values for values in (LEAST, MOST, ODD, INFINITE, TINY) for _ in range(2)]
     rows = [record(number, values) for number, values in enumerate(stories)]
     made_up.send_raw([(topic, 0, made_up.encode(topic, row)) for row in rows])
-    until_landed(lane(domain=plan.domain, short_way_offsets=short_way_offsets))
+    until_landed(query(domain=plan.domain, driver_staging_offsets=driver_staging_offsets))
 
     assert reader.execute("SELECT reason FROM onefold.rejected").fetchall() == []
     names = ", ".join(rows[0])
@@ -160,7 +160,7 @@ FAR: list[tuple[str, Any, str]] = [
 
 
 def test_what_is_beyond_a_column_is_set_aside_and_the_far_past_and_future_are_landed(
-    made_up: MadeUp, plan: Plan, lane: Callable[..., Lane], until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, plan: Plan, query: Callable[..., Query], until_landed: Callable[..., None], reader: Reader
 ) -> None:
     topic = made_up.topics[-1]
     made_up.create_topics(partitions=1)
@@ -171,7 +171,7 @@ def test_what_is_beyond_a_column_is_set_aside_and_the_far_past_and_future_are_la
         made_up.encode_raw(topic, {**raw, "id": number, name: value}) for number, (name, value, _) in enumerate(cases)
     ]
     made_up.send_raw([(topic, 0, value) for value in values])
-    until_landed(lane(domain=plan.domain))
+    until_landed(query(domain=plan.domain))
 
     reasons = {
         int(row[0]): row[1] for row in reader.execute('SELECT "offset", reason FROM onefold.rejected').fetchall()

@@ -8,10 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.spark_sink import batches, reduce
-from onefold.spark_sink.batches import Batches
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
-from onefold.spark_sink.ledger import Last, Partition, Position, Span
+from onefold.spark_sink.landing import batches
+from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
+from onefold.spark_sink.spark import reduce
 from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Frame, World, columns
 
 
@@ -50,8 +51,8 @@ def ended(one: Batches) -> BaseException | None:
     return None if str(failure) == "nothing is landed any more" else failure
 
 
-def span(key: Partition, start: int, end: int, last: int | None = None) -> Span:
-    return Span(*key, start, end, "id-1", None if last is None else Last(last, last))
+def offset_range(key: Partition, start: int, end: int, last: int | None = None) -> OffsetRange:
+    return OffsetRange(*key, start, end, "id-1", None if last is None else LastRecord(last, last))
 
 
 def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) -> None:
@@ -59,9 +60,9 @@ def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) ->
     run(world, one, 0, {LEFT: 7, RIGHT: 5}, Frame((*LEFT, 3), (*LEFT, 6)))
     run(world, one, 1, {LEFT: 9, RIGHT: 6}, Frame((*RIGHT, 5)))
     one.close()
-    assert [spans for spans, _ in world.tried] == [
-        (span(LEFT, 3, 7, 6),),
-        (span(LEFT, 7, 9), span(RIGHT, 5, 6, 5)),
+    assert [ranges for ranges, _ in world.tried] == [
+        (offset_range(LEFT, 3, 7, 6),),
+        (offset_range(LEFT, 7, 9), offset_range(RIGHT, 5, 6, 5)),
     ]
     assert one.reached == {LEFT: 9, RIGHT: 6}
     assert one.landed == 7
@@ -77,24 +78,26 @@ def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) ->
     assert one.reached == {LEFT: 3, RIGHT: 5}
 
 
-def test_what_a_twin_has_landed_is_neither_read_nor_landed(world: World, make: Make) -> None:
+def test_what_a_concurrent_sink_has_landed_is_neither_read_nor_landed(world: World, make: Make) -> None:
     one = make()
     world.stored = {LEFT: Position(5, "id-1", None), RIGHT: Position(5, "id-1", None)}
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame())
     one.close()
-    assert (world.ways, world.tried) == ([], [])
+    assert (world.staged_by, world.tried) == ([], [])
     assert (one.reached, one.landed) == ({LEFT: 5, RIGHT: 4}, 9)
 
 
 @pytest.mark.parametrize(
     "stored", [{}, {LEFT: 5}, {LEFT: 5, RIGHT: 3}, {LEFT: 4, RIGHT: 4}], ids=["nothing", "half", "less", "the other"]
 )
-def test_what_a_twin_has_landed_in_part_is_landed(world: World, make: Make, stored: dict[Partition, int]) -> None:
+def test_what_a_concurrent_sink_has_landed_in_part_is_landed(
+    world: World, make: Make, stored: dict[Partition, int]
+) -> None:
     one = make()
     world.stored = {key: Position(offset, "id-1", None) for key, offset in stored.items()}
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame((*LEFT, 4)))
     one.close()
-    assert [spans for spans, _ in world.tried] == [(span(LEFT, 0, 5, 4), span(RIGHT, 0, 4))]
+    assert [ranges for ranges, _ in world.tried] == [(offset_range(LEFT, 0, 5, 4), offset_range(RIGHT, 0, 4))]
 
 
 def test_topics_are_asked_who_they_are_before_anything_is_landed(world: World, make: Make) -> None:
@@ -129,21 +132,21 @@ ALL = [(*LEFT, 1), (*LEFT, 4), (*RIGHT, 2), (*RIGHT, 3)]
 def test_of_a_reduced_batch_only_what_is_left_is_reduced_again(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A twin is a part ahead, twice."""
+    """A concurrent sink is a part ahead, twice."""
     monkeypatch.setattr(reduce, "sf", columns)
     world.outcomes = [Overlap({LEFT: 2, RIGHT: 0}), Overlap({LEFT: 2, RIGHT: 3})]
     one, frame = make(reduced=True), Frame(*ALL)
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, frame)
     assert ended(one) is None
-    assert [(spans, staged.records) for spans, staged in world.tried] == [
-        ((span(LEFT, 0, 5, 4), span(RIGHT, 0, 4, 3)), ALL),
-        ((span(LEFT, 2, 5, 4), span(RIGHT, 0, 4, 3)), [(*LEFT, 4), (*RIGHT, 2), (*RIGHT, 3)]),
-        ((span(LEFT, 2, 5, 4), span(RIGHT, 3, 4, 3)), [(*LEFT, 4), (*RIGHT, 3)]),
+    assert [(ranges, staged.records) for ranges, staged in world.tried] == [
+        ((offset_range(LEFT, 0, 5, 4), offset_range(RIGHT, 0, 4, 3)), ALL),
+        ((offset_range(LEFT, 2, 5, 4), offset_range(RIGHT, 0, 4, 3)), [(*LEFT, 4), (*RIGHT, 2), (*RIGHT, 3)]),
+        ((offset_range(LEFT, 2, 5, 4), offset_range(RIGHT, 3, 4, 3)), [(*LEFT, 4), (*RIGHT, 3)]),
     ]
     assert one.landed == 9
 
 
-def test_a_partition_that_a_twin_has_landed_is_left_out(
+def test_a_partition_that_a_concurrent_sink_has_landed_is_left_out(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reduce, "sf", columns)
@@ -151,7 +154,7 @@ def test_a_partition_that_a_twin_has_landed_is_left_out(
     one = make(reduced=True)
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame(*ALL))
     assert ended(one) is None
-    assert [spans for spans, _ in world.tried][1:] == [(span(RIGHT, 0, 4, 3),)]
+    assert [ranges for ranges, _ in world.tried][1:] == [(offset_range(RIGHT, 0, 4, 3),)]
     assert one.reached == {LEFT: 5, RIGHT: 4}
 
 
@@ -166,7 +169,7 @@ def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, 
     assert ended(one) is None
     first, second = world.tried
     assert first == second
-    assert world.ways == ["short"], "what is staged is still there"
+    assert world.staged_by == ["driver"], "what is staged is still there"
 
 
 def test_a_transaction_that_fails_twice_ends_the_query(world: World, make: Make) -> None:
@@ -221,7 +224,7 @@ def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -
 
 
 @pytest.mark.parametrize(
-    ("changes", "ahead"), [({"short": 4}, 1000), ({}, 4)], ids=["the long way", "larger than is read ahead"]
+    ("changes", "ahead"), [({"short": 4}, 1000), ({}, 4)], ids=["executor staging", "larger than is read ahead"]
 )
 def test_spark_waits_for_a_large_batch(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], ahead: int
@@ -239,12 +242,12 @@ def test_spark_waits_for_a_large_batch(
     assert one.reached[LEFT] == 5
 
 
-@pytest.mark.parametrize(("offsets", "way"), [(5, "short"), (6, "long")])
-def test_the_way_of_a_batch_is_a_matter_of_its_offsets(world: World, make: Make, offsets: int, way: str) -> None:
+@pytest.mark.parametrize(("offsets", "where"), [(5, "driver"), (6, "executors")])
+def test_where_a_batch_is_staged_is_a_matter_of_its_offsets(world: World, make: Make, offsets: int, where: str) -> None:
     one = make(short=5)
     run(world, one, 0, {LEFT: offsets}, Frame((*LEFT, 4)))
     one.close()
-    assert world.ways == [way]
+    assert world.staged_by == [where]
 
 
 @pytest.mark.parametrize(("reduced", "offsets", "tasks"), [(True, 5, {1}), (True, 6, {4}), (False, 5, {4})], ids=str)
@@ -272,7 +275,7 @@ def test_what_was_kept_of_a_batch_is_let_go(world: World, make: Make, outcome: E
     assert frame.kept == 0
 
 
-def test_a_batch_that_can_not_be_staged_lets_the_one_before_land_and_none_after(
+def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: Any) -> None:
@@ -292,7 +295,7 @@ def test_a_batch_that_can_not_be_staged_lets_the_one_before_land_and_none_after(
     assert (one.reached[LEFT], len(world.tried), second.kept) == (5, 1, 0)
 
 
-def test_the_long_way_begins_when_the_batch_before_has_landed(world: World, make: Make) -> None:
+def test_executor_staging_begins_when_the_batch_before_has_landed(world: World, make: Make) -> None:
     """Both need the sink's connection, and one of them is in the middle of a transaction."""
     one = make(short=5)
     world.go.clear()
@@ -301,10 +304,10 @@ def test_the_long_way_begins_when_the_batch_before_has_landed(world: World, make
     spark = threading.Thread(target=run, args=(world, one, 1, {LEFT: 50}, Frame((*LEFT, 9))), daemon=True)
     spark.start()
     spark.join(0.1)
-    assert world.ways == ["short"]
+    assert world.staged_by == ["driver"]
     world.go.set()
     spark.join(ANSWER_S)
-    assert world.ways == ["short", "long"]
+    assert world.staged_by == ["driver", "executors"]
     assert ended(one) is None
 
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.spark_sink.client import check, java_client_options
 from onefold.spark_sink.errors import Misconfigured
+from onefold.spark_sink.kafka.client import check, java_client_options
 from tests.support.certificates import Authority
 
 NASTY = """a "quoted" \\ back\\\\slash $HOME = ; 'it' {} // /* ünï\t\n end\\"""
@@ -152,12 +152,12 @@ def test_both_clients_are_told_the_same(librdkafka: dict[str, str], java: dict[s
         ({**UNSECURED, "sasl.oauthbearer.config": "principal=a other=b"}, "has an unknown part: other="),
         (
             {**UNSECURED, "sasl.oauthbearer.config": "principal=a principalClaimName=a;b"},
-            "claim that Java can not have",
+            "claim that Java cannot have",
         ),
         ({**OIDC, "sasl.oauthbearer.client.secret": ""}, "'sasl.oauthbearer.client.secret' is missing"),
         ({**OIDC, "sasl.oauthbearer.extensions": "a b=c"}, "'sasl.oauthbearer.extensions' is not a list of name=value"),
         ({**OIDC, "sasl.oauthbearer.config": "principal=a"}, "'sasl.oauthbearer.config' is not among"),
-        ({"enable.ssl.certificate.verification": "false"}, "can not be false"),
+        ({"enable.ssl.certificate.verification": "false"}, "cannot be false"),
         ({"ssl.endpoint.identification.algorithm": "ldap"}, "one of none, https"),
         ({"ssl.ca.location": "/ca.pem", "ssl.ca.pem": "x"}, "'ssl.ca.location' and 'ssl.ca.pem' say the same"),
         ({"ssl.ca.location": "probe"}, "one file of certificates"),
@@ -178,7 +178,7 @@ def test_both_clients_are_told_the_same(librdkafka: dict[str, str], java: dict[s
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_one_of_them_can_not_do_is_refused_for_both(librdkafka: dict[str, str], sentence: str) -> None:
+def test_what_one_of_them_cannot_do_is_refused_for_both(librdkafka: dict[str, str], sentence: str) -> None:
     for refuses in (check, lambda settings: java_client_options("k:1", settings)):
         with pytest.raises(Misconfigured, match=re.escape(sentence)) as caught:
             refuses(librdkafka)
@@ -283,13 +283,13 @@ def test_a_password_for_a_key_that_has_none_is_not_minded(authority: Authority) 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"ssl.key.location": "/no/such"}, "'ssl.key.location' names a file that can not be read: No such file"),
-        ({"ssl.certificate.location": "/"}, "'ssl.certificate.location' names a file that can not be read: Is a dir"),
+        ({"ssl.key.location": "/no/such"}, "'ssl.key.location' names a file that cannot be read: No such file"),
+        ({"ssl.certificate.location": "/"}, "'ssl.certificate.location' names a file that cannot be read: Is a dir"),
         ({"ssl.key.password": "wrong"}, "'ssl.key.location' holds no private key in PEM, or its password is wrong"),
         ({}, "'ssl.key.location' holds no private key in PEM, or needs an 'ssl.key.password'"),
     ],
 )
-def test_a_certificate_that_can_not_be_used_is_named(
+def test_a_certificate_that_cannot_be_used_is_named(
     authority: Authority, change: dict[str, str], sentence: str
 ) -> None:
     mine = authority.issue("me", password="right")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from onefold.spark_sink import identity, ledger
 from onefold.spark_sink.errors import Refused
-from onefold.spark_sink.ledger import Last, Partition, Position
-from onefold.spark_sink.topics import Reach
+from onefold.spark_sink.kafka.topics import Reach
+from onefold.spark_sink.landing import identity, ledger
+from onefold.spark_sink.landing.ledger import LastRecord, Partition, Position
 
 NAME, TOPIC = "made_up", "made_up.notes"
 KEY = (TOPIC, 0)
-RECORD = Last(5, 777)
+RECORD = LastRecord(5, 777)
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Kafka:
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
         return self.reaches
 
-    def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
+    def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         self.looked_at.append(last.offset)
         return self.found
 
@@ -90,7 +90,7 @@ def test_a_partition_that_is_new_begins_where_kafka_has_it(
         (Position(6, "id-1", RECORD), Kafka(found=778), "offset 5, is not the one that was landed"),
         (Position(6, "id-1", RECORD), Kafka(found=None), "offset 5, is not the one that was landed"),
         (Position(6, "id-1", RECORD), Kafka(found=778, compacted=True), "offset 5, is not the one that was landed"),
-        (Position(6, "id-1", Last(2, 777)), Kafka(found=778), "offset 2, is not the one that was landed"),
+        (Position(6, "id-1", LastRecord(2, 777)), Kafka(found=778), "offset 2, is not the one that was landed"),
     ],
     ids=[
         "another id",
@@ -115,7 +115,7 @@ def test_what_is_not_what_was_landed_is_refused(
     ("position", "kafka", "looked_at"),
     [
         (Position(10, "id-1", RECORD), Kafka(), [5]),
-        (Position(2, "id-1", Last(1, 777)), Kafka(found=None), []),
+        (Position(2, "id-1", LastRecord(1, 777)), Kafka(found=None), []),
         (Position(6, "id-1", None), Kafka(found=None), []),
         (Position(6, "id-1", RECORD), Kafka(found=None, compacted=True), [5]),
     ],

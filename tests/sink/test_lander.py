@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onefold.spark_sink.lander import Lander
+from onefold.spark_sink.landing.lander import Lander
 from tests.support.waiting import eventually
 
 

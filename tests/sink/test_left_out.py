@@ -1,4 +1,4 @@
-"""One pipeline that can not be landed takes no other one down."""
+"""One pipeline that cannot be landed takes no other one down."""
 
 import threading
 from pathlib import Path
@@ -13,7 +13,7 @@ from onefold.spark_sink.service import LeftOut
 from onefold.status_file import Status
 
 
-class Lane:
+class Query:
     def __init__(self, name: str) -> None:
         self.name, self.landed, self.stopped = name, 7, False
 
@@ -21,16 +21,16 @@ class Lane:
         self.stopped = True
 
 
-class Watch:
-    """Raises what it is given, one at each look, and asks for the end when nothing is left."""
+class QuerySupervisor:
+    """Raises what it is given, one at each tick, and asks for the end when nothing is left."""
 
     def __init__(self, name: str, *raised: SinkError, running: bool = True) -> None:
-        self.lane, self.trouble, self.running = Lane(name), None, running
+        self.query, self.trouble, self.running = Query(name), None, running
         self.raised = list(raised)
-        self.looks = 0
+        self.ticks = 0
 
-    def tend(self) -> None:
-        self.looks += 1
+    def tick(self) -> None:
+        self.ticks += 1
         if self.raised:
             raise self.raised.pop(0)
 
@@ -54,57 +54,63 @@ class StopsAfter(threading.Event):
         return self.is_set()
 
 
-def serve(*watches: Watch, turns: int = 3) -> tuple[Any, LeftOut, list[Any]]:
-    left_out, said = LeftOut(), []
+def serve(*supervisors: QuerySupervisor, turns: int = 3) -> tuple[Any, LeftOut, list[Any]]:
+    left_out, reported = LeftOut(), []
     status = Status(None)
-    status.write = lambda state, detail: said.append((state, detail))  # type: ignore[method-assign]
-    code = service._serve(list(watches), left_out, status, StopsAfter(turns), Spark())  # type: ignore[arg-type]
-    return code, left_out, said
+    status.write = lambda state, detail: reported.append((state, detail))  # type: ignore[method-assign]
+    code = service._serve(list(supervisors), left_out, status, StopsAfter(turns), Spark())  # type: ignore[arg-type]
+    return code, left_out, reported
 
 
 @pytest.mark.parametrize("error", [Misconfigured("no such column"), Refused("another topic")])
 def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) -> None:
     """With its sentence in the status, and its query stopped."""
-    broken, well = Watch("broken", error), Watch("well")
-    code, left_out, said = serve(broken, well)
+    broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
+    code, left_out, reported = serve(broken, healthy)
 
     assert code == 0
     assert "broken" in left_out
-    assert broken.lane.stopped
-    assert (broken.looks, well.looks) == (1, 3)
-    assert said[-1] == ("running", f"landed since the last start: well 7 offsets; broken is left out: {error}")
+    assert broken.query.stopped
+    assert (broken.ticks, healthy.ticks) == (1, 3)
+    assert reported[-1] == ("running", f"landed since the last start: healthy 7 offsets; broken is left out: {error}")
 
 
 def test_when_nothing_is_left_it_ends_with_the_worst_of_it() -> None:
     """A person is asked for: 3, and not 2."""
     with pytest.raises(Refused, match="another topic"):
-        serve(Watch("one", Refused("another topic")), Watch("two", Misconfigured("no such column")))
+        serve(QuerySupervisor("one", Refused("another topic")), QuerySupervisor("two", Misconfigured("no such column")))
 
 
 def test_what_one_pipeline_waits_for_does_not_start_the_others_anew() -> None:
     """A topic that is missing for ever is its own trouble, as long as anything else lands."""
-    waiting, well = Watch("waiting", *[Waiting("its topic is missing")] * 3, running=False), Watch("well")
-    assert serve(waiting, well)[0] == 0
-    assert (waiting.looks, well.looks) == (3, 3)
+    waiting, healthy = (
+        QuerySupervisor("waiting", *[Waiting("its topic is missing")] * 3, running=False),
+        QuerySupervisor("healthy"),
+    )
+    assert serve(waiting, healthy)[0] == 0
+    assert (waiting.ticks, healthy.ticks) == (3, 3)
 
 
 def test_when_nothing_lands_patience_ends_the_process() -> None:
     """It is Kafka that is away, or PostgreSQL: the supervisor starts it again."""
     with pytest.raises(Waiting):
-        serve(Watch("one", Waiting("Kafka does not answer"), running=False), Watch("two", running=False))
+        serve(
+            QuerySupervisor("one", Waiting("Kafka does not answer"), running=False),
+            QuerySupervisor("two", running=False),
+        )
 
 
-def test_a_contract_that_can_not_be_landed_is_known_before_spark_starts(
+def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that can be landed is started alone."""
     checkout = Path(__file__).resolve().parents[2]
-    well = Pipeline("runner", checkout, "", None, checkout / "avro", checkout / "sql")
+    healthy = Pipeline("runner", checkout, "", None, checkout / "avro", checkout / "sql")
     broken = Pipeline("nothing", checkout, "", None, tmp_path, tmp_path)
     started: list[str] = []
 
-    def serve_nothing(watches: Any, left_out: LeftOut, *rest: Any) -> int:
-        started.extend(watch.lane.name for watch in watches)
+    def serve_nothing(supervisors: Any, left_out: LeftOut, *rest: Any) -> int:
+        started.extend(supervisor.query.name for supervisor in supervisors)
         assert left_out.sentences()[0].startswith("nothing is left out: ")
         return 0
 
@@ -121,6 +127,6 @@ def test_a_contract_that_can_not_be_landed_is_known_before_spark_starts(
         "status_file": None,
         "step": lambda name: None,
     }
-    assert service.run([broken, well], **given) == 0
+    assert service.run([broken, healthy], **given) == 0
     assert started == ["runner"]
     assert service.run([broken], **given) == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onefold.spark_sink import checkpoint
 from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.spark import checkpoint
 
 
 @pytest.mark.parametrize(

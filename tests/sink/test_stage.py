@@ -5,11 +5,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.spark_sink import reduce, stage
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.ledger import Batch, Last, Span, advance, overlaps
-from onefold.spark_sink.reduce import rest, trimmed
-from onefold.spark_sink.stage import LongWay, ShortWay, Stage
+from onefold.spark_sink.landing import stage
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, advance, overlaps
+from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
+from onefold.spark_sink.spark import reduce
+from onefold.spark_sink.spark.reduce import rest, trimmed
 from tests.support.frames import Frame, columns
 
 NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
@@ -26,7 +27,7 @@ def table(*rows: tuple[Any, ...]) -> pa.Table:
 
 def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None:
     """Lines, marks without a target, and rows that stand for a batch as a whole, in any order."""
-    staged = ShortWay(
+    staged = DriverStaged(
         STAGE,
         table(
             ("b", "t", 0, 7, 70, "x\n"),
@@ -37,7 +38,7 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
             ("b", None, None, None, None, "x\n"),
         ),
     )
-    assert staged.lasts == {("t", 0): Last(7, 70), ("t", 1): Last(9, 90)}
+    assert staged.last_records == {("t", 0): LastRecord(7, 70), ("t", 1): LastRecord(9, 90)}
     assert staged.targets == ["a", "b"]
 
 
@@ -68,9 +69,9 @@ def reports(*rows: tuple[Any, ...]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(REPORT, row, strict=True)) for row in rows], schema=stage._report_schema())
 
 
-def long_way() -> LongWay:
+def executor_staged() -> ExecutorStaged:
     target = type("Target", (), {"columns": ()})
-    return LongWay(
+    return ExecutorStaged(
         Stage({"a": target(), "b": target()}, 1),
         reports(
             ("12", "a", "t", 0, 3, 5, 50),
@@ -81,11 +82,15 @@ def long_way() -> LongWay:
     )
 
 
-def test_of_the_long_way_the_reported_rows_are_added_up_by_target() -> None:
-    staged, connection = long_way(), Connection(7, 1)
+def test_of_executor_staging_the_reported_rows_are_added_up_by_target() -> None:
+    staged, connection = executor_staged(), Connection(7, 1)
     staged.fill(connection)  # type: ignore[arg-type]
     assert staged.targets == ["a", "b"]
-    assert staged.lasts == {("t", 0): Last(5, 50), ("t", 1): Last(9, 90), ("t", 2): Last(4, 40)}
+    assert staged.last_records == {
+        ("t", 0): LastRecord(5, 50),
+        ("t", 1): LastRecord(9, 90),
+        ("t", 2): LastRecord(4, 40),
+    }
     assert len(connection.asked) == 2
     assert all("WHERE attempt = ANY ('{9,12}'::xid8[])" in asked for asked in connection.asked)
 
@@ -94,10 +99,10 @@ def test_of_the_long_way_the_reported_rows_are_added_up_by_target() -> None:
 def test_staged_rows_that_are_not_all_there_are_never_merged(counts: tuple[int | None, ...]) -> None:
     """Postgres empties UNLOGGED tables when it crashes, and says nothing about it."""
     with pytest.raises(Rewind, match="staged rows for"):
-        long_way().fill(Connection(*counts))  # type: ignore[arg-type]
+        executor_staged().fill(Connection(*counts))  # type: ignore[arg-type]
 
 
-def test_before_the_long_way_every_staging_table_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_executor_staging_every_staging_table_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any task of it copies."""
     connection, nothing = Connection(), pa.Table.from_pylist([], schema=stage._report_schema())
 
@@ -114,12 +119,16 @@ def test_before_the_long_way_every_staging_table_is_emptied(monkeypatch: pytest.
     ]
 
 
-def batch(*spans: tuple[int, int, int]) -> Batch:
-    return Batch("s", "w", tuple(Span("t", partition, start, end, "id", Last(9, 9)) for partition, start, end in spans))
+def batch(*ranges: tuple[int, int, int]) -> Batch:
+    return Batch(
+        "s",
+        "w",
+        tuple(OffsetRange("t", partition, start, end, "id", LastRecord(9, 9)) for partition, start, end in ranges),
+    )
 
 
 @pytest.mark.parametrize(
-    ("floors", "overlapping", "left"),
+    ("start_offsets", "overlapping", "left"),
     [
         ({("t", 0): 2, ("t", 1): 4}, False, [(0, 2, 5), (1, 4, 8)]),
         ({("t", 0): 1, ("t", 1): 0}, False, [(0, 2, 5), (1, 4, 8)]),
@@ -130,17 +139,17 @@ def batch(*spans: tuple[int, int, int]) -> Batch:
     ids=["nothing landed", "less than nothing", "a part", "a partition", "all and more"],
 )
 def test_what_is_left_of_a_batch(
-    floors: dict[tuple[str, int], int], overlapping: bool, left: list[tuple[int, int, int]]
+    start_offsets: dict[tuple[str, int], int], overlapping: bool, left: list[tuple[int, int, int]]
 ) -> None:
     """What it said about its last records does not hold for the rest."""
     whole = batch((0, 2, 5), (1, 4, 8))
-    assert overlaps(whole, floors) is overlapping
-    found = rest(whole, floors)
-    assert [(span.partition, span.start, span.end) for span in found.spans] == left
-    assert all(span.last is None and span.topic_id == "id" for span in found.spans)
+    assert overlaps(whole, start_offsets) is overlapping
+    found = rest(whole, start_offsets)
+    assert [(part.partition, part.start, part.end) for part in found.ranges] == left
+    assert all(part.last_record is None and part.topic_id == "id" for part in found.ranges)
 
 
-def test_records_below_their_floor_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_below_their_start_offset_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those of a partition without one."""
     monkeypatch.setattr(reduce, "sf", columns)
     frame = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
@@ -161,10 +170,10 @@ class Ledger:
         return [("t", 0, 5, "id"), ("t", 1, 5, "id")]
 
 
-@pytest.mark.parametrize(("moved", "spans"), [(1, 2), (0, 1), (2, 1)])
-def test_positions_that_do_not_all_move_fail_the_transaction(moved: int, spans: int) -> None:
-    """Under the lock that can not be. The swap says so itself, and does not rest on it."""
-    whole = batch(*[(0, 5, 9), (1, 5, 9)][:spans])
-    with pytest.raises(Rewind, match=f"{moved} of {spans} positions could be moved"):
+@pytest.mark.parametrize(("moved", "ranges"), [(1, 2), (0, 1), (2, 1)])
+def test_positions_that_do_not_all_move_fail_the_transaction(moved: int, ranges: int) -> None:
+    """Under the lock that cannot be. The swap says so itself, and does not rest on it."""
+    whole = batch(*[(0, 5, 9), (1, 5, 9)][:ranges])
+    with pytest.raises(Rewind, match=f"{moved} of {ranges} positions could be moved"):
         advance(Ledger(moved), whole)  # type: ignore[arg-type]
-    assert advance(Ledger(spans), whole) == {span.key: 5 for span in whole.spans}  # type: ignore[arg-type]
+    assert advance(Ledger(ranges), whole) == {part.key: 5 for part in whole.ranges}  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onefold.spark_sink import watch
+from onefold.spark_sink.errors import Waiting
+from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack import child, together
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX_S, Managed, Supervisor
@@ -61,7 +62,7 @@ def test_two_thousand_failures_in_a_row_are_a_state(tmp_path: Path) -> None:
 
 
 def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
-    """The sink's own watch counts its pauses the same way."""
+    """The sink's query supervisor counts its pauses the same way."""
 
     class Fails:
         name, landed = "fails", 0
@@ -70,13 +71,13 @@ def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
             return None
 
         def start(self) -> None:
-            raise watch.Waiting("there is no topic")
+            raise Waiting("there is no topic")
 
-    tended: Any = watch.Watch(Fails(), patience_s=float("inf"))  # type: ignore[arg-type]
+    supervised: Any = QuerySupervisor(Fails(), patience_s=float("inf"))  # type: ignore[arg-type]
     for _ in range(FAILURES):
-        tended._not_before = 0.0
-        tended.tend()
-    assert tended.trouble == "there is no topic"
+        supervised._not_before = 0.0
+        supervised.tick()
+    assert supervised.trouble == "there is no topic"
 
 
 @pytest.mark.parametrize("trouble", ["a program's folder that is gone", "a log that cannot be written"])

@@ -13,9 +13,9 @@ import psycopg
 from confluent_kafka import Producer
 
 from onefold.proof.decode import contracts
-from onefold.spark_sink import ledger
-from onefold.spark_sink.postgres import connect
-from onefold.spark_sink.topics import Topics
+from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.postgres.connection import connect
 
 TOPIC = "trades.deltas"
 LEAVES = [

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from onefold.spark_sink import batches, ledger, reduce
-from onefold.spark_sink.batches import Batches
-from onefold.spark_sink.ledger import Batch, Last, Partition, Position, Span
+from onefold.spark_sink.landing import batches, ledger
+from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
+from onefold.spark_sink.spark import reduce
 
 Record = tuple[str, int, int]
 
@@ -90,7 +91,9 @@ class Staged:
 
     def __init__(self, frame: Frame) -> None:
         self.records = frame.records
-        self.lasts = {(topic, partition): Last(offset, offset) for topic, partition, offset in sorted(frame.records)}
+        self.last_records = {
+            (topic, partition): LastRecord(offset, offset) for topic, partition, offset in sorted(frame.records)
+        }
 
 
 class World:
@@ -98,22 +101,22 @@ class World:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.outcomes = folder, list[Exception]()
-        self.tried: list[tuple[tuple[Span, ...], Any]] = []
+        self.tried: list[tuple[tuple[OffsetRange, ...], Any]] = []
         self.stored: dict[Partition, Position] = {}
         self.ids = dict(IDS)
         self.connection = SimpleNamespace(closed=False)
         self.go, self.landing = threading.Event(), threading.Event()
         self.go.set()
-        self.ways: list[str] = []
+        self.staged_by: list[str] = []
         self.set_aside: list[Any] = []
         (folder / "offsets").mkdir()
         monkeypatch.setattr(batches, "land", self._land)
-        monkeypatch.setattr(batches, "collect", lambda stage, rows: self._staged("short", rows))
-        monkeypatch.setattr(batches, "distribute", lambda stage, rows, *others: self._staged("long", rows))
+        monkeypatch.setattr(batches, "collect", lambda stage, rows: self._staged("driver", rows))
+        monkeypatch.setattr(batches, "distribute", lambda stage, rows, *others: self._staged("executors", rows))
         monkeypatch.setattr(
             batches, "set_aside", lambda *arguments: self.set_aside.append(arguments) or "the good ones"
         )
-        monkeypatch.setattr(batches, "ShortWay", lambda stage, rows: rows)
+        monkeypatch.setattr(batches, "DriverStaged", lambda stage, rows: rows)
         monkeypatch.setattr(reduce, "reducer", lambda domain, targets: lambda frame: frame)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
 
@@ -125,7 +128,7 @@ class World:
             writer="me",
             step=lambda name: None,
             map_fails=lambda: False,
-            short_way_offsets=short,
+            driver_staging_offsets=short,
             postgres_dsn="",
         )
         stage = SimpleNamespace(targets={})
@@ -141,14 +144,14 @@ class World:
             noted.setdefault(topic, {})[partition] = end
         (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}")
 
-    def _staged(self, way: str, rows: Any) -> Staged:
-        self.ways.append(way)
+    def _staged(self, where: str, rows: Any) -> Staged:
+        self.staged_by.append(where)
         return Staged(rows)
 
     def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any) -> bool:
         self.landing.set()
         assert self.go.wait(ANSWER_S)
-        self.tried.append((batch.spans, staged))
+        self.tried.append((batch.ranges, staged))
         if self.outcomes:
             raise self.outcomes.pop(0)
         return True

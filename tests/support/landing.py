@@ -7,12 +7,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from onefold.spark_sink import land as landing
-from onefold.spark_sink import ledger
-from onefold.spark_sink.ledger import Batch, Last, Span
+from onefold.spark_sink.landing import land as landing
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange
+from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres import Connection, connect
-from onefold.spark_sink.stage import ShortWay, Stage, open_stage
+from onefold.spark_sink.postgres.connection import Connection, connect
 from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
 
@@ -35,11 +35,11 @@ class Sink:
         return Batch(
             self._plan.domain.name,
             self._writer,
-            (Span(self.topic, partition, start, end, topic_id, Last(end - 1, end)),),
+            (OffsetRange(self.topic, partition, start, end, topic_id, LastRecord(end - 1, end)),),
         )
 
-    def rows(self, *offsets: int) -> ShortWay:
-        return ShortWay(self.stage, self.table(*offsets))
+    def rows(self, *offsets: int) -> DriverStaged:
+        return DriverStaged(self.stage, self.table(*offsets))
 
     def table(self, *offsets: int, partition: int = 0) -> pa.Table:
         lines = [f'{offset},"note","{self.topic}",{partition},{offset}\n' for offset in offsets]
@@ -76,7 +76,7 @@ def sink(plan: Plan, database: str) -> Iterator[Sink]:
 
 
 @pytest.fixture
-def twin(sink: Sink, plan: Plan, database: str) -> Iterator[Sink]:
+def other_sink(sink: Sink, plan: Plan, database: str) -> Iterator[Sink]:
     """Another sink for the same domain."""
     two = Sink(database, plan, "two")
     yield two

@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from onefold.spark_sink import ledger
-from onefold.spark_sink.postgres import connect
-from onefold.spark_sink.topics import Topics
+from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.postgres.connection import connect
 from tests.support.infrastructure import delete_topics
 
 Row = tuple[Any, ...]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.schema import ENGINE, migrate
+from onefold.spark_sink.postgres.schema import ENGINE, migrate
 
 
 def migrate_all(dsn: str, sql_root: Path) -> list[str]:

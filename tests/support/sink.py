@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from onefold.spark_sink.client import java_client_options
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.session import spark_session
-from onefold.spark_sink.watch import Watch
+from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.session import spark_session
+from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack.embedded import Infrastructure
 from tests.support.made_up_domain import MadeUp, write_domain
 from tests.support.waiting import eventually
@@ -66,12 +66,12 @@ def plan(made_up: MadeUp, database: str, bootstrap_servers: str, tmp_path: Path)
 
 
 @pytest.fixture
-def lane(spark: SparkSession, plan: Plan) -> Iterator[Callable[..., Lane]]:
-    """Makes lanes over `plan`, with changes; stops them at the end."""
-    made: list[Lane] = []
+def query(spark: SparkSession, plan: Plan) -> Iterator[Callable[..., Query]]:
+    """Makes queries over `plan`, with changes; stops them at the end."""
+    made: list[Query] = []
 
-    def make(**changes: Any) -> Lane:
-        made.append(Lane(spark, replace(plan, **changes)))
+    def make(**changes: Any) -> Query:
+        made.append(Query(spark, replace(plan, **changes)))
         return made[-1]
 
     yield make
@@ -81,15 +81,15 @@ def lane(spark: SparkSession, plan: Plan) -> Iterator[Callable[..., Lane]]:
 
 @pytest.fixture
 def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
-    """Watches over lanes, as the service does, until everything in the topics is landed. A lane keeps its watch."""
-    known: dict[int, Watch] = {}
+    """Supervises queries, as the service does, until everything in the topics is landed. A query keeps its supervisor."""
+    known: dict[int, QuerySupervisor] = {}
 
-    def wait(*lanes: Lane) -> None:
-        watches = [known.setdefault(id(lane), Watch(lane, LANDED_IN_S)) for lane in lanes]
+    def wait(*queries: Query) -> None:
+        supervisors = [known.setdefault(id(query), QuerySupervisor(query, LANDED_IN_S)) for query in queries]
 
         def landed() -> bool:
-            for watch in watches:
-                watch.tend()
+            for supervisor in supervisors:
+                supervisor.tick()
             return made_up.is_landed(database)
 
         eventually(landed, LANDED_IN_S, f"all of {made_up.name} is landed")

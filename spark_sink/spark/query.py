@@ -15,19 +15,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.spark_sink import checkpoint, identity, ledger, read, reduce
-from onefold.spark_sink.batches import Batches
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
-from onefold.spark_sink.land import merge
+from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.landing import identity, ledger
+from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.land import merge
+from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres import Connection, connect
-from onefold.spark_sink.schema import ENGINE, migrate
-from onefold.spark_sink.stage import Stage, open_stage
-from onefold.spark_sink.topics import Topics
+from onefold.spark_sink.postgres.connection import Connection, connect
+from onefold.spark_sink.postgres.schema import ENGINE, migrate
+from onefold.spark_sink.spark import checkpoint, read, reduce
 
 
-class Lane:
+class Query:
     """Start it; ask for its `failure` now and then; start it again."""
 
     def __init__(self, spark: SparkSession, plan: Plan) -> None:
@@ -44,7 +45,7 @@ class Lane:
 
     @property
     def landed(self) -> int:
-        """How many offsets this lane has landed since its last start."""
+        """How many offsets this query has landed since its last start."""
         return self._batches.landed if self._batches else 0
 
     def start(self) -> None:
@@ -65,7 +66,7 @@ class Lane:
             raise Waiting(f"Spark cannot read the topics: {sentence(error)}") from error
 
     def failure(self) -> BaseException | None:
-        """Why nothing further lands: the query has ended, or will; None while all is well."""
+        """Why nothing further lands: the query has ended, or will; None while it is healthy."""
         if self._query is None or self._batches is None:
             return Waiting("not started yet")
         active = self._query.isActive  # asked first: whatever ends it is noted before
@@ -109,7 +110,7 @@ class Lane:
         migrate(plan.postgres_dsn, self.name, plan.sql_root)
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
-        looks = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
+        reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root, plan.notes)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
@@ -119,7 +120,7 @@ class Lane:
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
         frame = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
         parallelism = self._spark.sparkContext.defaultParallelism
-        self._batches = Batches(plan, connection, looks, topics, stage, start, ids, folder, parallelism)
+        self._batches = Batches(plan, connection, reader, topics, stage, start, ids, folder, parallelism)
         writer = frame.writeStream.foreachBatch(self._batches.on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
 

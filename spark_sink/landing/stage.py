@@ -21,8 +21,8 @@ from pyspark.util import PythonEvalType
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.ledger import Last, Partition
-from onefold.spark_sink.postgres import Connection, connect, transaction
+from onefold.spark_sink.landing.ledger import LastRecord, Partition
+from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 
 _SCHEMA = "onefold_stage"
 _TABLE = re.compile(r"s(\d+)_\d+")
@@ -34,7 +34,7 @@ _REPORT = "attempt string, target string, topic string, partition int, rows long
 class Staged(Protocol):
     """A batch on its way: what `land` needs to know of it."""
 
-    lasts: dict[Partition, Last]
+    last_records: dict[Partition, LastRecord]
     targets: list[str]
 
     def fill(self, connection: Connection) -> None:
@@ -127,24 +127,24 @@ def by_target(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[str | None, pa.
         yield name, rows.filter(pc.is_null(rows["target"]) if name is None else pc.equal(rows["target"], name))
 
 
-def _lasts(reports: Iterable[dict[str, Any]]) -> dict[Partition, Last]:
+def _last_records(reports: Iterable[dict[str, Any]]) -> dict[Partition, LastRecord]:
     """The last record of each partition, of all that were reported. Rows that stand for a batch as a whole tell none."""
-    lasts: dict[Partition, Last] = {}
+    last_records: dict[Partition, LastRecord] = {}
     for report in reports:
         if report["last_offset"] is not None:
-            key, last = (report["topic"], report["partition"]), Last(report["last_offset"], report["fingerprint"])
-            lasts[key] = max(last, lasts.get(key, last), key=lambda candidate: candidate.offset)
-    return lasts
+            key, last = (report["topic"], report["partition"]), LastRecord(report["last_offset"], report["fingerprint"])
+            last_records[key] = max(last, last_records.get(key, last), key=lambda candidate: candidate.offset)
+    return last_records
 
 
-class ShortWay:
+class DriverStaged:
     """Lines on the driver."""
 
     def __init__(self, stage: Stage, rows: pa.Table) -> None:
         self._stage = stage
         parts = dict(by_target(rows))
         self._lines = {name: part["line"] for name, part in parts.items() if name is not None}
-        self.lasts = _lasts(report for name, part in parts.items() for report in _report("", name, part))
+        self.last_records = _last_records(report for name, part in parts.items() for report in _report("", name, part))
         self.targets = sorted(self._lines)
 
     def fill(self, connection: Connection) -> None:
@@ -157,7 +157,7 @@ class ShortWay:
         return sql.SQL("SELECT * FROM {}").format(self._stage.temporary(target))
 
 
-class LongWay:
+class ExecutorStaged:
     """Lines that the executors have copied already, known by their reports."""
 
     def __init__(self, stage: Stage, reports: pa.Table) -> None:
@@ -167,7 +167,7 @@ class LongWay:
             if report["target"] is not None:
                 self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
         self._attempts = sorted(set(reports["attempt"].to_pylist()), key=int)
-        self.lasts = _lasts(reports.to_pylist())
+        self.last_records = _last_records(reports.to_pylist())
         self.targets = sorted(self._rows)
 
     def fill(self, connection: Connection) -> None:
@@ -186,20 +186,20 @@ class LongWay:
         )
 
 
-def collect(stage: Stage, frame: DataFrame) -> ShortWay:
-    """The short way: one Spark job, its rows as Arrow on the driver."""
-    return ShortWay(stage, frame.toArrow())
+def collect(stage: Stage, frame: DataFrame) -> DriverStaged:
+    """Driver staging: one Spark job, its rows as Arrow on the driver."""
+    return DriverStaged(stage, frame.toArrow())
 
 
-def distribute(stage: Stage, frame: DataFrame, connection: Connection, dsn: str, writer: str) -> LongWay:
-    """The long way: one Spark job whose tasks copy their rows into Postgres themselves."""
+def distribute(stage: Stage, frame: DataFrame, connection: Connection, dsn: str, writer: str) -> ExecutorStaged:
+    """Executor staging: one Spark job whose tasks copy their rows into Postgres themselves."""
     for name in stage.targets:  # what the batch before has left: merged, or of no use any more
         connection.execute(sql.SQL("TRUNCATE {}").format(stage.unlogged(name)))
 
     def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return copy_as_attempt(batches, stage, dsn, writer)
 
-    return LongWay(stage, _map_in_arrow(frame, copy_all).toArrow())
+    return ExecutorStaged(stage, _map_in_arrow(frame, copy_all).toArrow())
 
 
 def _map_in_arrow(

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.spark_sink.errors import Waiting
-from onefold.spark_sink.ledger import Last, Partition
+from onefold.spark_sink.landing.ledger import LastRecord, Partition
 
 # Long enough for a broker that is busy starting, short enough for a status that tells the truth.
 _PATIENCE_S = 5.0
@@ -90,7 +90,7 @@ class Topics:
         assert found is not None, "a record lies at an offset"
         return Record(found, message.key(), message.value(), message.timestamp()[1])
 
-    def fingerprint_at(self, topic: str, partition: int, last: Last) -> int | None:
+    def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""
         record = self.record_from(topic, partition, last.offset)
         return record.fingerprint() if record is not None and record.offset == last.offset else None

@@ -8,8 +8,8 @@ import hashlib
 from pathlib import Path
 
 from onefold.spark_sink.errors import Misconfigured, Refused
-from onefold.spark_sink.postgres import Connection, connect, transaction
-from onefold.spark_sink.schema_files import files
+from onefold.spark_sink.postgres.connection import Connection, connect, transaction
+from onefold.spark_sink.postgres.schema_files import files
 
 ENGINE = "onefold"
 

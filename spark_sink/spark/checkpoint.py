@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.ledger import Partition
+from onefold.spark_sink.landing.ledger import Partition
 
 _MEMORY = Path("/dev") / "shm"  # where Linux keeps a file system in memory
 

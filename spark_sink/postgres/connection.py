@@ -8,8 +8,8 @@ import psycopg
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# A frozen sink (SIGSTOP, a stalled virtual machine) may hold the ledger's row locks. These bound how long its twin
-# waits: the server ends the frozen one's session after 15 s of idling inside a transaction, well before the twin's
+# A frozen sink (SIGSTOP, a stalled virtual machine) may hold the ledger's row locks. These bound how long a concurrent sink
+# waits: the server ends the frozen one's session after 15 s of idling inside a transaction, well before the other sink's
 # own 20 s of patience for a lock are over. No statement of ours needs two minutes; one that does hangs.
 _SESSION = {
     "idle_in_transaction_session_timeout": "15s",

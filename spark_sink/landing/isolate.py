@@ -14,10 +14,10 @@ from psycopg import sql
 
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Refused, blames_a_row, sentence
-from onefold.spark_sink.land import merge
-from onefold.spark_sink.postgres import Connection
-from onefold.spark_sink.stage import ShortWay, Stage, by_target
-from onefold.spark_sink.topics import Topics
+from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.landing.land import merge
+from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
+from onefold.spark_sink.postgres.connection import Connection
 
 
 def set_aside(
@@ -42,7 +42,7 @@ def set_aside(
 
 def _try(connection: Connection, stage: Stage, part: pa.Table, target: Target) -> psycopg.Error | None:
     """The error that merging `part` runs into, or None. Changes nothing."""
-    staged = ShortWay(stage, part)
+    staged = DriverStaged(stage, part)
     connection.execute("BEGIN")
     try:
         staged.fill(connection)
@@ -57,7 +57,7 @@ def _try(connection: Connection, stage: Stage, part: pa.Table, target: Target) -
     return None
 
 
-def _in_brackets(staged: ShortWay, target: Target) -> sql.Composable:
+def _in_brackets(staged: DriverStaged, target: Target) -> sql.Composable:
     return sql.SQL("({})").format(staged.relation(target.name))
 
 

@@ -39,7 +39,7 @@ _SETTINGS = {
     # a twentieth of a small batch that is reduced (docs/decisions/0017)
     "spark.sql.execution.usePartitionEvaluator": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # larger buffers, fewer COPY statements: 10,000, the default, costs the long way a tenth
+    # larger buffers, fewer COPY statements: 10,000, the default, costs executor staging a tenth
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # how long an idle query waits before it asks Kafka again: an idle sink takes 9 % of a core, with the default of
     # 10 ms it takes 31 %
@@ -88,7 +88,7 @@ def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSessi
     java_options = " ".join([f"-Dlog4j2.configurationFile={log4j.as_uri()}", *_JVM])
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
     builder = builder.config("spark.local.dir", str(scratch / "local"))
-    # the tasks of the long way import this very package
+    # the tasks of executor staging import this very package
     builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(str(resources.files("onefold"))).parent))
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)

@@ -2,7 +2,7 @@
 
 A query reads from `:batch`, which has the contract's fields and `topic`, `partition`, `offset` of every record of its
 topic in this batch. What Spark makes of it, partial sums in the executors and exchanges between them, is Spark's
-business. Rows that it gives stand for the batch as a whole. So a batch of which a part was landed already can not be
+business. Rows that it gives stand for the batch as a whole. So a batch of which a part was landed already cannot be
 trimmed after this: it has to be reduced again, from the records that are left.
 
 The batch is read once and kept while its queries run.
@@ -21,10 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from onefold.spark_sink import contracts, read
+from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
 from onefold.spark_sink.errors import Misconfigured, sentence
-from onefold.spark_sink.ledger import Batch, Partition
+from onefold.spark_sink.landing.ledger import Batch, Partition
+from onefold.spark_sink.spark import read
 
 _POSTGRES_TYPES = {
     "bigint": "bigint",
@@ -50,7 +51,7 @@ def targets(spark: SparkSession, domain: Domain, sql_root: Path, notes: Path | N
     Asking Spark for them is a third of a cold start. So the answers are noted in the folder `notes`, each under its
     question; a note that is missing or not what it should be is made anew.
 
-    Raises Misconfigured, naming the file, when Spark can not read the query or Postgres has no such type.
+    Raises Misconfigured, naming the file, when Spark cannot read the query or Postgres has no such type.
     """
     found = {}
     for reduction in domain.reductions:
@@ -123,19 +124,19 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
     return reduced
 
 
-def trimmed(frame: DataFrame, floors: dict[Partition, int]) -> DataFrame:
-    """`frame` without the records below their partition's floor: those were landed by somebody else."""
+def trimmed(frame: DataFrame, start_offsets: dict[Partition, int]) -> DataFrame:
+    """`frame` without the records below their partition's start offset: another sink has landed those."""
     keep = sf.lit(False)
-    for (topic, partition), floor in floors.items():
+    for (topic, partition), start_offset in start_offsets.items():
         here = (sf.col("topic") == topic) & (sf.col("partition") == partition)
-        keep = keep | (here & (sf.col("offset") >= floor))
+        keep = keep | (here & (sf.col("offset") >= start_offset))
     return frame.where(keep)
 
 
-def rest(batch: Batch, floors: dict[Partition, int]) -> Batch:
-    """The part of `batch` at and above the floors."""
-    spans = [replace(span, start=max(span.start, floors[span.key]), last=None) for span in batch.spans]
-    return replace(batch, spans=tuple(span for span in spans if span.start < span.end))
+def rest(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:
+    """The part of `batch` at and above the start offsets."""
+    ranges = [replace(part, start=max(part.start, start_offsets[part.key]), last_record=None) for part in batch.ranges]
+    return replace(batch, ranges=tuple(part for part in ranges if part.start < part.end))
 
 
 def _lines(view: str) -> str:

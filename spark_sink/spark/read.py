@@ -19,7 +19,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, REJECTED, Contract, Domain
-from onefold.spark_sink.ledger import Partition
+from onefold.spark_sink.landing.ledger import Partition
 
 # The same as topics.Record.fingerprint.
 FINGERPRINT = (

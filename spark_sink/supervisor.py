@@ -1,4 +1,4 @@
-"""Somebody who watches over a lane: starts it, starts it again when it ended, gives up when that goes on too long."""
+"""A query supervisor: starts a query, starts it again when it has ended, and gives up when that lasts too long."""
 
 import logging
 import time
@@ -6,7 +6,7 @@ import time
 import psycopg
 
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
-from onefold.spark_sink.lane import Lane
+from onefold.spark_sink.spark.query import Query
 
 log = logging.getLogger("onefold.sink")
 
@@ -16,11 +16,11 @@ _SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does
 _LONGEST_PAUSE_S = 2.0
 
 
-class Watch:
-    """Starts a lane, and starts it again when it ended, until its trouble has lasted too long."""
+class QuerySupervisor:
+    """Starts a query, and starts it again when it ended, until its trouble has lasted too long."""
 
-    def __init__(self, lane: Lane, patience_s: float) -> None:
-        self.lane = lane
+    def __init__(self, query: Query, patience_s: float) -> None:
+        self.query = query
         self.trouble: str | None = None
         self.running = False
         self._patience_s = patience_s
@@ -30,14 +30,14 @@ class Watch:
         self._not_before = 0.0
         self._audit_at = 0.0
 
-    def tend(self) -> None:
+    def tick(self) -> None:
         """Raises Refused or Misconfigured at once, and Waiting when patience is over."""
         now = time.monotonic()
-        failure = self.lane.failure() or self._audit(now)
+        failure = self.query.failure() or self._audit(now)
         if isinstance(failure, Refused | Misconfigured):
             raise failure
         # even when it has failed again meanwhile: a sink that gets on is not in trouble
-        if self.running and (self.lane.landed or now - self._started_at > _HEALTHY_S):
+        if self.running and (self.query.landed or now - self._started_at > _HEALTHY_S):
             self.trouble, self._pause_s = None, _SHORTEST_PAUSE_S
         if failure is not None and self.running:
             self._note(failure, now)
@@ -51,19 +51,19 @@ class Watch:
             return None
         self._audit_at = now + _AUDIT_EVERY_S
         try:
-            return self.lane.displaced()
+            return self.query.displaced()
         except psycopg.Error:
             return None
 
     def _start(self, now: float) -> None:
         self.running = False
         try:
-            self.lane.start()
+            self.query.start()
         except Waiting as error:
             self._note(error, now)
         else:
             self.running, self._started_at = True, time.monotonic()
-            log.info("%s: landing from the positions in Postgres", self.lane.name)
+            log.info("%s: landing from the positions in Postgres", self.query.name)
 
     def _note(self, failure: BaseException, now: float) -> None:
         """Remember why, say it once, and give up when it has been so for too long."""
@@ -73,10 +73,10 @@ class Watch:
             self._trouble_since = now
         if reason != self.trouble:
             unexpected = None if isinstance(failure, SinkError | OSError) else failure
-            log.warning("%s: %s; starting again from Postgres", self.lane.name, reason)
-            log.debug("%s: the whole story", self.lane.name, exc_info=unexpected)
+            log.warning("%s: %s; starting again from Postgres", self.query.name, reason)
+            log.debug("%s: the whole story", self.query.name, exc_info=unexpected)
         self.trouble = reason
         self._not_before = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)  # a power of the starts would overflow one day
         if now - self._trouble_since > self._patience_s:
-            raise Waiting(f"{self.lane.name}: gave up after {self._patience_s:.0f} s: {reason}")
+            raise Waiting(f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")

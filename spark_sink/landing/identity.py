@@ -4,11 +4,11 @@ Kafka itself says nothing when a topic was deleted and made anew, or when its lo
 are just numbers, and readers go on in the middle of other data.
 """
 
-from onefold.spark_sink import ledger
 from onefold.spark_sink.errors import Refused
-from onefold.spark_sink.ledger import Partition, Position
-from onefold.spark_sink.postgres import Connection
-from onefold.spark_sink.topics import Reach, Topics
+from onefold.spark_sink.kafka.topics import Reach, Topics
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.ledger import Partition, Position
+from onefold.spark_sink.postgres.connection import Connection
 
 
 def recognise(
@@ -60,7 +60,7 @@ def _check(key: Partition, position: Position, topic_id: str, reach: Reach | Non
 
 def _check_last(name: str, key: Partition, position: Position, reach: Reach, topics: Topics) -> None:
     """The last record landed must still be there, unless retention or compaction may have removed it."""
-    last = position.last
+    last = position.last_record
     if last is None or last.offset < reach.start:
         return
     found = topics.fingerprint_at(*key, last)

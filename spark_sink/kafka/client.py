@@ -73,20 +73,20 @@ def check(librdkafka: Mapping[str, str]) -> None:
 def java_client_options(bootstrap_servers: str, librdkafka: Mapping[str, str]) -> dict[str, str]:
     """Settings for Kafka's Java client that say the same as these for librdkafka.
 
-    Raises Misconfigured as `check` does, and when a certificate or a key can not be read.
+    Raises Misconfigured as `check` does, and when a certificate or a key cannot be read.
     """
     options, identity = _translate(librdkafka)
     return {"bootstrap.servers": bootstrap_servers, **options, **_key_store(identity)}
 
 
 def _translate(librdkafka: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What the Java client is told, and what is left to be read: our certificate and its key, by librdkafka's names."""
+    """The options of the Java client, and what is left to be read: our certificate and its key, by librdkafka's names."""
     rest = dict(librdkafka)
     for name in sorted(rest):
         if name in ("bootstrap.servers", "metadata.broker.list"):
             raise Misconfigured(f"the Kafka setting {name!r} has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS")
         if name in _OURS:
-            raise Misconfigured(f"the Kafka setting {name!r} is Onefold's own, and can not be changed")
+            raise Misconfigured(f"the Kafka setting {name!r} is Onefold's own, and cannot be changed")
     options = {name: rest.pop(name) for name in _SAME if name in rest}
     if (idle := rest.pop("connections.max.idle.ms", None)) is not None:
         options["connections.max.idle.ms"] = "-1" if idle == "0" else idle  # never, in the one and in the other
@@ -183,7 +183,7 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     for name in options:
         if not _NAME.fullmatch(name):
             raise Misconfigured(
-                f"the Kafka setting 'sasl.oauthbearer.config' has a claim that Java can not have: {name}"
+                f"the Kafka setting 'sasl.oauthbearer.config' has a claim that Java cannot have: {name}"
             )
     return " ".join([module, "required", *(f"{name}={_quoted(value)}" for name, value in options.items())]) + ";"
 
@@ -207,8 +207,8 @@ def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
     if rest.pop("enable.ssl.certificate.verification", "true").lower() != "true":
         raise Misconfigured(
-            "the Kafka setting 'enable.ssl.certificate.verification' can not be false: the sink's client always looks "
-            "at the broker's certificate; name who signed it in 'ssl.ca.location'"
+            "the Kafka setting 'enable.ssl.certificate.verification' cannot be false: the sink's client always checks "
+            "the broker's certificate; name who signed it in 'ssl.ca.location'"
         )
     location, text = _one_of(rest, _AUTHORITY)
     if location == "probe" or (location is not None and Path(location).is_dir()):
@@ -322,6 +322,4 @@ def _bytes(identity: dict[str, str], name: str) -> bytes:
     try:
         return Path(identity[name]).read_bytes()
     except OSError as error:
-        raise Misconfigured(
-            f"the Kafka setting {name!r} names a file that can not be read: {error.strerror}"
-        ) from error
+        raise Misconfigured(f"the Kafka setting {name!r} names a file that cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What happens to one micro-batch: which offsets it covers, which way it is staged, and that it lands.
+"""What happens to one micro-batch: which offsets it covers, where it is staged, and that it lands.
 
 Spark's thread stages it; the lander's lands it, while Spark plans and reads the next one (docs/decisions/0015).
 """
@@ -12,16 +12,17 @@ import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from onefold.spark_sink import checkpoint, identity, ledger, reduce
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
-from onefold.spark_sink.isolate import set_aside
-from onefold.spark_sink.land import land
-from onefold.spark_sink.lander import Lander
-from onefold.spark_sink.ledger import Batch, Partition, Span
+from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.landing import identity, ledger
+from onefold.spark_sink.landing.isolate import set_aside
+from onefold.spark_sink.landing.land import land
+from onefold.spark_sink.landing.lander import Lander
+from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
+from onefold.spark_sink.landing.stage import DriverStaged, Stage, Staged, collect, distribute
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres import Connection
-from onefold.spark_sink.stage import ShortWay, Stage, Staged, collect, distribute
-from onefold.spark_sink.topics import Topics
+from onefold.spark_sink.postgres.connection import Connection
+from onefold.spark_sink.spark import checkpoint, reduce
 
 log = logging.getLogger("onefold.sink")
 
@@ -46,7 +47,7 @@ class Batches:
         self,
         plan: Plan,
         connection: Connection,
-        looks: Connection,
+        reader: Connection,
         topics: Topics,
         stage: Stage,
         start: dict[Partition, int],
@@ -56,7 +57,7 @@ class Batches:
     ) -> None:
         self._plan = plan
         self._connection = connection
-        self._looks = looks
+        self._reader = reader
         self._topics = topics
         self._stage = stage
         self._next = self._reached = start
@@ -87,14 +88,14 @@ class Batches:
         try:
             ends = checkpoint.ends(self._folder, batch_id)
             batch = self._cover(ends)
-            if ledger.landed(self._looks, batch):  # a twin that was faster spares us the reading
+            if ledger.landed(self._reader, batch):  # a concurrent sink that was faster spares us the reading
                 self._lander.hand_over(lambda: self._count(batch, ends))
             else:
                 self._stage_and_hand_over(batch, ends, frame)
             if not self._short(batch) or batch.offsets > AHEAD_OFFSETS:
                 self._lander.finish()
             self._next = self._next | ends
-        except BaseException as error:  # noqa: BLE001 - kept for the lane; even an exit must not pass unanswered
+        except BaseException as error:  # noqa: BLE001 - kept for the query; even an exit must not pass unanswered
             # What was staged before is worth landing. What that fails with the lander keeps.
             with suppress(BaseException):
                 self._lander.finish()
@@ -106,10 +107,12 @@ class Batches:
     def _cover(self, ends: dict[Partition, int]) -> Batch:
         """The exact ranges: from where the batch before ended to where Spark says that this one ends."""
         # A partition added while we run has no row in the ledger: landing it fails, and the next start opens one.
-        spans = [Span(*key, self._next.get(key, 0), end, self._ids[key[0]]) for key, end in sorted(ends.items())]
-        if any(span.end < span.start for span in spans):
+        ranges = [
+            OffsetRange(*key, self._next.get(key, 0), end, self._ids[key[0]]) for key, end in sorted(ends.items())
+        ]
+        if any(part.end < part.start for part in ranges):
             raise Rewind("Spark's checkpoint goes back behind the batch before")
-        covered = tuple(span for span in spans if span.start < span.end)
+        covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
     def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], frame: DataFrame) -> None:
@@ -139,22 +142,22 @@ class Batches:
         self.landed += batch.offsets
 
     def _land_all(self, batch: Batch, frame: DataFrame, rows: DataFrame, staged: Staged) -> None:
-        """As often as a twin lands a part of it first; each time there is less left."""
+        """As often as a concurrent sink lands a part of it first; each time there is less left."""
         while True:
             try:
                 self._land(batch, rows, staged)
                 return
             except Overlap as overlap:
-                batch = reduce.rest(batch, overlap.floors)
-                if not batch.spans:
+                batch = reduce.rest(batch, overlap.start_offsets)
+                if not batch.ranges:
                     return
-                frame = reduce.trimmed(frame, overlap.floors)
+                frame = reduce.trimmed(frame, overlap.start_offsets)
                 rows = self._reduced(frame).coalesce(self._tasks(batch))
                 staged = self._staged(batch, rows)
 
     def _land(self, batch: Batch, rows: DataFrame, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
-        batch = _with_lasts(batch, staged)
+        batch = _with_last_records(batch, staged)
         try:
             self._enter(batch, staged)
         except psycopg.Error as error:
@@ -162,7 +165,7 @@ class Batches:
                 raise
             targets = self._stage.targets
             good = set_aside(self._connection, batch.sink, self._stage, rows.toArrow(), targets, self._topics)
-            self._enter(batch, ShortWay(self._stage, good))
+            self._enter(batch, DriverStaged(self._stage, good))
 
     def _enter(self, batch: Batch, staged: Staged) -> None:
         """Land it, and once more when only the transaction failed: what is staged is still there.
@@ -185,7 +188,7 @@ class Batches:
         return 1 if alone else self._parallelism
 
     def _short(self, batch: Batch) -> bool:
-        return batch.offsets <= self._plan.short_way_offsets
+        return batch.offsets <= self._plan.driver_staging_offsets
 
     def _staged(self, batch: Batch, rows: DataFrame) -> Staged:
         if self._short(batch):
@@ -198,10 +201,12 @@ def _may_pass(error: Exception) -> bool:
     return not isinstance(error, SinkError) and not (isinstance(error, psycopg.Error) and blames_a_row(error))
 
 
-def _with_lasts(batch: Batch, staged: Staged) -> Batch:
+def _with_last_records(batch: Batch, staged: Staged) -> Batch:
     """`batch` with the last record of each partition. Raises Rewind when one lies outside the batch's ranges."""
-    spans = tuple(replace(span, last=staged.lasts.get(span.key)) for span in batch.spans)
-    inside = [span for span in spans if span.last is not None and span.start <= span.last.offset < span.end]
-    if len(inside) != len(staged.lasts):
+    ranges = tuple(replace(part, last_record=staged.last_records.get(part.key)) for part in batch.ranges)
+    inside = [
+        part for part in ranges if part.last_record is not None and part.start <= part.last_record.offset < part.end
+    ]
+    if len(inside) != len(staged.last_records):
         raise Rewind("the rows of a batch lie outside of the offsets that Spark's checkpoint gives it")
-    return replace(batch, spans=spans)
+    return replace(batch, ranges=ranges)

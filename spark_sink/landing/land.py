@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 
 from psycopg import sql
 
-from onefold.spark_sink import ledger
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap
-from onefold.spark_sink.ledger import Batch, Partition
-from onefold.spark_sink.postgres import Connection, transaction
-from onefold.spark_sink.stage import Staged
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.ledger import Batch, Partition
+from onefold.spark_sink.landing.stage import Staged
+from onefold.spark_sink.postgres.connection import Connection, transaction
 
 Step = Callable[[str], None]
 
@@ -33,19 +33,23 @@ def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[
     """
     step("sink.before_cas")
     with transaction(connection):
-        floors = ledger.advance(connection, batch)
+        start_offsets = ledger.advance(connection, batch)
         step("sink.after_cas")
-        if floors is not None:
-            if any(target.reduced for target in targets.values()) and ledger.overlaps(batch, floors):
-                raise Overlap(floors)
-            _apply(connection, staged, targets, floors, step)
+        if start_offsets is not None:
+            if any(target.reduced for target in targets.values()) and ledger.overlaps(batch, start_offsets):
+                raise Overlap(start_offsets)
+            _apply(connection, staged, targets, start_offsets, step)
         step("sink.before_commit")
     step("sink.after_commit")
-    return floors is not None
+    return start_offsets is not None
 
 
 def _apply(
-    connection: Connection, staged: Staged, targets: Mapping[str, Target], floors: dict[Partition, int], step: Step
+    connection: Connection,
+    staged: Staged,
+    targets: Mapping[str, Target],
+    start_offsets: dict[Partition, int],
+    step: Step,
 ) -> None:
     step("sink.before_copy")
     staged.fill(connection)
@@ -54,22 +58,22 @@ def _apply(
     for name in staged.targets:
         relation = staged.relation(name)
         whole = sql.SQL("({})").format(relation)
-        connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, floors)))
+        connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, start_offsets)))
     step("sink.after_merge")
 
 
-def above(relation: sql.Composable, floors: dict[Partition, int]) -> sql.Composable:
-    """`relation` without the rows below their partition's floor: those were landed by somebody else."""
-    keys = sorted(floors)
+def above(relation: sql.Composable, start_offsets: dict[Partition, int]) -> sql.Composable:
+    """`relation` without the rows below their partition's start offset: another sink has landed those."""
+    keys = sorted(start_offsets)
     return sql.SQL(
         "(SELECT staged.* FROM ({}) AS staged"
-        " JOIN unnest({}::text[], {}::integer[], {}::bigint[]) AS floor(topic, partition, since)"
-        ' ON staged.topic = floor.topic AND staged.partition = floor.partition AND staged."offset" >= floor.since)'
+        " JOIN unnest({}::text[], {}::integer[], {}::bigint[]) AS landed(topic, partition, until)"
+        ' ON staged.topic = landed.topic AND staged.partition = landed.partition AND staged."offset" >= landed.until)'
     ).format(
         relation,
         sql.Literal([topic for topic, _ in keys]),
         sql.Literal([partition for _, partition in keys]),
-        sql.Literal([floors[key] for key in keys]),
+        sql.Literal([start_offsets[key] for key in keys]),
     )
 
 

@@ -1,0 +1,1 @@
+"""The connection to Postgres, and its migrations."""

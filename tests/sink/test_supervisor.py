@@ -1,0 +1,233 @@
+"""A query supervisor: what is started again, when, and for how long. With a clock of the test's own."""
+
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.spark_sink import supervisor as supervising
+from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
+from onefold.spark_sink.supervisor import QuerySupervisor
+
+PATIENCE_S = 60.0
+
+
+class Query:
+    """Does as it is told. `starts` holds what each start raises; then it works."""
+
+    name = "made_up"
+
+    def __init__(self) -> None:
+        self.landed, self.started = 0, 0
+        self.starts: list[Exception] = []
+        self.trouble: BaseException | None = Waiting("not started yet")
+        self.misses: list[Exception] = []
+        self.audits = 0
+
+    def start(self) -> None:
+        self.started += 1
+        self.landed = 0
+        if self.starts:
+            raise self.starts.pop(0)
+        self.trouble = None
+
+    def failure(self) -> BaseException | None:
+        return self.trouble
+
+    def displaced(self) -> Exception | None:
+        self.audits += 1
+        if self.misses and isinstance(self.misses[0], psycopg.Error):
+            raise self.misses.pop(0)
+        return self.misses.pop(0) if self.misses else None
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(supervising, "time", made)
+    return made
+
+
+@pytest.fixture
+def query() -> Query:
+    return Query()
+
+
+@pytest.fixture
+def supervisor(query: Query, clock: Clock) -> QuerySupervisor:
+    one: Any = QuerySupervisor
+    made: QuerySupervisor = one(query, PATIENCE_S)
+    return made
+
+
+def tick_for(seconds: float, supervisor: QuerySupervisor, clock: Clock) -> None:
+    """Twice a second."""
+    end = clock.now + seconds
+    while clock.now < end:
+        supervisor.tick()
+        clock.now += 0.5
+
+
+def test_a_query_is_started_once_and_left_alone(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
+    for _ in range(3):
+        supervisor.tick()
+        clock.now += 1
+    assert (query.started, supervisor.running, supervisor.trouble) == (1, True, None)
+
+
+@pytest.mark.parametrize("error", [Refused("another topic"), Misconfigured("no such column")])
+def test_what_only_a_person_can_mend_is_raised_at_once(
+    supervisor: QuerySupervisor, query: Query, error: Exception
+) -> None:
+    supervisor.tick()
+    query.trouble = error
+    with pytest.raises(type(error), match=str(error)):
+        supervisor.tick()
+    assert query.started == 1
+
+
+@pytest.mark.parametrize("error", [Refused("another topic"), Misconfigured("no such column")])
+def test_what_a_start_refuses_is_raised_at_once(supervisor: QuerySupervisor, query: Query, error: Exception) -> None:
+    query.starts = [error]
+    with pytest.raises(type(error), match=str(error)):
+        supervisor.tick()
+    assert not supervisor.running
+
+
+def test_a_query_that_ended_is_started_again_after_a_pause(
+    supervisor: QuerySupervisor, query: Query, clock: Clock
+) -> None:
+    supervisor.tick()
+    query.trouble = Rewind("the ledger is elsewhere")
+    supervisor.tick()
+    assert (supervisor.running, supervisor.trouble, query.started) == (False, "the ledger is elsewhere", 1)
+    clock.now += 0.19
+    supervisor.tick()
+    assert query.started == 1
+    clock.now += 0.02
+    supervisor.tick()
+    assert (supervisor.running, query.started) == (True, 2)
+    assert supervisor.trouble == "the ledger is elsewhere", "until it has landed something"
+
+
+def test_pauses_double_up_to_two_seconds(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
+    query.starts = [Waiting("no Kafka")] * 20
+    at = []
+    while len(at) < 7:
+        before = query.started
+        supervisor.tick()
+        if query.started > before:
+            at.append(clock.now)
+        clock.now += 0.01
+    pauses = [second - first for first, second in pairwise(at)]
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0], abs=0.02)
+
+
+def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
+    supervisor: QuerySupervisor, query: Query, clock: Clock
+) -> None:
+    query.starts = [Waiting("no Kafka")] * 4
+    while not supervisor.running:
+        supervisor.tick()
+        clock.now += 0.1
+    assert supervisor.trouble == "no Kafka"
+    query.landed = 1
+    supervisor.tick()
+    assert supervisor.trouble is None
+    query.trouble = Rewind("elsewhere")
+    supervisor.tick()
+    clock.now += 0.21
+    supervisor.tick()
+    assert supervisor.running
+
+
+def test_an_idle_query_is_healthy_when_it_has_gone_on_for_long(
+    supervisor: QuerySupervisor, query: Query, clock: Clock
+) -> None:
+    query.starts = [Waiting("no Kafka")]
+    supervisor.tick()
+    clock.now += 1
+    supervisor.tick()
+    assert supervisor.running
+    clock.now += 29
+    supervisor.tick()
+    assert supervisor.trouble == "no Kafka"
+    clock.now += 2
+    supervisor.tick()
+    assert supervisor.trouble is None
+
+
+def test_it_gives_up_when_patience_is_over_with_the_reason(
+    supervisor: QuerySupervisor, query: Query, clock: Clock
+) -> None:
+    query.starts = [Waiting("no Kafka")] * 1000
+    began = clock.now
+    with pytest.raises(Waiting, match=r"made_up: gave up after 60 s: no Kafka"):
+        tick_for(10 * PATIENCE_S, supervisor, clock)
+    assert PATIENCE_S < clock.now - began < PATIENCE_S + 5
+
+
+def test_trouble_that_was_got_over_does_not_count(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
+    """Now and then something fails, for much longer than its patience in all."""
+    for _ in range(10):
+        query.trouble = Rewind("elsewhere")
+        supervisor.tick()
+        clock.now += 10
+        supervisor.tick()
+        query.landed = 1
+        supervisor.tick()
+    assert (supervisor.running, supervisor.trouble) == (True, None)
+
+
+def test_now_and_then_it_asks_whether_postgres_still_holds_what_was_landed(
+    supervisor: QuerySupervisor, query: Query, clock: Clock
+) -> None:
+    supervisor.tick()
+    assert query.audits == 0
+    for _ in range(10):
+        supervisor.tick()
+        clock.now += 0.5
+    assert query.audits == 1
+    query.misses = [Rewind("a backup was restored")]
+    clock.now += 5
+    supervisor.tick()
+    assert (supervisor.running, supervisor.trouble) == (False, "a backup was restored")
+    supervisor.tick()
+    assert query.audits == 2, "one that does not run is not asked"
+
+
+def test_a_postgres_that_does_not_answer_is_no_reason_to_go_back(supervisor: QuerySupervisor, query: Query) -> None:
+    query.misses = [psycopg.OperationalError("away")]
+    supervisor.tick()
+    supervisor.tick()
+    assert query.audits == 1
+    assert (supervisor.running, supervisor.trouble) == (True, None)
+
+
+def test_a_reason_is_logged_once_and_what_nobody_expected_with_its_story(
+    supervisor: QuerySupervisor, query: Query, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "onefold.sink")
+    query.starts = [Waiting("no Kafka")] * 3 + [Waiting("no Postgres")]
+    while not supervisor.running:
+        supervisor.tick()
+        clock.now += 1
+    assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+        "made_up: no Kafka; starting again from Postgres",
+        "made_up: no Postgres; starting again from Postgres",
+    ]
+    assert not any(line.exc_info for line in caplog.records)
+    query.trouble = ZeroDivisionError("a bug")
+    supervisor.tick()
+    assert caplog.records[-1].exc_info
