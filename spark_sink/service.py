@@ -3,22 +3,19 @@
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.spark import checkpoint
+from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.query import Query
-from onefold.spark_sink.spark.session import spark_session
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.status_file import Status
 
@@ -77,10 +74,14 @@ def run(
         if not plans:
             raise left_out.worst()
         with _stop_signals() as stop:
-            spark = _spark(jars, java_home, checkpoint_root)
+            spark = session.start(jars, java_home, checkpoint_root)
             _on_signals(stop)  # PySpark took SIGINT for itself
             return _serve(
-                [QuerySupervisor(Query(spark, plan), patience_s) for plan in plans], left_out, status, stop, spark
+                [QuerySupervisor(Query(spark, plan), patience_s, time.monotonic) for plan in plans],
+                left_out,
+                status,
+                stop,
+                spark.stop,
             )
     except SinkError as error:
         log.error("%s", sentence(error))
@@ -115,17 +116,12 @@ class LeftOut:
         return max(self._errors.values(), key=lambda error: error.exit_code)
 
 
-def _spark(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
-    # py4j prints the stack trace of every exception that ends a query; we say what happened ourselves
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    try:
-        return spark_session(jars, java_home, scratch)
-    except (PySparkException, OSError) as error:
-        raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
-
-
 def _serve(
-    supervisors: list[QuerySupervisor], left_out: LeftOut, status: Status, stop: threading.Event, spark: SparkSession
+    supervisors: list[QuerySupervisor],
+    left_out: LeftOut,
+    status: Status,
+    stop: threading.Event,
+    stop_spark: Callable[[], None],
 ) -> int:
     try:
         while not stop.is_set():
@@ -142,7 +138,7 @@ def _serve(
             stop.wait(_TICK_S)
         return 0
     finally:
-        _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), spark.stop])
+        _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), stop_spark])
 
 
 @contextmanager

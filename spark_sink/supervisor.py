@@ -1,12 +1,12 @@
 """A query supervisor: starts a query, starts it again when it has ended, and gives up when that lasts too long."""
 
 import logging
-import time
+from collections.abc import Callable
+from typing import Protocol
 
 import psycopg
 
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
-from onefold.spark_sink.spark.query import Query
 
 log = logging.getLogger("onefold.sink")
 
@@ -16,14 +16,40 @@ _SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does
 _LONGEST_PAUSE_S = 2.0
 
 
+class Query(Protocol):
+    """What a supervisor needs of a query."""
+
+    @property
+    def name(self) -> str:
+        """The domain."""
+
+    @property
+    def landed(self) -> int:
+        """How many offsets it has landed since its last start."""
+
+    def start(self) -> None:
+        """Begin where Postgres says. Raises Waiting, Refused or Misconfigured."""
+
+    def failure(self) -> BaseException | None:
+        """Why nothing further lands; None while it is healthy."""
+
+    def displaced(self) -> BaseException | None:
+        """Why it must go back: Postgres holds less than it has landed. Raises psycopg.Error."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
 class QuerySupervisor:
     """Starts a query, and starts it again when it ended, until its trouble has lasted too long."""
 
-    def __init__(self, query: Query, patience_s: float) -> None:
+    def __init__(self, query: Query, patience_s: float, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds that only grow."""
         self.query = query
         self.trouble: str | None = None
         self.running = False
         self._patience_s = patience_s
+        self._clock = clock
         self._started_at = 0.0
         self._trouble_since = 0.0
         self._pause_s = _SHORTEST_PAUSE_S
@@ -32,7 +58,7 @@ class QuerySupervisor:
 
     def tick(self) -> None:
         """Raises Refused or Misconfigured at once, and Waiting when patience is over."""
-        now = time.monotonic()
+        now = self._clock()
         failure = self.query.failure() or self._audit(now)
         if isinstance(failure, Refused | Misconfigured):
             raise failure
@@ -62,7 +88,7 @@ class QuerySupervisor:
         except Waiting as error:
             self._note(error, now)
         else:
-            self.running, self._started_at = True, time.monotonic()
+            self.running, self._started_at = True, self._clock()
             log.info("%s: landing from the positions in Postgres", self.query.name)
 
     def _note(self, failure: BaseException, now: float) -> None:

@@ -1,9 +1,7 @@
 """What Kafka says about topics: their identity, how far they reach, and single records. Everything else Spark reads."""
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -11,31 +9,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, Top
 
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
+from onefold.spark_sink.landing.protocols import Reach, Record
 
 # Long enough for a broker that is busy starting, short enough for a status that tells the truth.
 _PATIENCE_S = 5.0
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The offsets [start, end) that a partition's log holds, whether committed or not."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record as Kafka holds it. `timestamp` in milliseconds since 1970."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-
-    def fingerprint(self) -> int:
-        """CRC-32 of key, value and the timestamp's decimal digits: the same as `read.FINGERPRINT` in Spark."""
-        return zlib.crc32((self.key or b"") + (self.value or b"") + str(self.timestamp).encode())
 
 
 class Topics:

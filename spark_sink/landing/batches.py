@@ -4,39 +4,28 @@ Spark's thread stages it; the lander's lands it, while Spark plans and reads the
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
-from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing.isolate import set_aside
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
-from onefold.spark_sink.landing.stage import DriverStaged, Stage, Staged, collect, distribute
+from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
+from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
-from onefold.spark_sink.spark import checkpoint, reduce
 
 log = logging.getLogger("onefold.sink")
 
-# Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has
-# to be exchanged. Measured with the reductions of trades, two tasks and one, without Kafka: 353 and 285 ms of CPU at
-# 12,000 records, 177 and 162 ms from question to answer; at 48,000 both took as long. A batch that is not reduced has
-# nothing to exchange: there one task costs 40 ms, because it reads one partition after the other.
-ONE_TASK_OFFSETS = 25_000
-
 # The next batch is read while one of at most this many offsets is landed, if that goes through the driver: the tables that
 # executors fill are needed until then. Behind a larger one there is a backlog, and what has arrived by the time it has
-# landed makes the next one larger still: a row costs less then. Measured in drains of two million trades, by turns: 30 and
-# 37 batches and 13.1 and 13.9 CPU us a message in the sink without this bound, 26 and 20 batches and 10.9 and 11.3 us when
-# none is read ahead.
+# landed makes the next one larger still: a row costs less then.
 AHEAD_OFFSETS = 25_000
 
 
@@ -52,9 +41,13 @@ class Batches:
         stage: Stage,
         start: dict[Partition, int],
         ids: dict[str, str],
-        folder: Path,
-        parallelism: int,
+        ends: Callable[[int], dict[Partition, int]],
+        scheduler: Scheduler,
     ) -> None:
+        """Begin at the offsets `start` of the topics with these `ids`.
+
+        `connection` lands, `reader` only reads the ledger beside it. `ends` gives the end offsets of a batch by its id.
+        """
         self._plan = plan
         self._connection = connection
         self._reader = reader
@@ -62,10 +55,8 @@ class Batches:
         self._stage = stage
         self._next = self._reached = start
         self._ids = ids
-        self._folder = folder
-        self._parallelism = parallelism
-        self._reduced = reduce.reducer(plan.domain, stage.targets)
-        self._lander = Lander(plan.domain.name)
+        self._ends = ends
+        self._lander = Lander(plan.domain.name, scheduler)
         self._failure: BaseException | None = None
         self.landed = 0
 
@@ -83,16 +74,16 @@ class Batches:
         """Wait for the batch that is being landed. No other comes after it."""
         self._lander.close()
 
-    def on_batch(self, frame: DataFrame, batch_id: int) -> None:
+    def on_batch(self, rows: Rows, batch_id: int) -> None:
         """Called by Spark, in a thread of its own. An exception ends the query."""
         try:
-            ends = checkpoint.ends(self._folder, batch_id)
+            ends = self._ends(batch_id)
             batch = self._cover(ends)
             if ledger.landed(self._reader, batch):  # a concurrent sink that was faster spares us the reading
                 self._lander.hand_over(lambda: self._count(batch, ends))
             else:
-                self._stage_and_hand_over(batch, ends, frame)
-            if not self._short(batch) or batch.offsets > AHEAD_OFFSETS:
+                self._stage_and_hand_over(batch, ends, rows)
+            if not self._on_driver(batch) or batch.offsets > AHEAD_OFFSETS:
                 self._lander.finish()
             self._next = self._next | ends
         except BaseException as error:  # noqa: BLE001 - kept for the query; even an exit must not pass unanswered
@@ -115,24 +106,18 @@ class Batches:
         covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
-    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], frame: DataFrame) -> None:
-        if self._plan.map_fails():
-            frame = frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
-        if not self._short(batch):
+    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows) -> None:
+        if not self._on_driver(batch):
             self._lander.finish()  # the connection is needed: it empties the tables for the executors
-        with ExitStack() as held:
-            if self._plan.domain.reductions:
-                # several queries read it, and Kafka only once; coalesced before, each of them has that many tasks
-                frame = frame.coalesce(self._tasks(batch)).persist()
-                held.callback(frame.unpersist)
-            rows = self._reduced(frame).coalesce(self._tasks(batch))
-            staged = self._staged(batch, rows)
+        with ExitStack() as stack:
+            held = stack.enter_context(rows.held(batch.offsets))
+            staged = self._staged(batch, held)
             self._lander.finish()
-            kept = held.pop_all()
+            kept = stack.pop_all()
 
         def land_it() -> None:
             with kept:
-                self._land_all(batch, frame, rows, staged)
+                self._land_all(batch, held, staged)
             self._count(batch, ends)
 
         self._lander.hand_over(land_it)
@@ -141,21 +126,20 @@ class Batches:
         self._reached = self._reached | ends
         self.landed += batch.offsets
 
-    def _land_all(self, batch: Batch, frame: DataFrame, rows: DataFrame, staged: Staged) -> None:
+    def _land_all(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         """As often as a concurrent sink lands a part of it first; each time there is less left."""
         while True:
             try:
                 self._land(batch, rows, staged)
                 return
             except Overlap as overlap:
-                batch = reduce.rest(batch, overlap.start_offsets)
+                batch = remaining(batch, overlap.start_offsets)
                 if not batch.ranges:
                     return
-                frame = reduce.trimmed(frame, overlap.start_offsets)
-                rows = self._reduced(frame).coalesce(self._tasks(batch))
+                rows = rows.trimmed(overlap.start_offsets, batch.offsets)
                 staged = self._staged(batch, rows)
 
-    def _land(self, batch: Batch, rows: DataFrame, staged: Staged) -> None:
+    def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
         batch = _with_last_records(batch, staged)
         try:
@@ -164,7 +148,7 @@ class Batches:
             if not blames_a_row(error):
                 raise
             targets = self._stage.targets
-            good = set_aside(self._connection, batch.sink, self._stage, rows.toArrow(), targets, self._topics)
+            good = set_aside(self._connection, batch.sink, self._stage, rows.to_arrow(), targets, self._topics)
             self._enter(batch, DriverStaged(self._stage, good))
 
     def _enter(self, batch: Batch, staged: Staged) -> None:
@@ -182,18 +166,20 @@ class Batches:
             log.warning("%s: %s; landing the batch once more", batch.sink, sentence(error))
             land(self._connection, batch, staged, targets, step)
 
-    def _tasks(self, batch: Batch) -> int:
-        """One per core instead of one per topic and partition: a small batch is mostly the cost of its tasks."""
-        alone = self._plan.domain.reductions and batch.offsets <= ONE_TASK_OFFSETS
-        return 1 if alone else self._parallelism
-
-    def _short(self, batch: Batch) -> bool:
+    def _on_driver(self, batch: Batch) -> bool:
         return batch.offsets <= self._plan.driver_staging_offsets
 
-    def _staged(self, batch: Batch, rows: DataFrame) -> Staged:
-        if self._short(batch):
-            return collect(self._stage, rows)
-        return distribute(self._stage, rows, self._connection, self._plan.postgres_dsn, self._plan.writer)
+    def _staged(self, batch: Batch, rows: Rows) -> Staged:
+        if self._on_driver(batch):
+            return DriverStaged(self._stage, rows.to_arrow())
+        empty_unlogged(self._connection, self._stage)
+        return ExecutorStaged(self._stage, rows.copy_by_executors(self._stage))
+
+
+def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:
+    """The part of `batch` at and above the start offsets."""
+    ranges = [replace(part, start=max(part.start, start_offsets[part.key]), last_record=None) for part in batch.ranges]
+    return replace(batch, ranges=tuple(part for part in ranges if part.start < part.end))
 
 
 def _may_pass(error: Exception) -> bool:

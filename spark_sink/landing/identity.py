@@ -5,9 +5,9 @@ are just numbers, and readers go on in the middle of other data.
 """
 
 from onefold.spark_sink.errors import Refused
-from onefold.spark_sink.kafka.topics import Reach, Topics
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Partition, Position
+from onefold.spark_sink.landing.protocols import Reach, Topics
 from onefold.spark_sink.postgres.connection import Connection
 
 

@@ -14,8 +14,8 @@ from psycopg import sql
 
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Refused, blames_a_row, sentence
-from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing.land import merge
+from onefold.spark_sink.landing.protocols import Topics
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
 from onefold.spark_sink.postgres.connection import Connection
 

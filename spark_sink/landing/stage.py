@@ -8,16 +8,13 @@ rows of a task that failed or ran twice never count.
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
-from pyspark.sql import DataFrame
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
@@ -28,7 +25,8 @@ _SCHEMA = "onefold_stage"
 _TABLE = re.compile(r"s(\d+)_\d+")
 # Namespace of the advisory locks by which a sink shows that its staging tables are in use.
 _STAGE_LOCK = 731_642_100
-_REPORT = "attempt string, target string, topic string, partition int, rows long, last_offset long, fingerprint long"
+#: What a task reports, as Spark writes a schema.
+REPORT = "attempt string, target string, topic string, partition int, rows long, last_offset long, fingerprint long"
 
 
 class Staged(Protocol):
@@ -81,6 +79,12 @@ def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Stage:
             )
         )
     return stage
+
+
+def empty_unlogged(connection: Connection, stage: Stage) -> None:
+    """Remove what the batch before has left for the executors: it is merged, or of no use any more."""
+    for name in stage.targets:
+        connection.execute(sql.SQL("TRUNCATE {}").format(stage.unlogged(name)))
 
 
 def _drop_garbage(connection: Connection) -> None:
@@ -186,32 +190,6 @@ class ExecutorStaged:
         )
 
 
-def collect(stage: Stage, frame: DataFrame) -> DriverStaged:
-    """Driver staging: one Spark job, its rows as Arrow on the driver."""
-    return DriverStaged(stage, frame.toArrow())
-
-
-def distribute(stage: Stage, frame: DataFrame, connection: Connection, dsn: str, writer: str) -> ExecutorStaged:
-    """Executor staging: one Spark job whose tasks copy their rows into Postgres themselves."""
-    for name in stage.targets:  # what the batch before has left: merged, or of no use any more
-        connection.execute(sql.SQL("TRUNCATE {}").format(stage.unlogged(name)))
-
-    def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return copy_as_attempt(batches, stage, dsn, writer)
-
-    return ExecutorStaged(stage, _map_in_arrow(frame, copy_all).toArrow())
-
-
-def _map_in_arrow(
-    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> DataFrame:
-    """DataFrame.mapInArrow, without its demand for pandas, which it then does not use: pandas and numpy would more
-    than double what a user has to download. Private doors of pyspark, which is pinned to one version."""
-    udf = UserDefinedFunction(function, _REPORT, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    columns = udf(*[frame[name] for name in frame.columns])
-    return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
-
-
 def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str) -> Iterator[pa.RecordBatch]:
     """Runs in an executor: copy in one transaction, and report only after it has been committed."""
     reports: list[dict[str, object]] = []
@@ -251,4 +229,4 @@ def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, 
 
 def _report_schema() -> pa.Schema:
     kinds = {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}
-    return pa.schema([(name, kinds[kind]) for name, kind in (field.split() for field in _REPORT.split(", "))])
+    return pa.schema([(name, kinds[kind]) for name, kind in (field.split() for field in REPORT.split(", "))])

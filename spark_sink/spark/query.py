@@ -7,12 +7,13 @@ once more before that (`batches`), by the same compare-and-swap.
 """
 
 from contextlib import ExitStack, closing
+from functools import partial
 
 import psycopg
 from psycopg import sql
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.spark_sink.contracts import ENGINE_SQL
@@ -26,6 +27,8 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
+from onefold.spark_sink.spark.rows import SparkRows
+from onefold.spark_sink.threads import Threads
 
 
 class Query:
@@ -120,8 +123,14 @@ class Query:
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
         frame = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
         parallelism = self._spark.sparkContext.defaultParallelism
-        self._batches = Batches(plan, connection, reader, topics, stage, start, ids, folder, parallelism)
-        writer = frame.writeStream.foreachBatch(self._batches.on_batch)
+        reducer = reduce.reducer(plan.domain, stage.targets)
+        ends = partial(checkpoint.ends, folder)
+        self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads())
+
+        def on_batch(records: DataFrame, batch_id: int) -> None:
+            batches.on_batch(SparkRows(plan, records, reducer, parallelism), batch_id)
+
+        writer = frame.writeStream.foreachBatch(on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
 
 

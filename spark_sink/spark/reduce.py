@@ -14,7 +14,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -24,7 +23,6 @@ from pyspark.sql import functions as sf
 from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
 from onefold.spark_sink.errors import Misconfigured, sentence
-from onefold.spark_sink.landing.ledger import Batch, Partition
 from onefold.spark_sink.spark import read
 
 _POSTGRES_TYPES = {
@@ -122,21 +120,6 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
             return frame.sparkSession.sql(statement)
 
     return reduced
-
-
-def trimmed(frame: DataFrame, start_offsets: dict[Partition, int]) -> DataFrame:
-    """`frame` without the records below their partition's start offset: another sink has landed those."""
-    keep = sf.lit(False)
-    for (topic, partition), start_offset in start_offsets.items():
-        here = (sf.col("topic") == topic) & (sf.col("partition") == partition)
-        keep = keep | (here & (sf.col("offset") >= start_offset))
-    return frame.where(keep)
-
-
-def rest(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:
-    """The part of `batch` at and above the start offsets."""
-    ranges = [replace(part, start=max(part.start, start_offsets[part.key]), last_record=None) for part in batch.ranges]
-    return replace(batch, ranges=tuple(part for part in ranges if part.start < part.end))
 
 
 def _lines(view: str) -> str:

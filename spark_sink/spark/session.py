@@ -1,5 +1,6 @@
 """The Spark application: one JVM for all domains, sized for a small machine."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,10 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from onefold.spark_sink.errors import Misconfigured, sentence
 
 # For a developer's eyes only: what matters to a user is said by the sink itself, in one sentence each.
 _LOG4J = """\
@@ -94,6 +98,16 @@ def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSessi
         builder = builder.config(name, value)
     with _stderr_to(scratch / "spark.log"):
         return builder.getOrCreate()
+
+
+def start(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
+    """As `spark_session`. Raises Misconfigured when Spark does not start with that Java."""
+    # py4j prints the stack trace of every exception that ends a query; the sink reports it in a sentence of its own
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        return spark_session(jars, java_home, scratch)
+    except (PySparkException, OSError) as error:
+        raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
 
 
 @contextmanager

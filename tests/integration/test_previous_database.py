@@ -22,10 +22,10 @@ from onefold.processor.io import admin, contracts
 from onefold.processor.loading import topology_of
 from onefold.processor.testing import TopologyDriver
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.kafka.topics import Record
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
+from onefold.spark_sink.landing.protocols import Record
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
 from onefold.spark_sink.postgres.connection import connect
 from tests.support import previous

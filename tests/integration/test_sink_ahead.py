@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Waiting
-from onefold.spark_sink.landing import batches, stage
+from onefold.spark_sink.landing import batches
 from onefold.spark_sink.spark import checkpoint, reduce
 from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.rows import SparkRows
 from tests.support.made_up_domain import MadeUp
 
 Reader = "psycopg.Connection[Any]"
@@ -32,10 +33,10 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first transaction waits for it; and what has not landed yet is not missed in Postgres."""
-    original, staged, displaced = batches.collect, [], []
+    original, staged, displaced = SparkRows.to_arrow, [], []
     both = threading.Event()
 
-    def noted(*arguments: Any) -> stage.DriverStaged:
+    def noted(*arguments: Any) -> Any:
         staged.append(original(*arguments))
         if len(staged) == 2:
             both.set()
@@ -46,7 +47,7 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
             # below the 15 s after which PostgreSQL ends a session that idles in a transaction
             displaced.append(one.displaced() if both.wait(10) else "nothing was read meanwhile")
 
-    monkeypatch.setattr(batches, "collect", noted)
+    monkeypatch.setattr(SparkRows, "to_arrow", noted)
     made_up.send(range(100))
     one = query(max_offsets=30, step=step)
     until_landed(one)
@@ -96,10 +97,10 @@ def test_executor_staging_begins_when_the_batch_before_has_landed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both need the sink's connection, and one of them is in the middle of a transaction."""
-    original, ends, seen = batches.distribute, checkpoint.ends, []
+    original, ends, seen = SparkRows.copy_by_executors, checkpoint.ends, []
     distributing, begun = threading.Event(), threading.Event()
 
-    def noted(*arguments: Any) -> stage.ExecutorStaged:
+    def noted(*arguments: Any) -> Any:
         seen.append("executor staging")
         distributing.set()
         return original(*arguments)
@@ -113,7 +114,7 @@ def test_executor_staging_begins_when_the_batch_before_has_landed(
         if name == "sink.after_commit":
             seen.append("landed")
 
-    monkeypatch.setattr(batches, "distribute", noted)
+    monkeypatch.setattr(SparkRows, "copy_by_executors", noted)
     monkeypatch.setattr(checkpoint, "ends", lambda *arguments: (begun.set(), ends(*arguments))[1])
     made_up.send(range(5))
     until_landed(query(driver_staging_offsets=100, step=step))
@@ -175,14 +176,14 @@ def test_a_query_that_spark_does_not_end_is_ended_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Spark's own default is to wait for ever. The sink says so in a sentence, and goes on trying."""
-    original, entered, go = batches.collect, threading.Event(), threading.Event()
+    original, entered, go = SparkRows.to_arrow, threading.Event(), threading.Event()
 
-    def stuck(*arguments: Any) -> stage.DriverStaged:
+    def stuck(*arguments: Any) -> Any:
         entered.set()
         go.wait(60)
         return original(*arguments)
 
-    monkeypatch.setattr(batches, "collect", stuck)
+    monkeypatch.setattr(SparkRows, "to_arrow", stuck)
     made_up.send(range(10))
     one = query()
     one.start()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -10,13 +11,14 @@ import pytest
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
-from onefold.spark_sink.kafka.topics import Reach, Record
 from onefold.spark_sink.landing import identity, ledger, stage
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing.isolate import set_aside
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, Position
-from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, copy_as_attempt, distribute
+from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, copy_as_attempt
 from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.spark import rows as spark_rows
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 
@@ -210,22 +212,22 @@ def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, other_sin
 
 
 def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
-    sink: Sink, database: str, monkeypatch: pytest.MonkeyPatch
+    sink: Sink, plan: Plan, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the tables would grow for as long as the sink runs."""
     attempt(sink, database, 100, 101)
     left: list[int] = []
 
-    class Answer:
-        def __init__(self, copy_all: Callable[..., Any]) -> None:
-            self._copy_all = copy_all
+    def toArrow(copy_all: Callable[..., Any]) -> pa.Table:  # noqa: N802 - PySpark's own name
+        left.append(staged_rows(sink))
+        return pa.Table.from_batches(copy_all(sink.table(102).to_batches()))
 
-        def toArrow(self) -> pa.Table:  # noqa: N802 - PySpark's own name
-            left.append(staged_rows(sink))
-            return pa.Table.from_batches(self._copy_all(sink.table(102).to_batches()))
-
-    monkeypatch.setattr(stage, "_map_in_arrow", lambda frame, copy_all: Answer(copy_all))
-    made = distribute(sink.stage, None, sink.connection, database, "me")  # type: ignore[arg-type]
+    monkeypatch.setattr(
+        spark_rows, "_map_in_arrow", lambda frame, copy_all: SimpleNamespace(toArrow=lambda: toArrow(copy_all))
+    )
+    one = spark_rows.SparkRows(plan, SimpleNamespace(coalesce=lambda tasks: None), lambda frame: frame, 1)  # type: ignore[arg-type]
+    stage.empty_unlogged(sink.connection, sink.stage)
+    made = ExecutorStaged(sink.stage, one.copy_by_executors(sink.stage))
     assert left == [0]
     assert made.last_records == {(sink.topic, 0): LastRecord(102, 102)}
 

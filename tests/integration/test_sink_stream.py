@@ -3,6 +3,7 @@ every topic is landed exactly once."""
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, Waiting
-from onefold.spark_sink.landing import batches, stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.made_up_domain import MadeUp
@@ -232,18 +233,18 @@ def test_staged_rows_that_postgres_lost_in_a_crash_are_staged_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """UNLOGGED tables are empty after a crash of the server; what the executors reported is not there any more."""
-    original, crashes = stage.distribute, iter([True])
+    original, crashes = SparkRows.copy_by_executors, iter([True])
 
-    def distribute_then_crash(*arguments: Any) -> stage.ExecutorStaged:
-        staged = original(*arguments)
+    def copy_then_crash(*arguments: Any) -> Any:
+        reports = original(*arguments)
         if next(crashes, False):
             for (table,) in reader.execute(
                 "SELECT tablename FROM pg_tables WHERE schemaname = 'onefold_stage'"
             ).fetchall():
                 reader.execute(f"TRUNCATE onefold_stage.{table}")
-        return staged
+        return reports
 
-    monkeypatch.setattr(batches, "distribute", distribute_then_crash)
+    monkeypatch.setattr(SparkRows, "copy_by_executors", copy_then_crash)
     made_up.send(range(20))
     until_landed(query(driver_staging_offsets=0))
     assert next(crashes, None) is None
@@ -324,7 +325,7 @@ def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
     with pytest.raises(Waiting, match="Postgres does not answer"):
         two.start()
     with pytest.raises(Waiting, match="gave up after 0 s"):
-        _tick_until_it_gives_up(QuerySupervisor(two, 0.0))
+        _tick_until_it_gives_up(QuerySupervisor(two, 0.0, time.monotonic))
 
 
 def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, query: MakeQuery, plan: Plan) -> None:

@@ -7,6 +7,7 @@ for ever. The domain is trades, with its own SQL; the test writes the deltas and
 import itertools
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from psycopg import sql
 from onefold.chaos.injection import Injected
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Refused
-from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.spark import reduce
+from onefold.spark_sink.spark import rows as spark_rows
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.integration.test_sink_ledger import STEPS
@@ -54,7 +55,7 @@ def trades_query(query: MakeQuery, checkout: Path) -> MakeQuery:
 @pytest.fixture
 def until_landed(deltas: Deltas, database: str) -> Callable[..., None]:
     def wait(*queries: Query) -> None:
-        supervisors = [QuerySupervisor(one, LANDED_IN_S) for one in queries]
+        supervisors = [QuerySupervisor(one, LANDED_IN_S, time.monotonic) for one in queries]
 
         def landed() -> bool:
             for supervisor in supervisors:
@@ -111,10 +112,10 @@ class Auditor:
 
 @pytest.mark.parametrize(
     ("driver_staging_offsets", "one_task_offsets"),
-    [(SHORT, batches.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0)],
+    [(SHORT, spark_rows.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0)],
     ids=["one task", "driver staging", "executor staging"],
 )
-def test_every_level_is_right_by_every_way(
+def test_every_level_is_right_wherever_it_is_staged(
     deltas: Deltas,
     trades_query: MakeQuery,
     until_landed: Callable[..., None],
@@ -124,7 +125,7 @@ def test_every_level_is_right_by_every_way(
     one_task_offsets: int,
 ) -> None:
     """Values with six digits after the point, moves between leaves, names that need quotes; nothing of what was aborted."""
-    monkeypatch.setattr(batches, "ONE_TASK_OFFSETS", one_task_offsets)
+    monkeypatch.setattr(spark_rows, "ONE_TASK_OFFSETS", one_task_offsets)
     one = trades_query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
     deltas.send(100)
     deltas.send(30, commit=False)

@@ -12,8 +12,7 @@ from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
-from onefold.spark_sink.spark import reduce
-from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Frame, World, columns
+from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World
 
 
 @pytest.fixture
@@ -39,9 +38,9 @@ def make(world: World) -> Iterator[Callable[..., Batches]]:
 Make = Callable[..., Batches]
 
 
-def run(world: World, one: Batches, number: int, ends: dict[Partition, int], frame: Frame) -> None:
+def run(world: World, one: Batches, number: int, ends: dict[Partition, int], rows: Rows) -> None:
     world.offsets(number, ends)
-    one.on_batch(frame, number)  # type: ignore[arg-type]
+    one.on_batch(rows, number)  # type: ignore[arg-type]
 
 
 def ended(one: Batches) -> BaseException | None:
@@ -57,8 +56,8 @@ def offset_range(key: Partition, start: int, end: int, last: int | None = None) 
 
 def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) -> None:
     one = make(start={LEFT: 3, RIGHT: 5})
-    run(world, one, 0, {LEFT: 7, RIGHT: 5}, Frame((*LEFT, 3), (*LEFT, 6)))
-    run(world, one, 1, {LEFT: 9, RIGHT: 6}, Frame((*RIGHT, 5)))
+    run(world, one, 0, {LEFT: 7, RIGHT: 5}, Rows((*LEFT, 3), (*LEFT, 6)))
+    run(world, one, 1, {LEFT: 9, RIGHT: 6}, Rows((*RIGHT, 5)))
     one.close()
     assert [ranges for ranges, _ in world.tried] == [
         (offset_range(LEFT, 3, 7, 6),),
@@ -71,7 +70,7 @@ def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) ->
 def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) -> None:
     one = make(start={LEFT: 3, RIGHT: 5})
     with pytest.raises(RuntimeError, match="was not landed"):
-        run(world, one, 0, {LEFT: 2, RIGHT: 9}, Frame())
+        run(world, one, 0, {LEFT: 2, RIGHT: 9}, Rows())
     assert isinstance(one.failure, Rewind)
     assert "goes back" in str(one.failure)
     assert world.tried == []
@@ -81,7 +80,7 @@ def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) ->
 def test_what_a_concurrent_sink_has_landed_is_neither_read_nor_landed(world: World, make: Make) -> None:
     one = make()
     world.stored = {LEFT: Position(5, "id-1", None), RIGHT: Position(5, "id-1", None)}
-    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame())
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Rows())
     one.close()
     assert (world.staged_by, world.tried) == ([], [])
     assert (one.reached, one.landed) == ({LEFT: 5, RIGHT: 4}, 9)
@@ -95,7 +94,7 @@ def test_what_a_concurrent_sink_has_landed_in_part_is_landed(
 ) -> None:
     one = make()
     world.stored = {key: Position(offset, "id-1", None) for key, offset in stored.items()}
-    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Rows((*LEFT, 4)))
     one.close()
     assert [ranges for ranges, _ in world.tried] == [(offset_range(LEFT, 0, 5, 4), offset_range(RIGHT, 0, 4))]
 
@@ -103,7 +102,7 @@ def test_what_a_concurrent_sink_has_landed_in_part_is_landed(
 def test_topics_are_asked_who_they_are_before_anything_is_landed(world: World, make: Make) -> None:
     one = make()
     world.ids = {TOPIC: "id-2"}
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     one.close()
     assert isinstance(one.failure, Refused)
     assert world.tried == []
@@ -119,7 +118,7 @@ def test_rows_outside_of_the_batch_are_never_landed(
     world: World, make: Make, records: list[tuple[str, int, int]]
 ) -> None:
     one = make(start={LEFT: 3, RIGHT: 0})
-    run(world, one, 0, {LEFT: 5}, Frame(*records))
+    run(world, one, 0, {LEFT: 5}, Rows(*records))
     one.close()
     assert isinstance(one.failure, Rewind)
     assert "outside of the offsets" in str(one.failure)
@@ -133,10 +132,9 @@ def test_of_a_reduced_batch_only_what_is_left_is_reduced_again(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A concurrent sink is a part ahead, twice."""
-    monkeypatch.setattr(reduce, "sf", columns)
     world.outcomes = [Overlap({LEFT: 2, RIGHT: 0}), Overlap({LEFT: 2, RIGHT: 3})]
-    one, frame = make(reduced=True), Frame(*ALL)
-    run(world, one, 0, {LEFT: 5, RIGHT: 4}, frame)
+    one, rows = make(), Rows(*ALL)
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, rows)
     assert ended(one) is None
     assert [(ranges, staged.records) for ranges, staged in world.tried] == [
         ((offset_range(LEFT, 0, 5, 4), offset_range(RIGHT, 0, 4, 3)), ALL),
@@ -149,10 +147,9 @@ def test_of_a_reduced_batch_only_what_is_left_is_reduced_again(
 def test_a_partition_that_a_concurrent_sink_has_landed_is_left_out(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce, "sf", columns)
     world.outcomes = [Overlap({LEFT: 5, RIGHT: 0}), Overlap({RIGHT: 4})]
-    one = make(reduced=True)
-    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Frame(*ALL))
+    one = make()
+    run(world, one, 0, {LEFT: 5, RIGHT: 4}, Rows(*ALL))
     assert ended(one) is None
     assert [ranges for ranges, _ in world.tried][1:] == [(offset_range(RIGHT, 0, 4, 3),)]
     assert one.reached == {LEFT: 5, RIGHT: 4}
@@ -165,7 +162,7 @@ def test_a_partition_that_a_concurrent_sink_has_landed_is_left_out(
 def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, make: Make, error: Exception) -> None:
     one = make()
     world.outcomes = [error]
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     assert ended(one) is None
     first, second = world.tried
     assert first == second
@@ -175,7 +172,7 @@ def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, 
 def test_a_transaction_that_fails_twice_ends_the_query(world: World, make: Make) -> None:
     one = make()
     world.outcomes = [psycopg.errors.DeadlockDetected("one"), psycopg.errors.DeadlockDetected("two")]
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     one.close()
     assert str(one.failure) == "two"
     assert len(world.tried) == 2
@@ -187,7 +184,7 @@ def test_nothing_is_tried_again_on_a_connection_that_is_gone(world: World, make:
     one = make()
     world.connection.closed = True
     world.outcomes = [psycopg.OperationalError("lost")]
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     one.close()
     assert str(one.failure) == "lost"
     assert len(world.tried) == 1
@@ -197,7 +194,7 @@ def test_nothing_is_tried_again_on_a_connection_that_is_gone(world: World, make:
 def test_what_the_sink_says_itself_is_not_tried_again(world: World, make: Make, error: Exception) -> None:
     one = make()
     world.outcomes = [error]
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     one.close()
     assert one.failure is error
     assert len(world.tried) == 1
@@ -205,26 +202,28 @@ def test_what_the_sink_says_itself_is_not_tried_again(world: World, make: Make, 
 
 def test_a_row_that_postgres_refuses_is_set_aside_and_the_others_land(world: World, make: Make) -> None:
     """Not tried again as it is: the same row fails for ever."""
-    one, frame = make(), Frame((*LEFT, 4))
+    one, rows = make(), Rows((*LEFT, 4))
     world.outcomes = [psycopg.errors.CheckViolation("row")]
-    run(world, one, 0, {LEFT: 5}, frame)
+    run(world, one, 0, {LEFT: 5}, rows)
     assert ended(one) is None
     (first, _), second = world.tried
     assert second == (first, "the good ones")
     assert [arguments[1] for arguments in world.set_aside] == ["made_up"]
-    assert world.set_aside[0][3] == frame.records
+    assert world.set_aside[0][3] == rows.records
 
 
 def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -> None:
     one = make()
     world.go.clear()
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)
     assert (world.tried, one.reached[LEFT], one.landed) == ([], 0, 0), "not yet"
 
 
 @pytest.mark.parametrize(
-    ("changes", "ahead"), [({"short": 4}, 1000), ({}, 4)], ids=["executor staging", "larger than is read ahead"]
+    ("changes", "ahead"),
+    [({"driver_offsets": 4}, 1000), ({}, 4)],
+    ids=["executor staging", "larger than is read ahead"],
 )
 def test_spark_waits_for_a_large_batch(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], ahead: int
@@ -232,7 +231,7 @@ def test_spark_waits_for_a_large_batch(
     monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead)
     one = make(**changes)
     world.go.clear()
-    spark = threading.Thread(target=run, args=(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4))), daemon=True)
+    spark = threading.Thread(target=run, args=(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4))), daemon=True)
     spark.start()
     assert world.landing.wait(ANSWER_S)
     spark.join(0.1)
@@ -244,35 +243,24 @@ def test_spark_waits_for_a_large_batch(
 
 @pytest.mark.parametrize(("offsets", "where"), [(5, "driver"), (6, "executors")])
 def test_where_a_batch_is_staged_is_a_matter_of_its_offsets(world: World, make: Make, offsets: int, where: str) -> None:
-    one = make(short=5)
-    run(world, one, 0, {LEFT: offsets}, Frame((*LEFT, 4)))
+    one = make(driver_offsets=5)
+    run(world, one, 0, {LEFT: offsets}, Rows((*LEFT, 4)))
     one.close()
-    assert world.staged_by == [where]
-
-
-@pytest.mark.parametrize(("reduced", "offsets", "tasks"), [(True, 5, {1}), (True, 6, {4}), (False, 5, {4})], ids=str)
-def test_one_task_reads_a_small_batch_that_is_reduced(
-    world: World, make: Make, monkeypatch: pytest.MonkeyPatch, reduced: bool, offsets: int, tasks: set[int]
-) -> None:
-    monkeypatch.setattr(batches, "ONE_TASK_OFFSETS", 5)
-    one, frame = make(reduced=reduced), Frame((*LEFT, 4))
-    run(world, one, 0, {LEFT: offsets}, frame)
-    one.close()
-    assert set(frame.coalesced) == tasks
+    assert world.staged_by[-1] == where
 
 
 @pytest.mark.parametrize("outcome", [None, RuntimeError("one"), Rewind("no")], ids=str)
 def test_what_was_kept_of_a_batch_is_let_go(world: World, make: Make, outcome: Exception | None) -> None:
     """Whether it lands or not; and not before."""
-    one, frame = make(reduced=True), Frame((*LEFT, 4))
+    one, rows = make(), Rows((*LEFT, 4))
     world.outcomes = [outcome] * 2 if outcome else []
     world.go.clear()
-    run(world, one, 0, {LEFT: 5}, frame)
+    run(world, one, 0, {LEFT: 5}, rows)
     assert world.landing.wait(ANSWER_S)
-    assert frame.kept == 1
+    assert rows.kept == 1
     world.go.set()
     assert ended(one) is outcome
-    assert frame.kept == 0
+    assert rows.kept == 0
 
 
 def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
@@ -282,12 +270,12 @@ def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
         world.go.set()
         raise ValueError("no Kafka")
 
-    one = make(reduced=True)
+    one = make()
     world.go.clear()
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)
-    monkeypatch.setattr(batches, "collect", fail)
-    second = Frame((*LEFT, 7))
+    second = Rows((*LEFT, 7))
+    monkeypatch.setattr(second, "to_arrow", fail)
     world.offsets(1, {LEFT: 9})
     with pytest.raises(RuntimeError, match="was not landed"):
         one.on_batch(second, 1)  # type: ignore[arg-type]
@@ -297,26 +285,26 @@ def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
 
 def test_executor_staging_begins_when_the_batch_before_has_landed(world: World, make: Make) -> None:
     """Both need the sink's connection, and one of them is in the middle of a transaction."""
-    one = make(short=5)
+    one = make(driver_offsets=5)
     world.go.clear()
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)
-    spark = threading.Thread(target=run, args=(world, one, 1, {LEFT: 50}, Frame((*LEFT, 9))), daemon=True)
+    spark = threading.Thread(target=run, args=(world, one, 1, {LEFT: 50}, Rows((*LEFT, 9))), daemon=True)
     spark.start()
     spark.join(0.1)
     assert world.staged_by == ["driver"]
     world.go.set()
     spark.join(ANSWER_S)
-    assert world.staged_by == ["driver", "executors"]
+    assert world.staged_by == ["driver", "emptied", "executors"]
     assert ended(one) is None
 
 
 def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, make: Make) -> None:
     """It will not land: what was kept for it goes, too."""
-    one, second = make(reduced=True), Frame((*LEFT, 7))
+    one, second = make(), Rows((*LEFT, 7))
     world.outcomes = [Rewind("no")]
     world.go.clear()
-    run(world, one, 0, {LEFT: 5}, Frame((*LEFT, 4)))
+    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)
     spark = threading.Thread(target=_expecting_failure, args=(world, one, second), daemon=True)
     spark.start()
@@ -328,6 +316,6 @@ def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, ma
     assert str(ended(one)) == "no"
 
 
-def _expecting_failure(world: World, one: Batches, frame: Frame) -> None:
+def _expecting_failure(world: World, one: Batches, rows: Rows) -> None:
     with pytest.raises(RuntimeError, match="was not landed"):
-        run(world, one, 1, {LEFT: 9}, frame)
+        run(world, one, 1, {LEFT: 9}, rows)

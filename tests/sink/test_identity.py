@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from onefold.spark_sink.errors import Refused
-from onefold.spark_sink.kafka.topics import Reach
 from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing.ledger import LastRecord, Partition, Position
+from onefold.spark_sink.landing.protocols import Reach
 
 NAME, TOPIC = "made_up", "made_up.notes"
 KEY = (TOPIC, 0)

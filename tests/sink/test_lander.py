@@ -1,4 +1,4 @@
-"""The thread that lands: one at a time, in order, and nothing after a failure."""
+"""The lander, driven by threads: one at a time, in order, and nothing after a failure."""
 
 import threading
 from collections.abc import Iterator
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 import pytest
 
 from onefold.spark_sink.landing.lander import Lander
+from onefold.spark_sink.threads import Threads
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
 def lander() -> Iterator[Lander]:
     """Closed at the end."""
-    made = Lander("test")
+    made = Lander("test", Threads())
     yield made
     made.close()
 
@@ -60,7 +61,7 @@ def test_nothing_is_landed_after_a_failure(lander: Lander, error: BaseException)
 
 
 def test_closing_waits_for_what_is_being_landed() -> None:
-    lander, entered, go, seen = Lander("test"), threading.Event(), threading.Event(), []
+    lander, entered, go, seen = Lander("test", Threads()), threading.Event(), threading.Event(), []
 
     def slow() -> None:
         entered.set()

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,11 +36,6 @@ class QuerySupervisor:
             raise self.raised.pop(0)
 
 
-class Spark:
-    def stop(self) -> None:
-        pass
-
-
 class StopsAfter(threading.Event):
     """Set after so many turns of the loop."""
 
@@ -58,7 +54,7 @@ def serve(*supervisors: QuerySupervisor, turns: int = 3) -> tuple[Any, LeftOut, 
     left_out, reported = LeftOut(), []
     status = Status(None)
     status.write = lambda state, detail: reported.append((state, detail))  # type: ignore[method-assign]
-    code = service._serve(list(supervisors), left_out, status, StopsAfter(turns), Spark())  # type: ignore[arg-type]
+    code = service._serve(list(supervisors), left_out, status, StopsAfter(turns), lambda: None)  # type: ignore[arg-type]
     return code, left_out, reported
 
 
@@ -115,7 +111,7 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
         return 0
 
     monkeypatch.setattr(service, "_serve", serve_nothing)
-    monkeypatch.setattr(service, "_spark", lambda *given: None)
+    monkeypatch.setattr(service.session, "start", lambda *given: SimpleNamespace(stop=lambda: None))
     given: dict[str, Any] = {
         "bootstrap_servers": "127.0.0.1:9",
         "kafka_options": {},

@@ -7,11 +7,9 @@ import pytest
 
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import stage
+from onefold.spark_sink.landing.batches import remaining
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, advance, overlaps
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
-from onefold.spark_sink.spark import reduce
-from onefold.spark_sink.spark.reduce import rest, trimmed
-from tests.support.frames import Frame, columns
 
 NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
 SCHEMA = pa.schema(
@@ -102,21 +100,10 @@ def test_staged_rows_that_are_not_all_there_are_never_merged(counts: tuple[int |
         executor_staged().fill(Connection(*counts))  # type: ignore[arg-type]
 
 
-def test_before_executor_staging_every_staging_table_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any task of it copies."""
-    connection, nothing = Connection(), pa.Table.from_pylist([], schema=stage._report_schema())
-
-    def map_in_arrow(frame: object, function: object) -> Any:
-        connection.asked.append("tasks")
-        return type("Answer", (), {"toArrow": lambda self: nothing})()
-
-    monkeypatch.setattr(stage, "_map_in_arrow", map_in_arrow)
-    stage.distribute(STAGE, Frame(), connection, "", "me")  # type: ignore[arg-type]
-    assert connection.asked == [
-        'TRUNCATE "onefold_stage"."s1_0"',
-        'TRUNCATE "onefold_stage"."s1_1"',
-        "tasks",
-    ]
+def test_before_executor_staging_every_staging_table_is_emptied() -> None:
+    connection = Connection()
+    stage.empty_unlogged(connection, STAGE)  # type: ignore[arg-type]
+    assert connection.asked == ['TRUNCATE "onefold_stage"."s1_0"', 'TRUNCATE "onefold_stage"."s1_1"']
 
 
 def batch(*ranges: tuple[int, int, int]) -> Batch:
@@ -144,17 +131,9 @@ def test_what_is_left_of_a_batch(
     """What it said about its last records does not hold for the rest."""
     whole = batch((0, 2, 5), (1, 4, 8))
     assert overlaps(whole, start_offsets) is overlapping
-    found = rest(whole, start_offsets)
+    found = remaining(whole, start_offsets)
     assert [(part.partition, part.start, part.end) for part in found.ranges] == left
     assert all(part.last_record is None and part.topic_id == "id" for part in found.ranges)
-
-
-def test_records_below_their_start_offset_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those of a partition without one."""
-    monkeypatch.setattr(reduce, "sf", columns)
-    frame = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
-    kept = trimmed(frame, {("t", 0): 2, ("t", 1): 3, ("u", 0): 1})  # type: ignore[arg-type]
-    assert kept.records == [("t", 0, 2), ("u", 0, 1)]  # type: ignore[attr-defined]
 
 
 class Ledger:

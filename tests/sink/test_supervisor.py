@@ -1,12 +1,10 @@
 """A query supervisor: what is started again, when, and for how long. With a clock of the test's own."""
 
 from itertools import pairwise
-from typing import Any
 
 import psycopg
 import pytest
 
-from onefold.spark_sink import supervisor as supervising
 from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
 
@@ -48,15 +46,13 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(supervising, "time", made)
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -66,9 +62,7 @@ def query() -> Query:
 
 @pytest.fixture
 def supervisor(query: Query, clock: Clock) -> QuerySupervisor:
-    one: Any = QuerySupervisor
-    made: QuerySupervisor = one(query, PATIENCE_S)
-    return made
+    return QuerySupervisor(query, PATIENCE_S, clock)
 
 
 def tick_for(seconds: float, supervisor: QuerySupervisor, clock: Clock) -> None:

@@ -73,7 +73,7 @@ def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
         def start(self) -> None:
             raise Waiting("there is no topic")
 
-    supervised: Any = QuerySupervisor(Fails(), patience_s=float("inf"))  # type: ignore[arg-type]
+    supervised: Any = QuerySupervisor(Fails(), patience_s=float("inf"), clock=Clock())  # type: ignore[arg-type]
     for _ in range(FAILURES):
         supervised._not_before = 0.0
         supervised.tick()

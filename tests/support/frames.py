@@ -1,11 +1,13 @@
-"""Stand-ins for the ends of the sink: a frame of records and conditions on its columns for Spark, and what lands them."""
+"""Stand-ins for the ends of the sink: a frame of records and conditions on its columns for Spark, rows, and what lands them."""
 
 from __future__ import annotations
 
 import json
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,8 @@ import pytest
 from onefold.spark_sink.landing import batches, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
-from onefold.spark_sink.spark import reduce
+from onefold.spark_sink.spark import checkpoint
+from onefold.spark_sink.threads import Threads
 
 Record = tuple[str, int, int]
 
@@ -86,13 +89,38 @@ class Frame:
         return self.records
 
 
+class Rows:
+    """A batch of records that are staged as they are. `kept`: how often it is held now."""
+
+    def __init__(self, *records: Record) -> None:
+        self.records = list(records)
+        self.kept = 0
+
+    @contextmanager
+    def held(self, offsets: int) -> Iterator[Rows]:
+        self.kept += 1
+        try:
+            yield self
+        finally:
+            self.kept -= 1
+
+    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Rows:
+        return Rows(*(one for one in self.records if one[:2] in start_offsets and one[2] >= start_offsets[one[:2]]))
+
+    def to_arrow(self) -> list[Record]:
+        return self.records
+
+    def copy_by_executors(self, stage: Any) -> list[Record]:
+        return self.records
+
+
 class Staged:
     """Remembers the records that were staged."""
 
-    def __init__(self, frame: Frame) -> None:
-        self.records = frame.records
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
         self.last_records = {
-            (topic, partition): LastRecord(offset, offset) for topic, partition, offset in sorted(frame.records)
+            (topic, partition): LastRecord(offset, offset) for topic, partition, offset in sorted(records)
         }
 
 
@@ -111,31 +139,27 @@ class World:
         self.set_aside: list[Any] = []
         (folder / "offsets").mkdir()
         monkeypatch.setattr(batches, "land", self._land)
-        monkeypatch.setattr(batches, "collect", lambda stage, rows: self._staged("driver", rows))
-        monkeypatch.setattr(batches, "distribute", lambda stage, rows, *others: self._staged("executors", rows))
+        monkeypatch.setattr(batches, "DriverStaged", lambda stage, rows: self._staged("driver", rows))
+        monkeypatch.setattr(batches, "ExecutorStaged", lambda stage, rows: self._staged("executors", rows))
+        monkeypatch.setattr(batches, "empty_unlogged", lambda connection, stage: self.staged_by.append("emptied"))
         monkeypatch.setattr(
             batches, "set_aside", lambda *arguments: self.set_aside.append(arguments) or "the good ones"
         )
-        monkeypatch.setattr(batches, "DriverStaged", lambda stage, rows: rows)
-        monkeypatch.setattr(reduce, "reducer", lambda domain, targets: lambda frame: frame)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
 
-    def batches(
-        self, *, start: dict[Partition, int] | None = None, reduced: bool = False, short: int = 1000
-    ) -> Batches:
+    def batches(self, *, start: dict[Partition, int] | None = None, driver_offsets: int = 1000) -> Batches:
         plan = SimpleNamespace(
-            domain=SimpleNamespace(name="made_up", reductions=("one",) if reduced else ()),
+            domain=SimpleNamespace(name="made_up"),
             writer="me",
             step=lambda name: None,
-            map_fails=lambda: False,
-            driver_staging_offsets=short,
-            postgres_dsn="",
+            driver_staging_offsets=driver_offsets,
         )
         stage = SimpleNamespace(targets={})
         topics = SimpleNamespace(ids=lambda names: self.ids)
         start = {LEFT: 0, RIGHT: 0} if start is None else start
+        ends = partial(checkpoint.ends, self.folder)
         made: Any = Batches
-        return made(plan, self.connection, None, topics, stage, start, dict(IDS), self.folder, 4)
+        return made(plan, self.connection, None, topics, stage, start, dict(IDS), ends, Threads())
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
         """What Spark writes down about a batch before it hands it over."""
@@ -144,7 +168,9 @@ class World:
             noted.setdefault(topic, {})[partition] = end
         (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}")
 
-    def _staged(self, where: str, rows: Any) -> Staged:
+    def _staged(self, where: str, rows: Any) -> Any:
+        if isinstance(rows, str):  # what setting rows aside has left
+            return rows
         self.staged_by.append(where)
         return Staged(rows)
 

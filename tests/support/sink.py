@@ -1,6 +1,7 @@
 """One Spark session for all tests, and for each test a domain that nobody has ever heard of, with its own database."""
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -85,7 +86,9 @@ def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
     known: dict[int, QuerySupervisor] = {}
 
     def wait(*queries: Query) -> None:
-        supervisors = [known.setdefault(id(query), QuerySupervisor(query, LANDED_IN_S)) for query in queries]
+        supervisors = [
+            known.setdefault(id(query), QuerySupervisor(query, LANDED_IN_S, time.monotonic)) for query in queries
+        ]
 
         def landed() -> bool:
             for supervisor in supervisors:

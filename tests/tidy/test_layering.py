@@ -61,6 +61,17 @@ MAY_IMPORT = {
         "onefold.processor.io.serde",
     ),
     "onefold.processor": (),
+    "onefold.spark_sink.postgres": ("onefold.spark_sink.errors",),
+    # A landing needs neither Spark nor Kafka: whoever hands in rows and topics can run one.
+    "onefold.spark_sink.landing": (
+        "onefold.spark_sink.contracts",
+        "onefold.spark_sink.errors",
+        "onefold.spark_sink.plan",
+        "onefold.spark_sink.postgres",
+    ),
+    "onefold.spark_sink.kafka": ("onefold.spark_sink.errors", "onefold.spark_sink.landing"),
+    "onefold.spark_sink.supervisor": ("onefold.spark_sink.errors",),
+    "onefold.spark_sink.spark": ("onefold.spark_sink",),
     "onefold.spark_sink": (),
     # The judge shares no code with the judged.
     "onefold.proof": (),
@@ -81,7 +92,7 @@ DOORS = {
     "confluent_kafka": (
         "onefold.processor.io",
         "onefold.proof",
-        "onefold.spark_sink",
+        "onefold.spark_sink.kafka",
         "onefold.operate",
         "onefold.chaos",
         "onefold.bench",
@@ -89,7 +100,7 @@ DOORS = {
         "onefold.stack",
         "tests",
     ),
-    "pyspark": ("onefold.spark_sink", "onefold.stack", "onefold.bench", "tests"),
+    "pyspark": ("onefold.spark_sink.spark", "onefold.stack", "onefold.bench", "tests"),
     "psycopg": (
         "onefold.spark_sink",
         "onefold.proof",
@@ -106,6 +117,9 @@ DOORS = {
     "msgspec": ("onefold.processor.io", "onefold.processor.apps", "tests"),
     "typer": ("onefold.cli",),
 }
+# What is handed its clock, its threads and its choices, so that a test can drive it.
+DRIVEN = ("onefold.spark_sink.landing", "onefold.spark_sink.supervisor")
+NOT_HANDED_IN = {"time", "datetime", "random", "threading", "queue", "concurrent", "asyncio"}
 # In the core nothing may depend on when, where or by chance.
 IMPURE = {
     "time",
@@ -198,6 +212,12 @@ def test_the_core_is_pure(name: str) -> None:
 
     assert set() == found - set(sys.stdlib_module_names) - values
     assert set() == found & IMPURE
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if within(name, DRIVEN)])
+def test_time_is_handed_in(name: str) -> None:
+    """A test that drives it by a schedule of its own would otherwise drive only a part of it."""
+    assert {imported.split(".")[0] for imported, _ in imports(MODULES[name])} & NOT_HANDED_IN == set()
 
 
 @pytest.mark.parametrize("name", MODULES)

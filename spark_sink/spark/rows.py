@@ -1,0 +1,103 @@
+"""The rows of a micro-batch in Spark: reduced, read, trimmed, and copied by the executors."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from onefold.spark_sink.landing.ledger import Partition
+from onefold.spark_sink.landing.stage import REPORT, Stage, copy_as_attempt
+from onefold.spark_sink.plan import Plan
+
+# Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has
+# to be exchanged. A batch that is not reduced has nothing to exchange: there one task only costs time, because it reads
+# one partition after the other.
+ONE_TASK_OFFSETS = 25_000
+
+
+class SparkRows:
+    """A micro-batch as `read.stream` gives it. `reduced` makes rows to be staged of it, `parallelism` counts the cores."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        frame: DataFrame,
+        reduced: Callable[[DataFrame], DataFrame],
+        parallelism: int,
+        offsets: int = 0,
+    ) -> None:
+        self._plan = plan
+        self._frame = frame
+        self._reduced = reduced
+        self._parallelism = parallelism
+        self._offsets = offsets
+
+    @contextmanager
+    def held(self, offsets: int) -> Iterator[Self]:
+        """The rows; where several queries read the records, these are kept meanwhile, so that Kafka is read only once."""
+        frame = self._frame
+        if self._plan.map_fails():
+            frame = frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
+        if not self._plan.domain.reductions:
+            yield self._of(frame, offsets)
+            return
+        # coalesced before it is kept, each of the queries has that many tasks
+        frame = frame.coalesce(self._tasks(offsets)).persist()
+        try:
+            yield self._of(frame, offsets)
+        finally:
+            frame.unpersist()
+
+    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
+        """Reduced again, from the records that are left."""
+        return self._of(trimmed(self._frame, start_offsets), offsets)
+
+    def to_arrow(self) -> pa.Table:
+        """One Spark job, its rows on the driver."""
+        return self._rows.toArrow()
+
+    def copy_by_executors(self, stage: Stage) -> pa.Table:
+        """One Spark job whose tasks copy their rows into Postgres themselves."""
+        dsn, writer = self._plan.postgres_dsn, self._plan.writer
+
+        def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return copy_as_attempt(batches, stage, dsn, writer)
+
+        return _map_in_arrow(self._rows, copy_all).toArrow()
+
+    @cached_property
+    def _rows(self) -> DataFrame:
+        return self._reduced(self._frame).coalesce(self._tasks(self._offsets))
+
+    def _of(self, frame: DataFrame, offsets: int) -> Self:
+        return type(self)(self._plan, frame, self._reduced, self._parallelism, offsets)
+
+    def _tasks(self, offsets: int) -> int:
+        """One per core instead of one per topic and partition: a small batch is mostly the cost of its tasks."""
+        alone = self._plan.domain.reductions and offsets <= ONE_TASK_OFFSETS
+        return 1 if alone else self._parallelism
+
+
+def trimmed(frame: DataFrame, start_offsets: dict[Partition, int]) -> DataFrame:
+    """`frame` without the records below their partition's start offset: another sink has landed those."""
+    keep = sf.lit(False)
+    for (topic, partition), start_offset in start_offsets.items():
+        here = (sf.col("topic") == topic) & (sf.col("partition") == partition)
+        keep = keep | (here & (sf.col("offset") >= start_offset))
+    return frame.where(keep)
+
+
+def _map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """DataFrame.mapInArrow, without its demand for pandas, which it then does not use: pandas and numpy would more
+    than double what a user has to download. Private names of pyspark, which is pinned to one version."""
+    udf = UserDefinedFunction(function, REPORT, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    columns = udf(*[frame[name] for name in frame.columns])
+    return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)

@@ -1,0 +1,55 @@
+"""The rows of a batch in Spark: into how many tasks they go, what is kept, and what is trimmed. Without Spark."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onefold.spark_sink.spark import rows
+from onefold.spark_sink.spark.rows import SparkRows, trimmed
+from tests.support.frames import LEFT, Frame, columns
+
+
+def spark_rows(frame: Frame, *, reduced: bool, fails: bool = False) -> Any:
+    domain = SimpleNamespace(reductions=("one",) if reduced else ())
+    plan = SimpleNamespace(domain=domain, map_fails=lambda: fails)
+    made: Any = SparkRows
+    return made(plan, frame, lambda records: records, 4)
+
+
+@pytest.mark.parametrize(("reduced", "offsets", "tasks"), [(True, 5, {1}), (True, 6, {4}), (False, 5, {4})], ids=str)
+def test_one_task_reads_a_small_batch_that_is_reduced(
+    monkeypatch: pytest.MonkeyPatch, reduced: bool, offsets: int, tasks: set[int]
+) -> None:
+    monkeypatch.setattr(rows, "ONE_TASK_OFFSETS", 5)
+    frame = Frame((*LEFT, 4))
+    with spark_rows(frame, reduced=reduced).held(offsets) as held:
+        assert held.to_arrow() == [(*LEFT, 4)]
+    assert set(frame.coalesced) == tasks
+
+
+@pytest.mark.parametrize(("reduced", "kept"), [(True, 1), (False, 0)], ids=["reduced", "as it comes"])
+def test_records_that_several_queries_read_are_kept_while_they_are_needed(reduced: bool, kept: int) -> None:
+    """Whatever happens meanwhile; otherwise each of them would read Kafka."""
+    frame, seen = Frame((*LEFT, 4)), []
+
+    def fail() -> None:
+        with spark_rows(frame, reduced=reduced).held(1):
+            seen.append(frame.kept)
+            raise ValueError("meanwhile")
+
+    with pytest.raises(ValueError, match="meanwhile"):
+        fail()
+    assert seen == [kept]
+    assert frame.kept == 0
+
+
+def test_records_below_their_start_offset_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of a partition without one."""
+    monkeypatch.setattr(rows, "sf", columns)
+    frame = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
+    start_offsets = {("t", 0): 2, ("t", 1): 3, ("u", 0): 1}
+    kept = trimmed(frame, start_offsets)  # type: ignore[arg-type]
+    assert kept.records == [("t", 0, 2), ("u", 0, 1)]  # type: ignore[attr-defined]
+    again = spark_rows(frame, reduced=True).trimmed(start_offsets, 1)
+    assert again.to_arrow() == kept.records  # type: ignore[attr-defined]
