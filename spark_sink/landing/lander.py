@@ -27,7 +27,7 @@ class Lander:
 
     def finish(self) -> None:
         """Wait until nothing is left to land. Raises what a batch failed with."""
-        self._scheduler.wait(lambda: self._work is None)
+        self._scheduler.wait(lambda: self._work is None or self._ended)
         if self.failure is not None:
             raise self.failure
 
@@ -36,13 +36,14 @@ class Lander:
         self._closing = True
         self._scheduler.changed()
         self._scheduler.wait(lambda: self._ended)
-        self.failure = self.failure or RuntimeError("nothing is landed any more")  # whoever comes late must not wait
 
     def _run(self) -> None:
         try:
             while self._step():
                 pass
         finally:
+            # whoever comes late must not wait: not even who had found it free, and hands over when it has ended
+            self.failure = self.failure or RuntimeError("nothing is landed any more")
             self._ended = True
             self._scheduler.changed()
 

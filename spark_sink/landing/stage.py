@@ -205,7 +205,7 @@ def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, w
     finally:
         connection.close()
     if reports:
-        yield pa.RecordBatch.from_pylist(reports, schema=_report_schema())
+        yield pa.RecordBatch.from_pylist(reports, schema=report_schema())
 
 
 def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, Any]]:
@@ -227,6 +227,7 @@ def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, 
     ]
 
 
-def _report_schema() -> pa.Schema:
+def report_schema() -> pa.Schema:
+    """REPORT, as Arrow has it."""
     kinds = {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}
     return pa.schema([(name, kinds[kind]) for name, kind in (field.split() for field in REPORT.split(", "))])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.threads import Threads
 from tests.support.waiting import eventually
@@ -81,3 +82,50 @@ def test_closing_waits_for_what_is_being_landed() -> None:
     assert seen == ["landed"]
     with pytest.raises(RuntimeError, match="nothing is landed any more"):
         lander.hand_over(lambda: seen.append("late"))
+
+
+def test_whoever_hands_over_while_it_closes_never_waits_for_ever() -> None:
+    """Whether it is landed is a matter of chance; as where Spark does not end a query in time, and it is closed all the same."""
+    outcomes = set()
+    for seed in range(60):
+        with Scheduler(seed) as scheduler:
+            lander = Lander("test", scheduler)
+
+            def hand_over(lander: Lander = lander) -> None:
+                seen: list[str] = []
+                try:
+                    lander.hand_over(lambda: seen.append("landed"))
+                    lander.finish()
+                except RuntimeError as error:
+                    seen.append(str(error))
+                outcomes.add(tuple(seen))
+
+            scheduler.start("reading", hand_over)
+            scheduler.start("stopping", lander.close)
+            scheduler.run()
+    late = "nothing is landed any more"
+    assert outcomes == {("landed",), ("landed", late), (late,)}
+
+
+def test_whoever_found_it_free_and_hands_over_when_it_has_ended_does_not_wait() -> None:
+    """Between the two another thread may have closed it."""
+
+    class ClosedBetween(Lander):
+        def finish(self) -> None:
+            super().finish()
+            self.close()
+
+    answered: list[str] = []
+
+    def hand_over() -> None:
+        lander = ClosedBetween("test", Threads())
+        lander.hand_over(lambda: answered.append("landed"))
+        try:
+            lander.finish()
+        except RuntimeError as error:
+            answered.append(str(error))
+
+    late = threading.Thread(target=hand_over, daemon=True)
+    late.start()
+    late.join(20)
+    assert answered == ["nothing is landed any more"]

@@ -64,7 +64,7 @@ class Connection:
 
 
 def reports(*rows: tuple[Any, ...]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(REPORT, row, strict=True)) for row in rows], schema=stage._report_schema())
+    return pa.Table.from_pylist([dict(zip(REPORT, row, strict=True)) for row in rows], schema=stage.report_schema())
 
 
 def executor_staged() -> ExecutorStaged:

@@ -1,0 +1,68 @@
+"""Two sinks that land the same offsets, in every order that a seed can think of, with kills: every offset lands exactly once.
+
+On a real Postgres, without Spark: see `tests/support/simulated_sinks.py`. A failure says its seed and its schedule; the same
+seed runs the same schedule again.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.processor.testing.scheduler import Scheduler
+from onefold.spark_sink.landing.steps import STEPS
+from tests.support.made_up_domain import write_domain
+from tests.support.migrated import migrate_all
+from tests.support.simulated_sinks import NAME, World, live, plan_of
+
+SEEDS = range(12)
+KINDS = pytest.mark.parametrize("reduced", [False, True], ids=["record by record", "reduced"])
+
+Run = Callable[[int, bool], World]
+
+
+@pytest.fixture
+def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connection[Any]") -> Run:
+    """Runs two sinks by a seed, on tables that are empty."""
+    write_domain(tmp_path, checkout, NAME)
+    plan = plan_of(tmp_path, database)
+    migrate_all(database, plan.sql_root)
+
+    def one(seed: int, reduced: bool) -> World:
+        reader.execute(f"TRUNCATE onefold.ledger, {NAME}.notes, {NAME}.sums")
+        with Scheduler(seed) as scheduler:
+            world = World(plan, scheduler, reader, reduced)
+            for writer in ("one", "two"):
+                scheduler.start(writer, lambda writer=writer: live(world, writer))  # type: ignore[misc]
+            scheduler.run()
+            world.check()
+        return world
+
+    return one
+
+
+@KINDS
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_sinks_in_any_order_land_every_offset_once(run: Run, seed: int, reduced: bool) -> None:
+    run(seed, reduced)
+
+
+@KINDS
+def test_a_seed_is_a_schedule(run: Run, reduced: bool) -> None:
+    """With all that Postgres has a say in: who waits for whose lock, and what a kill leaves behind."""
+    first, second = run(3, reduced), run(3, reduced)
+    assert first.scheduler.schedule == second.scheduler.schedule
+    assert first.counts == second.counts
+
+
+def test_the_seeds_reach_what_they_are_for(run: Run) -> None:
+    """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
+    seen: Counter[str] = Counter()
+    for seed in SEEDS[:6]:
+        world = run(seed, reduced=True)
+        seen.update(world.counts)
+        seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)
+    assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()

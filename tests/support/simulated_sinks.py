@@ -1,0 +1,294 @@
+"""Sinks without Spark and Kafka on a real Postgres, driven by a scheduler: their records come from memory.
+
+A sink is what it is in production, but for its ends: the real supervisor with the scheduler's clock, the real batches, lander,
+ledger and landing transaction. In the place of Spark's query is `SimulatedQuery`, in the place of Spark's rows `MemoryRows`.
+
+The switch points are the steps of `land`, and those of the reading. At each of them the process may also be killed: Postgres
+ends its sessions, as it does for a process that is gone, and another process starts from what Postgres holds.
+
+Two sinks that want one row of the ledger: the second one is stopped inside of Postgres, with the baton in its hand. So every
+actor tells the scheduler by `pg_blocking_pids` whether its session waits for another one, and loses the baton when it does
+(`Scheduler`). The answer is exact: Postgres hands a lock on before it answers the COMMIT or the ROLLBACK that frees it, and
+frees the locks of a session that it ends before the session leaves `pg_stat_activity`, which a kill waits for.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+import pyarrow as pa
+
+from onefold.processor.testing.scheduler import Scheduler
+from onefold.spark_sink.contracts import Column, Target, load_domain
+from onefold.spark_sink.errors import Waiting
+from onefold.spark_sink.landing import identity
+from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.ledger import LastRecord, Partition
+from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage, report_schema
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres.connection import Connection, connect
+from onefold.spark_sink.supervisor import QuerySupervisor
+
+NAME = "made_up"
+TOPIC = f"{NAME}.notes"
+SUMS = f"{TOPIC}.sums"
+#: What the topic holds: some offsets are markers, and the log of a partition does not begin at zero.
+REACH = {(TOPIC, 0): Reach(100, 131), (TOPIC, 1): Reach(7, 29)}
+#: Staged through the driver up to this many offsets, and by "executors" above.
+DRIVER_OFFSETS = 8
+BATCH_OFFSETS_MAX = 9
+TICK_S = 0.2
+KILL_CHANCE = 0.04
+ANSWER_S = 20.0
+
+_SUMS_TABLE = (
+    f"CREATE TABLE {NAME}.sums (partition integer PRIMARY KEY, records bigint NOT NULL, offsets bigint NOT NULL)"
+)
+_SUMS_MERGE = (
+    f"INSERT INTO {NAME}.sums AS stored (partition, records, offsets) SELECT partition, records, offsets FROM ",
+    """ AS stage ORDER BY partition ON CONFLICT (partition)
+    DO UPDATE SET records = stored.records + excluded.records, offsets = stored.offsets + excluded.offsets""",
+)
+
+
+def offsets_with_a_record(partition: Partition) -> list[int]:
+    """All others are markers."""
+    return [offset for offset in range(REACH[partition].start, REACH[partition].end) if offset % 5]
+
+
+class Killed(BaseException):
+    """What a process meets that is killed: nobody may catch it on the way."""
+
+
+class MemoryKafka:
+    """The topic's identity and reach, and its records."""
+
+    def ids(self, topics: list[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "id-1")
+
+    def reach(self, topics: list[str]) -> dict[Partition, Reach]:
+        return dict(REACH)
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        later = [one for one in offsets_with_a_record((topic, partition)) if one >= offset]
+        return Record(later[0], None, str(later[0]).encode(), 0) if later else None
+
+    def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
+        return last.offset if last.offset in offsets_with_a_record((topic, partition)) else None
+
+    def is_compacted(self, topic: str) -> bool:
+        return False
+
+
+@dataclass
+class World:
+    """What all sinks of a run share. `counts`: what has happened to them."""
+
+    plan: Plan
+    scheduler: Scheduler
+    observer: "psycopg.Connection[Any]"
+    reduced: bool
+    counts: dict[str, int] = field(default_factory=lambda: {"kills": 0, "trimmed": 0, "failures": 0})
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        if not self.reduced:
+            return dict(self.plan.domain.targets)
+        columns = (Column("partition", "integer"), Column("records", "bigint"), Column("offsets", "bigint"))
+        return {SUMS: Target(SUMS, columns, _SUMS_MERGE, reduced=True)}
+
+    def is_landed(self) -> bool:
+        """The ledger is at the end."""
+        rows = self.observer.execute("SELECT topic, partition, next_offset FROM onefold.ledger").fetchall()
+        return {(topic, partition): end for topic, partition, end in rows} == {key: at.end for key, at in REACH.items()}
+
+    def check(self) -> None:
+        """Every record was added once, and the ledger is at the end."""
+        assert self.is_landed()
+        ordered = {key: offsets_with_a_record(key) for key in REACH}
+        if self.reduced:
+            found = self.observer.execute(f"SELECT partition, records, offsets FROM {NAME}.sums ORDER BY 1").fetchall()
+            assert found == [(key[1], len(offsets), sum(offsets)) for key, offsets in ordered.items()]
+        else:
+            rows = self.observer.execute(f"SELECT partition, id, landings FROM {NAME}.notes ORDER BY 1, 2").fetchall()
+            assert rows == [(key[1], offset, 1) for key, offsets in ordered.items() for offset in offsets]
+
+
+class MemoryRows:
+    """The records of a batch, as rows that Spark would have made of them."""
+
+    def __init__(self, process: "Process", offsets: dict[Partition, list[int]]) -> None:
+        self._process = process
+        self._offsets = offsets
+
+    @contextmanager
+    def held(self, offsets: int) -> Iterator[Self]:
+        self._process.step("reading")
+        yield self
+
+    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
+        self._process.world.counts["trimmed"] += 1
+        kept = {key: found for key, found in self._offsets.items() if key in start_offsets}
+        left = {key: [one for one in found if one >= start_offsets[key]] for key, found in kept.items()}
+        return type(self)(self._process, left)
+
+    def to_arrow(self) -> pa.Table:
+        rows: list[dict[str, Any]] = []
+        for (topic, partition), found in sorted(self._offsets.items()):
+            for offset in found:
+                row = {"topic": topic, "partition": partition, "offset": offset, "fingerprint": offset}
+                line = f'{offset},"note","{topic}",{partition},{offset}\n'
+                rows.append(row if self._process.world.reduced else {**row, "target": TOPIC, "line": line})
+            if self._process.world.reduced and found:
+                rows.append({"target": SUMS, "line": f"{partition},{len(found)},{sum(found)}\n"})
+        kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+        return pa.Table.from_pylist(rows, pa.schema([*kinds, ("fingerprint", pa.int64()), ("line", pa.string())]))
+
+    def copy_by_executors(self, stage: Stage) -> pa.Table:
+        plan = self._process.world.plan
+        batches = self.to_arrow().to_batches()
+        lost = list(copy_as_attempt(batches, stage, plan.postgres_dsn, "executor"))  # of a task that is run again
+        self._process.step("between attempts")
+        reported = list(copy_as_attempt(batches, stage, plan.postgres_dsn, "executor"))
+        assert len(lost) == len(reported)
+        return pa.Table.from_batches(reported, report_schema())
+
+
+class Process:
+    """One process of a sink: its query, and what ends with it when it is killed. It is a scheduler to its batches."""
+
+    def __init__(self, world: World, writer: str) -> None:
+        self.world = world
+        self.writer = writer
+        self.dead = False
+        self.pids: list[int] = []
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        """An actor of this process."""
+        self.world.scheduler.start(f"{self.writer}: {name}", run, self.is_blocked)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        self.world.scheduler.wait(condition)
+
+    def changed(self) -> None:
+        self.world.scheduler.changed()
+
+    def step(self, name: str) -> None:
+        """A switch point, at which the process may be killed."""
+        self.world.scheduler.switch(name)
+        if not self.dead and self.world.scheduler.dice.random() < KILL_CHANCE:
+            self.kill()
+        if self.dead:
+            raise Killed(name)
+
+    def kill(self) -> None:
+        """What Postgres does when the process is gone."""
+        self.world.counts["kills"] += 1
+        self.dead = True
+        observer, deadline = self.world.observer, time.monotonic() + ANSWER_S
+        gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ANY (%s)"
+        observer.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ANY (%s)", (self.pids,))
+        while observer.execute(gone, (self.pids,)).fetchone() != (True,):
+            assert time.monotonic() < deadline, "Postgres does not end a session"
+
+    def is_blocked(self) -> bool:
+        """Does one of its sessions wait for another one?"""
+        asked = "SELECT bool_or(cardinality(pg_blocking_pids(pid)) > 0) FROM unnest(%s::int[]) AS pid"
+        found = self.world.observer.execute(asked, (self.pids,))
+        return found.fetchone() == (True,)
+
+
+class SimulatedQuery:
+    """In the place of Spark's query: an actor that hands one batch after the other to the real `Batches`."""
+
+    name = NAME
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._batches: Batches | None = None
+        self._connections: list[Connection] = []
+        self._reading = False
+
+    @property
+    def landed(self) -> int:
+        return self._batches.landed if self._batches else 0
+
+    def start(self) -> None:
+        self.stop()
+        world, process = self._world, self._process
+        plan = replace(world.plan, writer=process.writer, step=process.step)
+        self._connections = [connect(plan.postgres_dsn, plan.writer) for _ in range(2)]
+        process.pids = [connection.info.backend_pid for connection in self._connections]
+        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka()
+        start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, [TOPIC])
+        ends: dict[int, dict[Partition, int]] = {}
+        self._batches = batches = Batches(plan, *self._connections, kafka, stage, start, ids, ends.__getitem__, process)
+        self._reading = True
+        process.start("reading", lambda: self._read(batches, start, ends))
+
+    def failure(self) -> BaseException | None:
+        return self._batches.failure if self._batches else Waiting("not started yet")
+
+    def displaced(self) -> BaseException | None:
+        return None
+
+    def stop(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        if self._batches is not None:
+            self._batches.close()
+        self._world.scheduler.wait(lambda: not self._reading)
+
+    def _read(self, batches: Batches, at: dict[Partition, int], ends: dict[int, dict[Partition, int]]) -> None:
+        dice = self._world.scheduler.dice
+        try:
+            while any(at[key] < REACH[key].end for key in at):
+                end = {key: min(at[key] + dice.randint(0, BATCH_OFFSETS_MAX), REACH[key].end) for key in sorted(at)}
+                offsets = {key: [one for one in offsets_with_a_record(key) if at[key] <= one < end[key]] for key in at}
+                ends[len(ends)] = end
+                batches.on_batch(MemoryRows(self._process, offsets), len(ends) - 1)
+                at = end
+                self._process.step("between batches")
+        except (RuntimeError, Killed):  # as Spark ends a query whose batch was not landed
+            self._world.counts["failures"] += 1
+        finally:
+            self._reading = False
+
+
+def live(world: World, writer: str) -> None:
+    """A sink, process after process, until everything has landed."""
+    while not world.is_landed():
+        process = Process(world, writer)
+        query = SimulatedQuery(process)
+        supervisor = QuerySupervisor(query, float("inf"), world.scheduler.monotonic)
+        try:
+            while not process.dead and not world.is_landed():
+                supervisor.tick()
+                world.scheduler.pause(TICK_S)
+        finally:
+            query.stop()
+
+
+def plan_of(root: Path, dsn: str) -> Plan:
+    """How the made-up domain is landed. Its tables are not made yet; that of the sums comes with them."""
+    with (root / f"sql/schema/{NAME}.01.sql").open("a") as schema:
+        schema.write(f"{_SUMS_TABLE};\n")
+    return Plan(
+        domain=load_domain(NAME, root / "avro", root / "sql"),
+        bootstrap_servers="",
+        kafka_options={},
+        java_options={},
+        postgres_dsn=dsn,
+        writer="",
+        sql_root=root / "sql",
+        checkpoint_root=root,
+        notes=root,
+        step=lambda name: None,
+        driver_staging_offsets=DRIVER_OFFSETS,
+    )
