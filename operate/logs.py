@@ -26,7 +26,7 @@ def configure(log_format: str) -> None:
         last = [
             structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback)
         ]
-    # The sink and the libraries log through the standard library, the processor through structlog: one shape for both.
+    # Libraries log through the standard library, all services through structlog: one shape for both.
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

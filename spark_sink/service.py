@@ -1,6 +1,5 @@
 """The sink as a process: one Spark application, a query for each domain, each with its supervisor."""
 
-import logging
 import signal
 import threading
 import time
@@ -8,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+
+import structlog
 
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import load_domain
@@ -19,7 +20,7 @@ from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.status_file import Status
 
-log = logging.getLogger("onefold.sink")
+log = structlog.get_logger()
 
 _TICK_S = 0.2  # how often the queries are asked how they are; one that ended is noticed this late
 _STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one transaction, so nothing can be torn
@@ -84,7 +85,7 @@ def run(
                 spark.stop,
             )
     except SinkError as error:
-        log.error("%s", sentence(error))
+        log.error(sentence(error))
         status.write("waiting", sentence(error))
         return error.exit_code
 
@@ -102,7 +103,7 @@ class LeftOut:
             yield
         except (Misconfigured, Refused) as error:
             self._errors[name] = error
-            log.error("%s is left out: %s", name, sentence(error))
+            log.error(f"{name} is left out: {sentence(error)}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._errors

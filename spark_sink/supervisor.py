@@ -1,14 +1,14 @@
 """A query supervisor: starts a query, starts it again when it has ended, and gives up when that lasts too long."""
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 import psycopg
+import structlog
 
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
 
-log = logging.getLogger("onefold.sink")
+log = structlog.get_logger()
 
 _HEALTHY_S = 30.0  # a query that has been going for this long has got over its trouble, with or without data
 _AUDIT_EVERY_S = 5.0  # one small query; a restored backup is noticed this late while the topics are quiet
@@ -89,7 +89,7 @@ class QuerySupervisor:
             self._note(error, now)
         else:
             self.running, self._started_at = True, self._clock()
-            log.info("%s: landing from the positions in Postgres", self.query.name)
+            log.info(f"{self.query.name}: landing from the positions in Postgres")
 
     def _note(self, failure: BaseException, now: float) -> None:
         """Remember why, say it once, and give up when it has been so for too long."""
@@ -99,8 +99,8 @@ class QuerySupervisor:
             self._trouble_since = now
         if reason != self.trouble:
             unexpected = None if isinstance(failure, SinkError | OSError) else failure
-            log.warning("%s: %s; starting again from Postgres", self.query.name, reason)
-            log.debug("%s: the whole story", self.query.name, exc_info=unexpected)
+            log.warning(f"{self.query.name}: {reason}; starting again from Postgres")
+            log.debug(f"{self.query.name}: the whole story", exc_info=unexpected)
         self.trouble = reason
         self._not_before = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)  # a power of the starts would overflow one day

@@ -3,12 +3,12 @@
 Spark's thread stages it; the lander's lands it, while Spark plans and reads the next one (docs/decisions/0015).
 """
 
-import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import psycopg
+import structlog
 
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
 from onefold.spark_sink.landing import identity, ledger
@@ -21,7 +21,7 @@ from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
 
-log = logging.getLogger("onefold.sink")
+log = structlog.get_logger()
 
 # The next batch is read while one of at most this many offsets is landed, if that goes through the driver: the tables that
 # executors fill are needed until then. Behind a larger one there is a backlog, and what has arrived by the time it has
@@ -163,7 +163,7 @@ class Batches:
         except Exception as error:
             if not _may_pass(error) or self._connection.closed:
                 raise
-            log.warning("%s: %s; landing the batch once more", batch.sink, sentence(error))
+            log.warning(f"{batch.sink}: {sentence(error)}; landing the batch once more")
             land(self._connection, batch, staged, targets, step)
 
     def _on_driver(self, batch: Batch) -> bool:

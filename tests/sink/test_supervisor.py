@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -210,18 +211,19 @@ def test_a_postgres_that_does_not_answer_is_no_reason_to_go_back(supervisor: Que
 
 
 def test_a_reason_is_logged_once_and_what_nobody_expected_with_its_story(
-    supervisor: QuerySupervisor, query: Query, clock: Clock, caplog: pytest.LogCaptureFixture
+    supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    caplog.set_level("DEBUG", "onefold.sink")
     query.starts = [Waiting("no Kafka")] * 3 + [Waiting("no Postgres")]
-    while not supervisor.running:
-        supervisor.tick()
-        clock.now += 1
-    assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+    with capture_logs() as logged:
+        while not supervisor.running:
+            supervisor.tick()
+            clock.now += 1
+    assert [line["event"] for line in logged if line["log_level"] == "warning"] == [
         "made_up: no Kafka; starting again from Postgres",
         "made_up: no Postgres; starting again from Postgres",
     ]
-    assert not any(line.exc_info for line in caplog.records)
-    query.trouble = ZeroDivisionError("a bug")
-    supervisor.tick()
-    assert caplog.records[-1].exc_info
+    assert not any(line.get("exc_info") for line in logged)
+    query.trouble = bug = ZeroDivisionError("a bug")
+    with capture_logs() as logged:
+        supervisor.tick()
+    assert logged[-1]["exc_info"] is bug
