@@ -1,7 +1,7 @@
 """A pipeline's topology and codec, loaded from its declaration. No Kafka client is imported here: `onefold check` has none."""
 
 from onefold import pipelines
-from onefold.processor.core.errors import Refused
+from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.registry import ConfluentRegistry
@@ -12,12 +12,12 @@ def topology_of(name: str) -> Topology:
     """The topology of a pipeline.
 
     Raises:
-        Refused: there is no such pipeline, or it does not load.
+        Misconfigured: there is no such pipeline, or it does not load.
     """
     try:
         return load_topology(pipelines.find()[name])
-    except pipelines.Faulty as fault:
-        raise Refused(str(fault)) from fault
+    except (pipelines.Faulty, Refused) as fault:
+        raise Misconfigured(str(fault)) from fault
 
 
 def load_topology(pipeline: pipelines.Pipeline) -> Topology:
@@ -39,14 +39,14 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
     """The codec of a topology, by the contracts of its pipeline.
 
     Raises:
-        Refused: a contract is missing, or is none.
+        Misconfigured: a contract is missing, or is none.
     """
     try:
         folder = pipelines.find()[topology.name].contracts
-    except pipelines.Faulty as fault:
-        raise Refused(str(fault)) from fault
-    found = contracts.load(folder)
+        found = contracts.load(folder)
+    except (pipelines.Faulty, Refused) as fault:
+        raise Misconfigured(str(fault)) from fault
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
     if missing:
-        raise Refused(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
+        raise Misconfigured(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
     return AvroCodec(topology, found, ConfluentRegistry(schema_registry_url) if schema_registry_url else None)

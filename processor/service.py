@@ -11,9 +11,9 @@ from pathlib import Path
 
 import structlog
 
-from onefold.exit_codes import REFUSED, UNAVAILABLE
+from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.abc import Assignment
-from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
@@ -92,7 +92,7 @@ def run(
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
-        return REFUSED
+        return USAGE if isinstance(error, Misconfigured) else REFUSED
     except Retriable as error:
         status.write("stopped", str(error))
         log.error(f"{error} (waited {patience_s:.0f} s)")

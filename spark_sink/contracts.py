@@ -139,7 +139,7 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
 
 def read_contract(path: Path) -> Contract:
     """The contract in one .avsc file. Raises Misconfigured when it is not a flat record that the sink can land."""
-    schema: dict[str, Any] = json.loads(path.read_text())
+    schema = _read(path)
     canonical = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
     named: dict[str, Any] = {}
     columns = tuple(_column(path, field, named) for field in schema["fields"])
@@ -159,11 +159,19 @@ def _files_by_topic(avro_root: Path) -> dict[str, Path]:
     """Contracts of topics that are not landed are none of our business, and may be of any shape."""
     found: dict[str, Path] = {}
     for path in sorted(avro_root.glob("*.avsc")):
-        for topic in json.loads(path.read_text()).get("topics", ()):
+        schema = _read(path)
+        for topic in schema.get("topics", ()) if isinstance(schema, dict) else ():
             if topic in found:
                 raise Misconfigured(f"{path.name}: topic {topic!r} has the contract {found[topic].stem} already")
             found[topic] = path
     return found
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise Misconfigured(f"{path} is no usable contract: {error}") from error
 
 
 def _may_be_null(kind: Any) -> bool:

@@ -8,6 +8,7 @@ ProcessorError
 |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
 |__ Rejected    this record can never be processed: a dead letter with the reason, and go on
 |__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
+    |__ Misconfigured   a pipeline's declaration or a contract is wrong: stop, nothing but an edit can help
 """
 
 
@@ -43,3 +44,7 @@ class Rejected(ProcessorError):
 
 class Refused(ProcessorError):
     """The log is not the log that was read before, or a setting is wrong: stop, a human decides."""
+
+
+class Misconfigured(Refused):
+    """A pipeline's declaration or a contract is wrong: stop, nothing but an edit can help."""
