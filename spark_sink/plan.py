@@ -6,16 +6,11 @@ from pathlib import Path
 
 from onefold.spark_sink.contracts import Domain
 
-# Batches of at most this many offsets are staged through the driver. Measured on 2 busy cores, 12 partitions, warm,
-# whole sink, rows/s through the driver and through the executors, by offsets per batch:
-#      3,000   20,100    7,400        60,000   54,500   36,000
-#     12,000   40,200   18,600       120,000   86,100   83,300
-#     30,000   27,500   32,800       400,000  103,000  199,500
-# A batch through the executors costs about 0.15 s more (connections, Python workers, TRUNCATE); from about a hundred
-# thousand on, copying on all cores is worth that.
+# Batches of at most this many offsets are staged through the driver. A batch through the executors costs more to begin
+# (connections, Python workers, TRUNCATE); only in a large one copying on all cores is worth that.
 DRIVER_STAGING_OFFSETS = 100_000
 
-# How many offsets a batch covers at most, about: the largest that was measured; its rows take some 25 MB.
+# How many offsets a batch covers at most, about: no larger batch has been measured.
 MAX_OFFSETS_PER_BATCH = 400_000
 
 

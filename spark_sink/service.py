@@ -43,11 +43,16 @@ def run(
 ) -> int:
     """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
-    A pipeline that cannot be landed is left out with its sentence, and the others go on. `writer` names this sink in the
-    ledger; `map_fails` is asked for each batch whether its tasks should fail on purpose; `patience_s` is how long it goes on
-    when nothing gets what it needs. Returns the exit code: 0 stopped on request, 69 gave up waiting, and when every
-    pipeline was left out 2 for a contract or SQL file that is wrong, 3 for topics that are not the ones whose records
-    Postgres holds.
+    A pipeline that cannot be landed is left out with its sentence, and the others go on.
+
+    Args:
+        writer: names this sink in the ledger.
+        map_fails: asked for each batch whether its tasks should fail on purpose.
+        patience_s: how long it goes on when nothing gets what it needs.
+
+    Returns:
+        The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
+        SQL file that is wrong, 3 for topics that are not the ones whose records Postgres holds.
     """
     status = Status(status_file)
     status.write("starting", "starting Spark")
@@ -184,8 +189,8 @@ def _on_signals(stop: threading.Event) -> None:
         signal.signal(number, handler)
 
 
-def _within(seconds: float, actions: list[Callable[[], None]]) -> None:
-    """Do all of `actions`, but wait no longer than `seconds` in all. Spark's stop is known to hang now and then."""
+def _within(deadline_s: float, actions: list[Callable[[], None]]) -> None:
+    """Do all of `actions`, but wait no longer than `deadline_s` in all. Spark's stop is known to hang now and then."""
 
     def work() -> None:
         for action in actions:
@@ -194,4 +199,4 @@ def _within(seconds: float, actions: list[Callable[[], None]]) -> None:
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    worker.join(seconds)
+    worker.join(deadline_s)

@@ -120,9 +120,9 @@ class Scheduler:
     def changed(self) -> None:
         """Nothing to do: conditions are asked before each choice."""
 
-    def pause(self, seconds: float) -> None:
-        """Go on when the clock has moved by `seconds`."""
-        self._give_back("pause", wakes_at=self._now + seconds)
+    def pause(self, duration_s: float) -> None:
+        """Go on when the clock has moved by `duration_s`."""
+        self._give_back("pause", wakes_at=self._now + duration_s)
 
     def monotonic(self) -> float:
         """Virtual seconds."""

@@ -63,9 +63,10 @@ _PEM_KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVAT
 
 
 def check(librdkafka: Mapping[str, str]) -> None:
-    """Raises Misconfigured, with one sentence that names the setting, unless both clients can do what these say.
+    """Can both clients do what these settings say? Reads no file.
 
-    Reads no file.
+    Raises:
+        Misconfigured: they cannot; one sentence that names the setting.
     """
     _translate(librdkafka)
 
@@ -73,7 +74,8 @@ def check(librdkafka: Mapping[str, str]) -> None:
 def java_client_options(bootstrap_servers: str, librdkafka: Mapping[str, str]) -> dict[str, str]:
     """Settings for Kafka's Java client that say the same as these for librdkafka.
 
-    Raises Misconfigured as `check` does, and when a certificate or a key cannot be read.
+    Raises:
+        Misconfigured: as `check` does, and when a certificate or a key cannot be read.
     """
     options, identity = _translate(librdkafka)
     return {"bootstrap.servers": bootstrap_servers, **options, **_key_store(identity)}

@@ -16,8 +16,11 @@ def recognise(
 ) -> tuple[dict[Partition, int], dict[str, str]]:
     """The next offset of every partition of the topics `names`, and their ids, after every check.
 
-    Partitions that are new get a row in the ledger. Raises Refused when a topic is not what it was, Waiting when
-    Kafka does not answer or a topic is not there.
+    Partitions that are new get a row in the ledger.
+
+    Raises:
+        Refused: a topic is not what it was.
+        Waiting: Kafka does not answer, or a topic is not there.
     """
     ids = topics.ids(names)
     reach = topics.reach(names)
@@ -32,8 +35,13 @@ def recognise(
 
 
 def same_topics(topics: Topics, ids: dict[str, str]) -> None:
-    """Asked after a batch was read and before it is landed. An id never comes back: when it is still the old one
-    now, every record of the batch came from the old topic. Raises Refused when it is not."""
+    """Asked after a batch was read and before it is landed.
+
+    An id never comes back: when it is still the old one now, every record of the batch came from the old topic.
+
+    Raises:
+        Refused: it is another one.
+    """
     for topic, topic_id in topics.ids(sorted(ids)).items():
         if topic_id != ids[topic]:
             raise Refused(_made_anew(topic, ids[topic], topic_id))

@@ -23,8 +23,12 @@ from onefold.spark_sink.postgres.connection import Connection
 def set_aside(
     connection: Connection, sink: str, stage: Stage, rows: pa.Table, targets: Mapping[str, Target], topics: Topics
 ) -> pa.Table:
-    """`rows` again, with each row that Postgres refuses turned into a row for REJECTED. Raises the error itself when
-    no single row is to blame, and Refused when the row stands for the batch as a whole."""
+    """`rows` again, with each row that Postgres refuses turned into a row for REJECTED.
+
+    Raises:
+        psycopg.Error: no single row is to blame.
+        Refused: the row stands for the batch as a whole.
+    """
     kept: list[pa.Table] = []
     for name, part in by_target(rows):
         if name is None:

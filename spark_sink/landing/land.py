@@ -27,9 +27,12 @@ Step = Callable[[str], None]
 def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[str, Target], step: Step) -> bool:
     """Land `batch`; False when all of it had been landed before, by this sink or by another one.
 
-    Raises Rewind when the batch does not continue what is stored, Overlap when a part of a batch that was reduced has
-    been landed before, psycopg.Error when Postgres fails; nothing has happened then, unless the connection was lost in
-    COMMIT: enter again to find out.
+    Nothing has happened when it raises, unless the connection was lost in COMMIT: enter again to find out.
+
+    Raises:
+        Rewind: the batch does not continue what is stored.
+        Overlap: a part of a batch that was reduced has been landed before.
+        psycopg.Error: Postgres fails.
     """
     step("sink.before_cas")
     with transaction(connection):

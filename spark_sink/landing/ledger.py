@@ -94,9 +94,12 @@ def open_partition(connection: Connection, sink: str, key: Partition, start: int
 def advance(connection: Connection, batch: Batch) -> dict[Partition, int] | None:
     """The contiguous compare-and-swap of every partition of `batch`, inside the caller's transaction.
 
-    Returns the start offsets: the offset per partition from which on the batch's records are new. Records below it
-    were landed by another sink and must be left out. None: all of it was landed already. Raises Rewind when the batch
-    does not continue what is stored.
+    Returns:
+        The start offsets: the offset per partition from which on the batch's records are new. Records below it were
+        landed by another sink and must be left out. None: all of it was landed already.
+
+    Raises:
+        Rewind: the batch does not continue what is stored.
     """
     stored = _lock(connection, batch)
     fresh = [part for part in batch.ranges if _continues(part, stored) and stored[part.key][0] < part.end]

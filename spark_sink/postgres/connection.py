@@ -33,7 +33,8 @@ _NETWORK: dict[str, Any] = {
 def connect(dsn: str, writer: str) -> Connection:
     """A connection in autocommit mode, whose transactions are opened by `transaction` alone.
 
-    Raises psycopg.OperationalError when Postgres does not answer.
+    Raises:
+        psycopg.OperationalError: Postgres does not answer.
     """
     options = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
     return psycopg.connect(dsn, autocommit=True, options=options, application_name=f"onefold-sink {writer}", **_NETWORK)

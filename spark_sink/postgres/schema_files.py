@@ -8,7 +8,8 @@ from onefold.spark_sink.errors import Misconfigured
 def files(pipeline: str, sql_root: Path) -> list[Path]:
     """The schema files of the pipeline, in order.
 
-    Raises Misconfigured for a file whose name says nobody's: it would silently never be applied.
+    Raises:
+        Misconfigured: a file's name does not say whose it is: it would silently never be applied.
     """
     found = sorted((sql_root / "schema").glob("*.sql"))
     for path in found:

@@ -27,11 +27,11 @@ FINGERPRINT = (
 )
 
 # A batch often ends on a transaction marker, at the end of the log. Spark then polls once more to see that nothing
-# follows, and the broker would hold that poll for its default of 500 ms, for every partition, one after the other:
-# measured, 12 partitions took 3.7 s for 0.9 s of work.
+# follows, and the broker would hold that poll for as long as its default says, for every partition, one after the other:
+# most of a batch would be waiting.
 _END_OF_LOG_WAIT_MS = "1"
 
-# Fewer, larger polls: 500 records, Kafka's default, cost a quarter of the throughput.
+# Fewer, larger polls: Kafka's default costs throughput.
 _RECORDS_PER_POLL = "5000"
 
 # How long Kafka may be silent before the query gives up and is started again, with a reason to show.

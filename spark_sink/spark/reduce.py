@@ -46,10 +46,11 @@ _NOTHING = "onefold_nothing"
 def targets(spark: SparkSession, domain: Domain, sql_root: Path, notes: Path | None = None) -> dict[str, Target]:
     """A target for each reduction of `domain`, with the columns that its query gives.
 
-    Asking Spark for them is a third of a cold start. So the answers are noted in the folder `notes`, each under its
+    Asking Spark for them is a good part of a cold start. So the answers are noted in the folder `notes`, each under its
     question; a note that is missing or not what it should be is made anew.
 
-    Raises Misconfigured, naming the file, when Spark cannot read the query or Postgres has no such type.
+    Raises:
+        Misconfigured: Spark cannot read the query, or Postgres has no such type; it names the file.
     """
     found = {}
     for reduction in domain.reductions:
@@ -102,8 +103,7 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
     """What makes rows to be staged, those of reductions included, out of a batch as `read.stream` gives it. Two threads
     may ask at once, each for a batch of its own.
 
-    It is one statement, made once. Put together step by step for each batch, Spark would look at every step by itself,
-    and be asked a thousand times: a tenth of a second.
+    It is one statement, made once. Put together step by step for each batch, Spark would analyse every step by itself.
     """
     if not domain.reductions:
         return lambda frame: frame

@@ -39,14 +39,13 @@ _SETTINGS = {
     # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
     # (docs/decisions/0012)
     "spark.sql.adaptive.enabled": "false",
-    # what a task runs is an object of Spark's own then, and no closure that is searched, class by class, for what it holds:
-    # a twentieth of a small batch that is reduced (docs/decisions/0017)
+    # what a task runs is an object of Spark's own then, and no closure that is searched, class by class, for what it holds
+    # (docs/decisions/0017)
     "spark.sql.execution.usePartitionEvaluator": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # larger buffers, fewer COPY statements: 10,000, the default, costs executor staging a tenth
+    # larger buffers, fewer COPY statements in executor staging
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # how long an idle query waits before it asks Kafka again: an idle sink takes 9 % of a core, with the default of
-    # 10 ms it takes 31 %
+    # how long an idle query waits before it asks Kafka again: by default an idle sink takes much more of a core
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.streaming.metricsEnabled": "false",
     # Spark waits for ever by default, and a query is also stopped to be started again. What takes longest is a batch that
@@ -54,8 +53,7 @@ _SETTINGS = {
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.streaming.minBatchesToRetain": "5",
     # The checkpoint is a scratch pad: no checksum file beside each file, and no link to be looked for. Hadoop asks the
-    # shell about links, by a process of its own, three for each file that Spark's default manager writes: 60 ms of
-    # every batch.
+    # shell about links, by a process of its own, three for each file that Spark's default manager writes.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
     ),
@@ -64,9 +62,7 @@ _SETTINGS = {
 
 # The JVM's second compiler begins ten times later than by default. Spark plans each batch anew, through thousands of
 # methods that are warm and never hot; compiling them all kept both cores busy for minutes. The collector is the one that
-# works least in all, and never beside the work. Measured at 500,000 events from a cold start, processor time: 28 us a row
-# with the JVM's defaults, 22 with the first, 20 with the second, 18 with both; and a median latency of 0.39 s instead of
-# 0.61 s at 1,000 events a second.
+# works least in all, and never beside the work (docs/decisions/0010).
 _JVM = (
     "-XX:+UseParallelGC",
     "-XX:Tier4InvocationThreshold=50000",

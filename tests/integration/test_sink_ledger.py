@@ -167,7 +167,7 @@ def test_a_failed_transaction_cannot_pass_for_a_committed_one(sink: Sink, landed
 
 def test_a_frozen_concurrent_sink_is_thrown_out(sink: Sink, other_sink: Sink, landed: Landed) -> None:
     """It holds the row lock and does nothing: Postgres ends its session, the other sink goes on."""
-    assert sink.seconds("idle_in_transaction_session_timeout") < sink.seconds("lock_timeout") < 60
+    assert sink.timeout_s("idle_in_transaction_session_timeout") < sink.timeout_s("lock_timeout") < 60
     sink.connection.execute("SET idle_in_transaction_session_timeout = '300ms'")
     frozen = transaction(sink.connection)
     frozen.__enter__()

@@ -60,8 +60,8 @@ def test_who_pauses_goes_on_in_order_and_nobody_waits_for_it() -> None:
     ended: list[tuple[str, float]] = []
     with Scheduler(1) as scheduler:
 
-        def pauser(name: str, seconds: float) -> None:
-            scheduler.pause(seconds)
+        def pauser(name: str, duration_s: float) -> None:
+            scheduler.pause(duration_s)
             ended.append((name, scheduler.monotonic()))
 
         scheduler.start("long", lambda: pauser("long", 604_800.0))

@@ -66,9 +66,9 @@ def supervisor(query: Query, clock: Clock) -> QuerySupervisor:
     return QuerySupervisor(query, PATIENCE_S, clock)
 
 
-def tick_for(seconds: float, supervisor: QuerySupervisor, clock: Clock) -> None:
+def tick_for(duration_s: float, supervisor: QuerySupervisor, clock: Clock) -> None:
     """Twice a second."""
-    end = clock.now + seconds
+    end = clock.now + duration_s
     while clock.now < end:
         supervisor.tick()
         clock.now += 0.5

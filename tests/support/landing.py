@@ -54,7 +54,7 @@ class Sink:
         }
         return pa.table(columns)
 
-    def seconds(self, setting: str) -> float:
+    def timeout_s(self, setting: str) -> float:
         """A timeout of its session; endless when it is switched off."""
         row = self.connection.execute(f"SELECT setting::int FROM pg_settings WHERE name = '{setting}'").fetchone()
         return row[0] / 1000 if row and row[0] else float("inf")
