@@ -39,7 +39,7 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
     """The codec of a topology, by the contracts of its pipeline.
 
     Raises:
-        Misconfigured: a contract is missing, or is none.
+        Misconfigured: a contract is missing, or is none; or the registry's address is none.
     """
     try:
         folder = pipelines.find()[topology.name].contracts
@@ -49,4 +49,8 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
     if missing:
         raise Misconfigured(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
-    return AvroCodec(topology, found, ConfluentRegistry(schema_registry_url) if schema_registry_url else None)
+    try:
+        registry = ConfluentRegistry(schema_registry_url) if schema_registry_url else None
+    except Refused as fault:
+        raise Misconfigured(str(fault)) from fault
+    return AvroCodec(topology, found, registry)

@@ -62,7 +62,7 @@ class QuerySupervisor:
         failure = self.query.failure() or self._audit(now)
         if isinstance(failure, Refused | Misconfigured):
             raise failure
-        # even when it has failed again meanwhile: a sink that gets on is not in trouble
+        # even when it has failed again meanwhile: a sink that makes progress is not in trouble
         if self.running and (self.query.landed or now - self._started_at > _HEALTHY_S):
             self.trouble, self._pause_s = None, _SHORTEST_PAUSE_S
         if failure is not None and self.running:

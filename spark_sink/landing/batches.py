@@ -79,7 +79,7 @@ class Batches:
         try:
             ends = self._ends(batch_id)
             batch = self._cover(ends)
-            if ledger.landed(self._reader, batch):  # a concurrent sink that was faster spares us the reading
+            if ledger.landed(self._reader, batch):  # a concurrent sink was faster: it need not be read
                 self._lander.hand_over(lambda: self._count(batch, ends))
             else:
                 self._stage_and_hand_over(batch, ends, rows)

@@ -1,7 +1,7 @@
 """When Postgres refuses a row: find which, set them aside with the reason, let all others through.
 
 Postgres names the error, not the row. So halve the batch until single rows are left, each try in a transaction of
-its own that is always rolled back. This is the rare way, and it goes through the driver whatever the batch's size.
+its own that is always rolled back. This is rare, and it goes through the driver whatever the size of the batch.
 """
 
 import csv

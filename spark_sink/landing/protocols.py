@@ -86,4 +86,4 @@ class Scheduler(Protocol):
         """Return when `condition` holds. Whoever makes it hold calls `changed`."""
 
     def changed(self) -> None:
-        """Something that somebody may wait for is different now."""
+        """Say that a condition may hold now for which somebody waits."""

@@ -1,7 +1,7 @@
-"""Bringing a batch's lines next to the tables: two ways, one merge.
+"""Brings a batch's lines next to the tables, by the driver or by the executors; the merge is the same.
 
-SHORT, for small batches: the driver collects the lines and copies them into temporary tables, inside the
-transaction that lands them. LONG: every executor task copies its lines into UNLOGGED tables over a connection of its
+Driver staging, for small batches: the driver collects the lines and copies them into temporary tables, inside the
+transaction that lands them. Executor staging: every task copies its lines into UNLOGGED tables over a connection of its
 own and reports the id of its transaction; the driver merges the rows of exactly the transactions reported, so that
 rows of a task that failed or ran twice never count.
 """

@@ -1,4 +1,4 @@
-"""One domain's way into Postgres: a streaming query that starts from Postgres' positions, as often as need be.
+"""The streaming query of one domain: it starts from the positions in Postgres, as often as necessary.
 
 There is one recovery for everything that can go wrong with a batch, from a failed task to a lost COMMIT answer to a
 deleted checkpoint: end the query, and start it again from what Postgres says. The batch that was under way has

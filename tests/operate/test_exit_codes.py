@@ -51,3 +51,9 @@ def test_a_pipeline_that_is_not_there_is_a_fault_of_the_configuration(monkeypatc
     """As `onefold sink nothing` says before it starts."""
     monkeypatch.setattr(processor.signal, "signal", lambda number, handler: None)
     assert processor.run("nothing", client={}, instance="one") == USAGE
+
+
+def test_an_address_that_is_none_is_a_fault_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a schema registry: whoever gave it can mend it."""
+    monkeypatch.setattr(processor.signal, "signal", lambda number, handler: None)
+    assert processor.run("runner", client={}, instance="one", schema_registry_url="nowhere") == USAGE
