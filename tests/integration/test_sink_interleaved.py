@@ -25,7 +25,7 @@ Run = Callable[[int, bool], World]
 
 
 @pytest.fixture
-def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connection[Any]") -> Run:
+def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connection[Any]", brief_logs: None) -> Run:
     """Runs two sinks by a seed, on tables that are empty."""
     write_domain(tmp_path, checkout, NAME)
     plan = plan_of(tmp_path, database)

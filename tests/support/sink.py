@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import structlog
 from pyspark.sql import SparkSession
 
 from onefold.spark_sink.contracts import load_domain
@@ -67,7 +68,16 @@ def plan(made_up: MadeUp, database: str, bootstrap_servers: str, tmp_path: Path)
 
 
 @pytest.fixture
-def query(spark: SparkSession, plan: Plan) -> Iterator[Callable[..., Query]]:
+def brief_logs() -> Iterator[None]:
+    """Without the stories of failures, as a service's log: to render one takes longer than to start again."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def query(spark: SparkSession, plan: Plan, brief_logs: None) -> Iterator[Callable[..., Query]]:
     """Makes queries over `plan`, with changes; stops them at the end."""
     made: list[Query] = []
 
