@@ -1,0 +1,231 @@
+"""Every order in which replicas may compute, append, hang, crash and read: one history, every input once, nobody waits.
+
+And every wrong rule is found: the schedule that shows it is printed (`pytest -s`).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from onefold.processor.core.abc import Identity
+from onefold.processor.core.decision import Kind, Next, Position, Proposal, Range, Standing, decide
+from tests.support.explorer import explore
+from tests.support.decision_model import (
+    Log,
+    Model,
+    Sent,
+    Take,
+    View,
+    World,
+    adopted,
+    position_of,
+    prefix,
+    proposal_of,
+    take,
+)
+
+Budgets = Mapping[str, int]
+CRASH: Budgets = {"proposals": 3, "crashes": 1}
+TWICE: Budgets = {"proposals": 3, "duplicates": 1}
+BOTH: Budgets = {"proposals": 2, "crashes": 1, "duplicates": 1}
+THREE: Budgets = {"replicas": 3, "proposals": 3}
+# A close, a handing over and another opening, with a proposal that may be under way all the time.
+SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
+
+
+@pytest.mark.parametrize(
+    ("model", "budgets"),
+    [
+        (Model(), CRASH),
+        (Model(), TWICE),
+        (Model(), BOTH),
+        (Model(ends=(2, 0)), THREE),
+        (Model(wrong_handler=True), BOTH),
+        (Model(wrong_handler=True, careless=True), TWICE),
+        (Model(ends=(1, 0), reopens=True, wrong_handler=True), SHIFTS),
+    ],
+    ids=["a crash", "a retry", "a crash and a retry", "three", "a wrong one", "a careless one", "elastic and back"],
+)
+def test_in_every_order_the_rule_holds(model: Model, budgets: Budgets) -> None:
+    """All readers agree at every prefix; every input once; each decision on the state before it; each replica alone goes on."""
+    found = explore(model.start(**budgets), model.steps, model.fault)
+
+    assert found.fault == "", str(found)
+    assert found.states > 10_000
+
+
+def decided(world: World) -> tuple[Sent, ...]:
+    return prefix(take, world.log, len(world.log)).history
+
+
+@pytest.mark.parametrize(
+    ("reached", "model", "budgets"),
+    [
+        (lambda world: decided(world)[-1].end == (2, 1), Model(), CRASH),
+        (lambda world: decided(world)[-1].state == -1, Model(wrong_handler=True), CRASH),
+        (lambda world: decided(world)[-1].who == "r2", Model(ends=(2, 0)), THREE),
+        (lambda world: decided(world)[-1].version > 3 and decided(world)[-1].kind is Kind.STEP, Model(), SHIFTS),
+    ],
+    ids=["everything is read", "the wrong one wins", "the third one wins", "a step after a second opening"],
+)
+def test_the_search_gets_there(reached: Callable[[World], bool], model: Model, budgets: Budgets) -> None:
+    """A property that holds for want of anything to hold for is none."""
+    found = explore(model.start(**budgets), model.steps, lambda world: "reached" if reached(world) else "")
+
+    assert found.fault == "reached"
+
+
+# --- wrong rules: of the log alone
+
+
+def by(rule: Callable[[Position | None, Proposal], Position | None]) -> Take:
+    """Reading by another rule than `decide`."""
+
+    @cache
+    def read(view: View, log: Log, offset: int, own: Sent | None) -> View:
+        position = rule(position_of(view), proposal_of(log[offset]))
+        return view if position is None else adopted(view, position, log[offset])
+
+    return read
+
+
+def stale_version(position: Position | None, proposal: Proposal) -> Position | None:
+    """It starts at the right place; that it was computed long ago does not matter."""
+    if position and proposal.kind is Kind.STEP and proposal.version < position.version:
+        proposal = proposal._replace(version=position.version)
+    return decide(position, proposal)
+
+
+def any_start(position: Position | None, proposal: Proposal) -> Position | None:
+    """The version decides, wherever it starts."""
+    if position and proposal.kind is Kind.STEP:
+        inputs = {topic: Range(*position.inputs[topic], end) for topic, (_, _, end) in proposal.inputs.items()}
+        proposal = proposal._replace(inputs=inputs)
+    return decide(position, proposal)
+
+
+def same_again(position: Position | None, proposal: Proposal) -> Position | None:
+    """Neither the version nor the start is looked at."""
+    if position and proposal.kind is Kind.STEP:
+        proposal = proposal._replace(version=position.version)
+    return any_start(position, proposal)
+
+
+def not_final(position: Position | None, proposal: Proposal) -> Position | None:
+    """A close is a decision like any other."""
+    after = decide(position, proposal)
+    return after and after._replace(closed=False)
+
+
+def any_opening(position: Position | None, proposal: Proposal) -> Position | None:
+    """A closed log can be opened, by whoever says so."""
+    if position and position.closed and proposal.kind is Kind.OPEN:
+        position = None
+    return decide(position, proposal)
+
+
+def opening_at_the_close(position: Position | None, proposal: Proposal) -> Position | None:
+    """An opening may have the version of the close itself."""
+    if position and position.closed and proposal.kind is Kind.OPEN:
+        position = position._replace(version=position.version - 1)
+    return decide(position, proposal)
+
+
+def turns(position: Position | None, proposal: Proposal) -> Position | None:
+    """One after the other: there is a leader for each version."""
+    mine = proposal.kind is not Kind.STEP or proposal.proposer == f"r{proposal.version % 2}"
+    return decide(position, proposal) if mine else None
+
+
+# --- wrong rules: of who reads
+
+
+@cache
+def last_wins(view: View, log: Log, offset: int, own: Sent | None) -> View:
+    """Of several proposals of a version the latest one."""
+    sent = log[offset]
+    if view.history and view.history[-1].kind is sent.kind is Kind.STEP and sent.version == view.version - 1:
+        position = Position(view.version, {"left": Next("left", sent.end[0]), "right": Next("right", sent.end[1])})
+        return adopted(view._replace(history=view.history[:-1]), position, sent)
+    return take(view, log, offset, own)
+
+
+@cache
+def by_value(view: View, log: Log, offset: int, own: Sent | None) -> View:
+    """A replica that finds its own result takes it for its own proposal."""
+    after, sent = take(view, log, offset, None), log[offset]
+    if own is None or after is view or (own.version, own.state) != (sent.version, sent.state):
+        return after
+    return after._replace(at=own.end, history=(*view.history, own))
+
+
+@cache
+def acknowledged(view: View, log: Log, offset: int, own: Sent | None) -> View:
+    """What was appended has won: proposals of others do not count as long as one's own is in the log."""
+    if own is not None and own.version == view.version and log[offset].who != own.who and own in log:
+        return view
+    return take(view, log, offset, None)
+
+
+@cache
+def own_result(view: View, log: Log, offset: int, own: Sent | None) -> View:
+    """A loser keeps what it has computed itself, as long as it read the same."""
+    after, sent = take(view, log, offset, None), log[offset]
+    same = own is not None and after is not view and (own.version, own.end) == (sent.version, sent.end)
+    return after._replace(state=own.state) if own is not None and same else after
+
+
+@cache
+def majority(view: View, log: Log, offset: int, own: Sent | None) -> View:
+    """Decided is what two have proposed something for."""
+    sent = log[offset]
+    others = [one for one in log[:offset] if one.version == sent.version and one.who != sent.who]
+    return take(view, log, offset, None) if others or sent.kind is not Kind.STEP else view
+
+
+def anywhere(log: Identity, stored: Standing | None) -> Standing:
+    """Who knows nothing begins at what is left of the log."""
+    return stored or Standing(log.topic_id, log.start, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "budgets", "sentence"),
+    [
+        (Model(by(stale_version), ends=(1, 0)), SHIFTS, "decided twice"),
+        (Model(by(any_start), careless=True), CRASH, "comes next"),
+        (Model(by(same_again)), CRASH, "decided twice"),
+        (Model(by(not_final), ends=(1, 0)), SHIFTS, "decided twice"),
+        (Model(by(any_opening), ends=(1, 0)), SHIFTS, "decided twice"),
+        (Model(by(opening_at_the_close), ends=(1, 0), reopens=True), SHIFTS, "decided twice"),
+        (Model(by(turns)), CRASH, "alone makes no progress"),
+        (Model(majority), CRASH, "alone makes no progress"),
+        (Model(last_wins), CRASH, "the history was rewritten"),
+        (Model(by_value, proud=True), CRASH, "another reader"),
+        (Model(acknowledged, proud=True), CRASH, "another reader"),
+        (Model(own_result, wrong_handler=True, proud=True), CRASH, "another reader"),
+        (Model(begin=anywhere), CRASH, "another reader"),
+    ],
+    ids=[
+        "stale version",
+        "any start",
+        "neither",
+        "a close is not final",
+        "any opening",
+        "an opening at the close",
+        "turns",
+        "majority",
+        "last wins",
+        "by value",
+        "acknowledged",
+        "own result",
+        "anywhere",
+    ],
+)
+def test_a_wrong_rule_is_found(model: Model, budgets: Any, sentence: str) -> None:
+    """By the shortest schedule that shows it."""
+    found = explore(model.start(**budgets), model.steps, model.fault)
+
+    print(f"\n{found}")  # noqa: T201
+    assert sentence in found.fault, str(found)
