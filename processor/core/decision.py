@@ -33,8 +33,9 @@ is the version, so each number is given once.
 - To the changelog: any replica proposes `CLOSE`. It competes like any other proposal and is a version of its own. After it
   nothing is decided. Whoever has read it brings the changelog to that position, by a fenced transaction that counts one.
 
-So an opening has a greater version than the close before it: what was appended late, or by someone who did not ask the changelog,
-has not. And an opening that was never decided is no way back: it is opened, then closed.
+So an opening has a greater version than the close before it: what was appended late, or by someone who did not ask the
+changelog, has not. An opening that was never decided is no way back: it is opened, then closed. And who reads nothing but the
+log learns from the opening which offsets the changelog's owner took in between.
 
 **Where a reader may begin.** At what it stored: a position, and the offset of the log up to which that is all. Or at offset 0 of
 a log that still has it. Anything else cannot be known: a proposal that fits may have lost to one that retention has removed.
