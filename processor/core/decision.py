@@ -27,9 +27,9 @@ its own proposal or by one before it.
 
 **Elastic and back.** A task has one owner of its next version: the changelog or the log. The changelog's number of transactions
 is the version, so each number is given once.
-- To the log: a fenced transaction of the changelog says so, and counts one. From then on no transaction but the taking back
-  is committed. Whoever finds it appends `OPEN`, naming that version and those offsets; the first one is decided, however many
-  say the same.
+- To the log: a fenced transaction of the changelog says so, and counts one. From then on the changelog gives no number away;
+  what a publisher writes there is copied from the log, with the log's versions. Whoever finds it appends `OPEN`, naming version
+  and offsets; the first one is decided, however many say the same.
 - To the changelog: any replica proposes `CLOSE`. It competes like any other proposal and is a version of its own. After it
   nothing is decided. Whoever has read it brings the changelog to that position, by a fenced transaction that counts one.
 

@@ -12,13 +12,15 @@ from onefold.processor.core.abc import Identity
 from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
 from onefold.processor.core.errors import Refused
 
+# An Enum is hashed in Python, and every state is hashed.
+STEP, OPEN, CLOSE = Kind.STEP.value, Kind.OPEN.value, Kind.CLOSE.value
 At = tuple[int, int]
 
 
 class Sent(NamedTuple):
     """A proposal: from where to where it reads, the state that it was computed on, and the state after it."""
 
-    kind: Kind
+    kind: str
     version: int
     start: At
     end: At
@@ -27,7 +29,7 @@ class Sent(NamedTuple):
     who: str
 
     def __str__(self) -> str:
-        reads = f" {self.start}..{self.end} -> {self.state}" if self.kind is Kind.STEP else ""
+        reads = f" {self.start}..{self.end} -> {self.state}" if self.kind == STEP else ""
         return f"{self.kind} {self.version}{reads} by {self.who}"
 
 
@@ -54,7 +56,7 @@ def position_of(view: View) -> Position | None:
 def proposal_of(sent: Sent) -> Proposal:
     ranges = zip(("left", "right"), sent.start, sent.end, strict=True)
     inputs = {name: Range(name, start, end) for name, start, end in ranges}
-    return Proposal(0, sent.version, inputs, sent.who, sent, sent.kind)
+    return Proposal(0, sent.version, inputs, sent.who, sent, Kind(sent.kind))
 
 
 def adopted(view: View, position: Position, sent: Sent) -> View:
@@ -112,6 +114,7 @@ class Model(NamedTuple):
         wrong_handler: the second replica's results are other ones.
         careless: it goes on reading where its consumer stands, whatever was decided.
         reopens: it opens the log after a close, and does not ask the changelog.
+        publishes: the first one writes into the changelog what was decided, as it reads it.
         proud: replicas remember what they proposed, and `take` is told.
     """
 
@@ -121,11 +124,12 @@ class Model(NamedTuple):
     wrong_handler: bool = False
     careless: bool = False
     reopens: bool = False
+    publishes: bool = False
     proud: bool = False
 
     def start(self, replicas: int = 2, **budgets: int) -> World:
         """The log is open at version 1. Where it may also be closed, the opening was sent twice."""
-        opening = _empty(Kind.OPEN, 1, (0, 0), 0)
+        opening = _empty(OPEN, 1, (0, 0), 0)
         flying = (opening,) if budgets.get("shifts") else ()
         return World((opening,), (Replica(),) * replicas, Changelog(1, lent=True), flying, **budgets)
 
@@ -188,26 +192,29 @@ class Model(NamedTuple):
             if end[0] <= self.ends[0] and end[1] <= self.ends[1]:
                 state = view.state + sum(end) - sum(start)
                 state = -1 if self.wrong_handler and number == 1 else state
-                yield Sent(Kind.STEP, view.version, start, end, view.state, state, who)
+                yield Sent(STEP, view.version, start, end, view.state, state, who)
 
     def _shift(self, world: World, number: int) -> Iterator[tuple[str, World]]:
         """Out of the changelog into the log, and back."""
         view, changelog = world.replicas[number].view, world.changelog
-        close = bool(view.history) and view.history[-1].kind is Kind.CLOSE
+        close = bool(view.history) and view.history[-1].kind == CLOSE
         sent = []
         if changelog.lent and changelog.version > view.version:
-            sent.append(_empty(Kind.OPEN, changelog.version, changelog.at, changelog.state))
+            sent.append(_empty(OPEN, changelog.version, changelog.at, changelog.state))
         if close and self.reopens and number == 1:
-            sent.append(_empty(Kind.OPEN, view.version, view.at, view.state))
+            sent.append(_empty(OPEN, view.version, view.at, view.state))
         if not view.closed:
-            sent.append(_empty(Kind.CLOSE, view.version, view.at, view.state))
+            sent.append(_empty(CLOSE, view.version, view.at, view.state))
         for one in sent:
             if world.shifts and one not in world.flying:
                 flying = tuple(sorted((*world.flying, one)))
                 yield f"r{number} proposes {one}", world._replace(shifts=world.shifts - 1, flying=flying)
-        if close and changelog.lent and view.version > changelog.version:
+        if self.publishes and number == 0 and changelog.lent and view.version > changelog.version:
+            copy = changelog._replace(version=view.version, at=view.at, state=view.state)
+            yield f"r{number} publishes version {view.version}", world._replace(changelog=copy)
+        if close and changelog.lent and view.version >= changelog.version:
             # By another release, say: the state is no longer the one that the log's replicas knew.
-            move = _empty(Kind.CLOSE, view.version, view.at, view.state)._replace(state=view.state + 100)
+            move = _empty(CLOSE, view.version, view.at, view.state)._replace(state=view.state + 100)
             back = Changelog(view.version + 1, view.at, move.state, False, (*changelog.transactions, move))
             yield f"r{number} takes version {view.version} back to the changelog", world._replace(changelog=back)
 
@@ -219,7 +226,7 @@ class Model(NamedTuple):
             yield f"the changelog hands over at version {version + 1}", fewer
         if left < self.ends[0]:
             end = (left + 1, right)
-            step = Sent(Kind.STEP, version, (left, right), end, state, state + 1, "the changelog")
+            step = Sent(STEP, version, (left, right), end, state, state + 1, "the changelog")
             done = Changelog(version + 1, end, state + 1, False, (*transactions, step))
             yield f"{step}", world._replace(changelog=done)
 
@@ -253,15 +260,15 @@ def prefix(take: Take, log: Log, length: int) -> View:
 def timeline(transactions: tuple[Sent, ...], decided: tuple[Sent, ...]) -> str:
     """By version, the changelog's transactions and what the log decided: every input once, each on the state before it."""
     at, state, version = (0, 0), 0, -1
-    for sent in sorted((*transactions, *decided), key=lambda sent: (sent.version, sent.kind is not Kind.OPEN)):
-        if sent.kind is not Kind.OPEN and sent.version <= version:
+    for sent in sorted((*transactions, *decided), key=lambda sent: (sent.version, sent.kind != OPEN)):
+        if sent.kind != OPEN and sent.version <= version:
             return f"version {sent.version} was decided twice"
         if sent.start != at:
             return f"{sent} starts at {sent.start}, and {at} comes next"
         if sent.base != state:
             return f"{sent} was computed on state {sent.base}, and the state was {state}"
         at, state = sent.end, sent.state
-        version = version if sent.kind is Kind.OPEN else sent.version
+        version = version if sent.kind == OPEN else sent.version
     return ""
 
 
@@ -275,7 +282,7 @@ def alone(model: Model, log: Log, replica: Replica, number: int) -> bool:
     return sent is None or model.take(view, (*log, sent), len(log), sent).version > view.version
 
 
-def _empty(kind: Kind, version: int, at: At, state: int) -> Sent:
+def _empty(kind: str, version: int, at: At, state: int) -> Sent:
     return Sent(kind, version, at, at, state, state, "a replica")
 
 
