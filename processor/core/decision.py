@@ -31,7 +31,7 @@ is the version, so each number is given once.
   what a publisher writes there is copied from the log, with the log's versions. Whoever finds it appends `OPEN`, naming version
   and offsets; the first one is decided, however many say the same.
 - To the changelog: any replica proposes `CLOSE`. It competes like any other proposal and is a version of its own. After it
-  nothing is decided. Whoever has read it brings the changelog to that position, by a fenced transaction that counts one.
+  nothing is decided. Whoever has read it brings the changelog to that position, by a fenced transaction; from there it counts.
 
 So an opening has a greater version than the close before it: what was appended late, or by someone who did not ask the
 changelog, has not. An opening that was never decided is no way back: it is opened, then closed. And who reads nothing but the

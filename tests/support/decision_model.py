@@ -213,15 +213,15 @@ class Model(NamedTuple):
             copy = changelog._replace(version=view.version, at=view.at, state=view.state)
             yield f"r{number} publishes version {view.version}", world._replace(changelog=copy)
         if close and changelog.lent and view.version >= changelog.version:
-            # By another release, say: the state is no longer the one that the log's replicas knew.
-            move = _empty(CLOSE, view.version, view.at, view.state)._replace(state=view.state + 100)
-            back = Changelog(view.version + 1, view.at, move.state, False, (*changelog.transactions, move))
+            back = Changelog(view.version, view.at, view.state, False, changelog.transactions)
             yield f"r{number} takes version {view.version} back to the changelog", world._replace(changelog=back)
 
     def _elastic(self, world: World) -> Iterator[tuple[str, World]]:
         version, (left, right), state, _, transactions = world.changelog
         if world.shifts:
-            gone = Changelog(version + 1, (left, right), state, True, transactions)
+            # By another release, say: the state is no longer the one that the log's replicas knew.
+            move = _empty(CLOSE, version, (left, right), state)._replace(state=state + 100, who="the changelog")
+            gone = Changelog(version + 1, (left, right), move.state, True, (*transactions, move))
             fewer = world._replace(changelog=gone, shifts=world.shifts - 1)
             yield f"the changelog hands over at version {version + 1}", fewer
         if left < self.ends[0]:
