@@ -1,5 +1,6 @@
 """The contracts of `avro/`: which topic carries which record, and the types that a value of it must have."""
 
+import functools
 import json
 import re
 import sys
@@ -108,11 +109,16 @@ def load(folder: Path = FOLDER) -> dict[str, Contract]:
 
 def _contract(raw: dict[str, Any]) -> Contract:
     schema = fastavro.parse_schema(raw)
-    # fastavro's hex is the fingerprint in little-endian order already, which is what single-object encoding wants.
-    canonical = fastavro.schema.to_parsing_canonical_form(schema)
-    fingerprint = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+    fingerprint = _fingerprint(fastavro.schema.to_parsing_canonical_form(schema))
     name, prefix = f"{raw['namespace']}.{raw['name']}", SINGLE_OBJECT + fingerprint
     return Contract(name, schema, writer(raw), prefix, _struct(raw, _UNCHECKED), _struct(raw, _PRIMITIVES))
+
+
+@functools.cache
+def _fingerprint(canonical: str) -> bytes:
+    """CRC-64-AVRO, byte by byte in Python: most of a load, and a test makes a driver, and loads, for every crash."""
+    # fastavro's hex is in little-endian order already, which is what single-object encoding wants.
+    return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
 
 def writer(raw: Any) -> Writer:

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from onefold.cli.commands.kafka import TOOLS
 from onefold.cli.main import run
+from tests.support.ahead import ahead
 from tests.support.docker import ROOT
 
 
@@ -19,9 +21,17 @@ def container_tests(*options: str) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
-def test_container_tests_are_skipped_with_one_line() -> None:
+@pytest.fixture(scope="module")
+def ran_with() -> Iterator[Callable[[str], "subprocess.CompletedProcess[str]"]]:
+    with ahead(lambda options: container_tests(*options.split()), ("", "--require-docker")) as ran:
+        yield ran
+
+
+def test_container_tests_are_skipped_with_one_line(
+    ran_with: Callable[[str], "subprocess.CompletedProcess[str]"],
+) -> None:
     """The message shows how to get it."""
-    ran = container_tests()
+    ran = ran_with("")
 
     lines = [line for line in ran.stdout.splitlines() if "NO CONTAINER TEST RAN" in line]
     assert ran.returncode == 0, ran.stdout
@@ -29,9 +39,11 @@ def test_container_tests_are_skipped_with_one_line() -> None:
     assert "images/bootstrap --install" in lines[0]
 
 
-def test_or_they_fail_when_they_are_required() -> None:
+def test_or_they_fail_when_they_are_required(
+    ran_with: Callable[[str], "subprocess.CompletedProcess[str]"],
+) -> None:
     """CI must not be green because it lost them."""
-    ran = container_tests("--require-docker")
+    ran = ran_with("--require-docker")
 
     assert ran.returncode == 1
     assert "NO CONTAINER TEST RAN" in ran.stdout

@@ -262,6 +262,7 @@ class _Registry:
         self._server.server_close()
 
 
+@pytest.mark.slow  # a request is given ten seconds before it counts as unanswered
 def test_a_broker_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     """After a bounded wait: what is missing, no stack trace, exit code 69."""
     topology = topology_of("runner")

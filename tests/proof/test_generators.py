@@ -10,7 +10,7 @@ from onefold.proof.placement import partition_of
 from onefold.proof.workloads import UnknownDomain, campaigns, runner, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
 
-COUNT = 20_000
+COUNT = 8_000
 PARTITIONS = 4
 
 

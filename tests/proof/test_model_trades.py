@@ -19,7 +19,7 @@ from onefold.proof.workloads import trades
 from onefold.proof.workloads.trade_feed import Feed, Mix
 from tests.proof.test_generators import log_of
 
-COUNT = 20_000
+COUNT = 8_000
 TRADE = contracts()[trades.TOPIC]
 
 

@@ -40,6 +40,8 @@ VALUE = b"\0\0\0\0\5" + b"\x02w" + bytes([2, 4, 6, 8, 10])
 UPDATE = {"run_id": 1, "user_id": 2, "distance_meters": 3, "timestamp_utc": 4, "sequence_id": 5}
 
 
+# How often a server looks whether it is to stop; its own default is half a second, which every test would wait for.
+POLL_S = 0.005
 UNKNOWN = {"error_code": 40403, "message": "Schema not found"}
 ANSWERS: dict[int, tuple[int, Any]] = {
     5: (200, {"schema": json.dumps(WRITER)}),
@@ -78,7 +80,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(_Handler, "asked", [])
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -131,12 +131,13 @@ def _plain(value: Any) -> Any:
     return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
 
 
+MANY = settings().max_examples  # 100, and a tenth of them with --fast
 SIDES = {name: Side(kind) for name, kind in TYPES.items()}
 
 
 @pytest.mark.parametrize("name", TYPES)
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=MANY * 6 // 10, deadline=None)
 def test_one_value_in_three_spellings_and_back(name: str, data: st.DataObject) -> None:
     side, value = SIDES[name], data.draw(VALUES[name])
     record = {"f": value, "g": data.draw(st.none() | st.just(value))}
@@ -174,7 +175,7 @@ NEARLY: st.SearchStrategy[Any] = (
 
 
 @given(st.sampled_from(sorted(TYPES.keys() - {"decimal", "fixed-decimal"})), NEARLY)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=15 * MANY, deadline=None)
 def test_both_agree_on_what_json_is_of_a_type(name: str, value: Any) -> None:
     text = json.dumps({"f": value}).replace("Infinity", "1e400").encode()
     taken, judged = SIDES[name](text)
@@ -182,7 +183,7 @@ def test_both_agree_on_what_json_is_of_a_type(name: str, value: Any) -> None:
 
 
 @given(st.sampled_from(sorted(TYPES)), st.integers() | st.binary() | st.text() | st.floats())
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=10 * MANY, deadline=None)
 def test_both_agree_on_what_avro_carries(name: str, carrier: Any) -> None:
     side = SIDES[name]
     try:

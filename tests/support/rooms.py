@@ -1,5 +1,7 @@
 """The rooms of the house: the folders at the top that hold Python, and the name that each has when it is imported."""
 
+import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,3 +24,15 @@ def modules() -> dict[str, Path]:
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name if room == "tests" else f"{PACKAGE}.{name}"] = path
     return found
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file's syntax tree, read once for all rules that look at it."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of its nodes, walked once."""
+    return tuple(ast.walk(parsed(path)))

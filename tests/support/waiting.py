@@ -6,15 +6,19 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LOOK_AGAIN_S = 0.05
+# The first looks follow closely, for what is a matter of milliseconds; a wait of seconds costs a look every 50 ms.
+_LOOK_AGAIN_S = 0.002
+_LOOK_AGAIN_MAX_S = 0.05
 
 
 def eventually(predicate: Callable[[], T], deadline_s: float, why: str) -> T:
     """The first true value of `predicate`; fails with `why` when there is none in time."""
     deadline = time.monotonic() + deadline_s
+    pause_s = _LOOK_AGAIN_S
     while True:
         if value := predicate():
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {deadline_s} s: {why}")
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_MAX_S)

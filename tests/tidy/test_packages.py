@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from packaging.utils import canonicalize_name
 
 from onefold.cli import extras, starter
 from onefold.cli.main import VERBS
-from tests.support.rooms import PACKAGE, ROOT, modules
+from tests.support.ahead import ahead
+from tests.support.rooms import PACKAGE, ROOT, modules, nodes
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BASE = [Requirement(line) for line in PROJECT["dependencies"]]
@@ -95,9 +96,8 @@ def closure(requirements: list[Requirement]) -> set[str]:
 
 def imported(path: Path) -> set[str]:
     """The first words of what a file imports."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    names = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes(path) if isinstance(node, ast.ImportFrom)}
     return {name.split(".")[0] for name in names} - sys.stdlib_module_names
 
 
@@ -170,6 +170,7 @@ print(json.dumps(failed))
 """
 
 
+@functools.cache
 def hidden_without(extra: str) -> list[str]:
     """What can be imported here, and could not where only Onefold with this extra is installed."""
     there = closure([Requirement(f"{PACKAGE}[{extra}]" if extra else PACKAGE)])
@@ -180,9 +181,8 @@ def hidden_without(extra: str) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("extra", PARTS)
-def test_an_extra_is_enough_for_its_part(extra: str) -> None:
-    """Its rooms, and the verbs that work with nothing else."""
+def failed_imports(extra: str) -> object:
+    """Of its rooms, and of the verbs that work with nothing else."""
     names = [name for name in OWN if any(name == part or name.startswith(f"{part}.") for part in PARTS[extra])]
     verbs = [verb for verb in VERBS if set(extras.NEEDS.get(verb, ())) <= {extra}]
     names += [f"onefold.cli.commands.{verb.replace('-', '_')}" for verb in verbs]
@@ -192,8 +192,19 @@ def test_an_extra_is_enough_for_its_part(extra: str) -> None:
         [sys.executable, "-c", ALONE, json.dumps([hidden_without(extra), names])],
         capture_output=True, text=True, check=True, cwd=ROOT / "src",
     )  # fmt: skip
+    return json.loads(told.stdout)
 
-    assert json.loads(told.stdout) == {}
+
+@pytest.fixture(scope="module")
+def failed_with() -> Iterator[Callable[[str], object]]:
+    with ahead(failed_imports, PARTS) as failed:
+        yield failed
+
+
+@pytest.mark.parametrize("extra", PARTS)
+def test_an_extra_is_enough_for_its_part(extra: str, failed_with: Callable[[str], object]) -> None:
+    """Its rooms, and the verbs that work with nothing else."""
+    assert failed_with(extra) == {}
 
 
 def test_every_verb_that_needs_more_is_one() -> None:
@@ -238,19 +249,37 @@ def test_a_bare_install_checks_pipelines(tmp_path: Path) -> None:
     assert ran.stdout.startswith("orders: sql/schema/totals.sql does not say whose it is")
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb in extras.NEEDS])
-def test_a_verb_without_its_extra_is_one_sentence(verb: str, tmp_path: Path) -> None:
-    """With what is missing and how to get it; nothing was tried."""
+def ran_without_extras(verb: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """A verb where Onefold is installed without any extra."""
     shown = json.dumps([hidden_without(""), [verb, *ARGUMENTS.get(verb, [])]])
     # Nobody is there; so that there is something to ask.
     servers = {"ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9", "ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:9/none"}
-    places = {"ONEFOLD_HOME": str(tmp_path / "home"), "ONEFOLD_CACHE": str(tmp_path / "cache")}
-
-    ran = subprocess.run(
+    places = {"ONEFOLD_HOME": str(folder / "home"), "ONEFOLD_CACHE": str(folder / "cache")}
+    return subprocess.run(
         [sys.executable, "-P", "-c", BARE, shown],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+        capture_output=True, text=True, check=False, cwd=folder, timeout=60,
         env={**os.environ, **servers, **places, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
+
+
+NEEDY = [verb for verb in VERBS if verb in extras.NEEDS]
+
+
+@pytest.fixture(scope="module")
+def ran_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], "subprocess.CompletedProcess[str]"]]:
+    folders = {verb: tmp_path_factory.mktemp(verb) for verb in NEEDY}
+    with ahead(lambda verb: ran_without_extras(verb, folders[verb]), NEEDY) as ran:
+        yield ran
+
+
+@pytest.mark.parametrize("verb", NEEDY)
+def test_a_verb_without_its_extra_is_one_sentence(
+    verb: str, ran_alone: Callable[[str], "subprocess.CompletedProcess[str]"]
+) -> None:
+    """With what is missing and how to get it; nothing was tried."""
+    ran = ran_alone(verb)
 
     assert ran.returncode == 2, ran.stderr
     assert re.fullmatch(rf"error: onefold {verb} needs [\w-]+: pip install 'onefold\[[\w,]+\]'\n", ran.stderr)

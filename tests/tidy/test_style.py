@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.support.rooms import ROOT, modules
+from tests.support.rooms import ROOT, modules, nodes, parsed
 
 CODE = sorted(modules().values())
 SQL = sorted((ROOT / "sql").rglob("*.sql"))
@@ -25,45 +23,57 @@ BANNED = {
 MAY_SLEEP = {"tests/support/waiting.py"}
 
 
-@pytest.mark.parametrize("path", CODE, ids=str)
-def test_files_and_functions_are_short(path: Path) -> None:
+def name_of(path: Path) -> str:
+    """As a message shows it."""
+    return str(path.relative_to(ROOT))
+
+
+def test_there_is_something_to_look_at() -> None:
+    """An empty list of what is wrong could also mean that nobody looked."""
+    assert len(CODE) > 200
+    assert len(SQL) > 20
+    assert Path(__file__) in CODE
+
+
+def test_files_and_functions_are_short() -> None:
     """A file fits into a quarter of an hour, a function onto a screen."""
-    text = path.read_text()
-    assert len(text.splitlines()) <= LINES_MAX
-    long = [
-        f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
-    ]
-    assert long == []
+    lines = {name_of(path): len(path.read_text().splitlines()) for path in CODE}
+    functions = {
+        f"{name_of(path)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for path in CODE
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+    }
+
+    assert {name: count for name, count in lines.items() if count > LINES_MAX} == {}
+    assert {name: count for name, count in functions.items() if count > FUNCTION_LINES_MAX} == {}
 
 
-@pytest.mark.parametrize("path", [path for path in (*CODE, *SQL) if path != Path(__file__)], ids=str)
-def test_nothing_banned_is_in_it(path: Path) -> None:
+def test_nothing_banned_is_in_it() -> None:
     """Each with what to do instead."""
-    text = path.read_text()
-    assert [advice for pattern, advice in BANNED.items() if re.search(pattern, text)] == []
+    looked_at = {name_of(path): path.read_text() for path in (*CODE, *SQL) if path != Path(__file__)}
+
+    assert [(name, advice) for name, text in looked_at.items() for what, advice in BANNED.items()
+            if re.search(what, text)] == []  # fmt: skip
 
 
-@pytest.mark.parametrize("path", [path for path in CODE if path.parts[len(ROOT.parts)] == "tests"], ids=str)
-def test_tests_wait_for_conditions(path: Path) -> None:
+def test_tests_wait_for_conditions() -> None:
     """A sleep is either too short on a busy machine or too long on an idle one."""
-    if str(path.relative_to(ROOT)) not in MAY_SLEEP:
-        assert not re.search(r"\bsleep\(", path.read_text())
+    tests = {name_of(path): path.read_text() for path in CODE if path.is_relative_to(ROOT / "tests")}
+
+    assert {name for name, text in tests.items() if re.search(r"\bsleep\(", text)} == MAY_SLEEP
 
 
-@pytest.mark.parametrize("path", [path for path in CODE if path.name != "__init__.py" or path.read_text()], ids=str)
-def test_every_module_says_what_it_is(path: Path) -> None:
-    """In its first line."""
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_every_module_says_what_it_is() -> None:
+    """In its first line; an empty `__init__.py` has nothing to say."""
+    silent = [path for path in CODE if not ast.get_docstring(parsed(path))]
+
+    assert [name_of(path) for path in silent if path.name != "__init__.py" or path.read_text()] == []
 
 
-@pytest.mark.parametrize("path", SQL, ids=str)
-def test_every_statement_opens_with_its_reason(path: Path) -> None:
+def test_every_statement_opens_with_its_reason() -> None:
     """SQL is source code."""
-    assert path.read_text().startswith("--")
+    assert [name_of(path) for path in SQL if not path.read_text().startswith("--")] == []
 
 
 def test_ruff_is_content() -> None:
