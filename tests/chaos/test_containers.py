@@ -1,4 +1,4 @@
-"""The stack in containers: Kafka's own producer, the README's example, and workloads under nemeses.
+"""The stack in containers: Kafka's own producer, the walk through it, and workloads under nemeses.
 
 Every pair of the matrix is `./onefold test -m matrix`; a seed of your own is ONEFOLD_SEED.
 """
@@ -140,9 +140,9 @@ def test_kafkas_own_producer(containers: Containers, settings: Settings) -> None
         assert verdict.counts["dead"] > 0
 
 
-def test_the_readmes_container_session(containers: Containers) -> None:
+def test_the_walk_through_the_containers(containers: Containers) -> None:
     """Every command of it, in order, in one shell; each must succeed."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "walkthrough.md").read_text(), re.MULTILINE | re.DOTALL)
     session = "\n".join(block for block in blocks if "docker compose" in block)
     assert session.count("docker compose") >= 7
 

@@ -8,11 +8,19 @@ from pathlib import Path
 from tests.support.command_line import ROOT, Onefold
 
 
-def test_the_readmes_session(tmp_path_factory: object, onefold: Onefold, tmp_path: Path) -> None:
-    """Every command of the README from `up` on, in one shell, in order; each must succeed."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    session = "\n".join(block for block in blocks if "./onefold demo" not in block and "docker compose" not in block)
-    assert session.count("./onefold") >= 7
+def test_the_commands_for_a_first_hour(onefold: Onefold, tmp_path: Path) -> None:
+    """Those of the README and of the walk through it, in one shell, in order; each must succeed.
+
+    But for the demo, which has a stack of its own: tests/product/test_fresh_clone.py runs it.
+    """
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/walkthrough.md")]
+    readme, walk = (re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for page in pages)
+    assert [block.split() for block in readme] == [
+        ["./onefold", "demo", "./onefold", "up", "./onefold", "verify", "campaigns"]
+    ]
+    commands = [readme[0].replace("./onefold demo\n", ""), *(block for block in walk if "docker compose" not in block)]
+    session = "\n".join(commands)
+    assert session.count("./onefold") >= 9
     program = tmp_path / "onefold"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.cli.main "$@"\n')
     program.chmod(0o755)

@@ -81,8 +81,19 @@ def test_links_and_files_exist(page: Path) -> None:
 
 
 def test_every_test_that_is_promised_exists() -> None:
-    """A promise in the README without its test is an advertisement."""
+    """A promise without its test is an advertisement."""
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
-    for page in (ROOT / "README.md", ROOT / "docs" / "design.md"):
+    for page in (ROOT / "README.md", ROOT / "docs" / "promises.md", ROOT / "docs" / "design.md"):
         for name in re.findall(r"`(test_\w+)`", PROSE[page]):
             assert f"def {name}(" in tests, name
+
+
+def test_the_readme_promises_ten_things_each_with_its_test() -> None:
+    """Short enough to be read, and nothing that is said without one."""
+    for page, at_least in ((ROOT / "README.md", 10), (ROOT / "docs" / "promises.md", 20)):
+        table = PROSE[page].partition("| promise | test |\n|---|---|\n")[2].partition("\n\n")[0]
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+
+        assert len(rows) >= at_least
+        assert all(re.search(r"`(tests/[\w/]+\.py|test_\w+)`", test) for _, test in rows)
+    assert len(PROSE[ROOT / "README.md"].splitlines()) <= 65
