@@ -25,7 +25,7 @@ def fold(events: list[Event], state: Campaign | None = None) -> tuple[Campaign |
     totals: dict[str, Any] = {}
     for event in events:
         state, outputs = handle(state, event)
-        totals = next((dict(fields) for topic, fields in outputs if topic == "campaigns.totals"), totals)
+        totals = next((dict(output[1]) for output in outputs if output[0] == "campaigns.totals"), totals)
     return state, totals
 
 

@@ -24,8 +24,8 @@ def fold(*events: Event, state: Runner | None = None) -> tuple[Runner | None, di
     produced: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         state, outputs = handle(state, event)
-        for topic, fields in outputs:
-            produced.setdefault(topic, []).append(dict(fields))
+        for output in outputs:
+            produced.setdefault(output[0], []).append(dict(output[1]))
     return state, produced
 
 

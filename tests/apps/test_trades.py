@@ -37,7 +37,7 @@ def fold(*events: Event) -> tuple[Trade | None, list[dict[str, Any]]]:
         assert outputs == ()
         if state is not before:
             assert state is not None
-            deltas += [asdict(fields) for _, fields in emit_change(event.value.TradeID, before, state)]
+            deltas += [asdict(output[1]) for output in emit_change(event.value.TradeID, before, state)]
     return state, deltas
 
 
@@ -48,7 +48,9 @@ def test_changes_within_a_transaction_are_one_delta() -> None:
     third, _ = handle(second, message(2, "12"))
     assert third is not None
 
-    ((topic, delta),) = emit_change(SEED_ID, first, third)
+    assert first is not None
+    (output,) = emit_change(SEED_ID, first, third)
+    topic, delta = output[:2]
 
     assert topic in TOPOLOGY.outputs
     assert moved([asdict(emit_change(SEED_ID, None, first)[0][1]), asdict(delta)]) == {SPOT: 12_000_000}

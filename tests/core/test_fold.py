@@ -24,7 +24,7 @@ class Total:
     amount: int
 
 
-def add(total: Total | None, event: Event) -> tuple[Total | None, list[Output]]:
+def add(total: Total | None, event: Event) -> tuple[Total | None, Outputs]:
     """A pipeline for tests: adds; 0 changes nothing, 13 is refused, a negative number forgets the key."""
     name, amount = event.value
     if amount == 0:
@@ -124,9 +124,9 @@ def test_the_progress_is_behind_the_last_record() -> None:
 def test_the_fields_of_a_row_are_in_a_dict_or_in_an_object(make: Callable[..., Any]) -> None:
     """Of the latest row, which is found by its fields, as of every other one."""
 
-    def handle(total: Total | None, event: Event) -> tuple[Total | None, list[Output]]:
+    def handle(total: Total | None, event: Event) -> tuple[Total | None, Outputs]:
         total, outputs = add(total, event)
-        return total, [(topic, make(**fields)) for topic, fields in outputs]
+        return total, [(output[0], make(**output[1])) for output in outputs]
 
     topology = Topology("sums", ("sums.in",), SUMS.key, Total, handle, SUMS.outputs)
     outputs = fold(topology, Store(), records(("a", b"1"), ("b", b"2"), ("a", b"3")), decode, HERE).outputs
@@ -165,7 +165,7 @@ def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:
         fold(undeclared, Store(), records(("a", b"1")), decode, HERE)
 
 
-def rise(key: str, before: Total | None, after: Total | None) -> list[Output]:
+def rise(key: str, before: Total | None, after: Total | None) -> Outputs:
     return [("sums.rises", {"name": key, "by": (after.amount if after else 0) - (before.amount if before else 0)})]
 
 

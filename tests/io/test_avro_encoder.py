@@ -3,7 +3,9 @@
 import io
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import fastavro
 import pytest
@@ -30,22 +32,24 @@ BRANCHES = {
 }
 
 
-def schema_of(kinds: list[object]) -> object:
+def schema_of(kinds: Sequence[object]) -> dict[str, Any]:
     fields = [
         {"name": f"f{number}", "type": list(kind) if isinstance(kind, tuple) else kind}
         for number, kind in enumerate(kinds)
     ]
-    return fastavro.parse_schema({"type": "record", "name": "Any", "fields": fields})
+    parsed = fastavro.parse_schema({"type": "record", "name": "Any", "fields": fields})
+    assert isinstance(parsed, dict)
+    return parsed
 
 
 @st.composite
-def records(draw: st.DrawFn) -> tuple[object, dict[str, object]]:
+def records(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, object]]:
     kinds = draw(st.lists(st.sampled_from(list(BRANCHES)), min_size=1, max_size=6))
     return schema_of(kinds), {f"f{number}": draw(BRANCHES[kind]) for number, kind in enumerate(kinds)}
 
 
 @given(records())
-def test_it_writes_what_fastavro_writes(case: tuple[object, dict[str, object]]) -> None:
+def test_it_writes_what_fastavro_writes(case: tuple[dict[str, Any], dict[str, object]]) -> None:
     schema, record = case
     expected = io.BytesIO(PREFIX)
     expected.seek(0, io.SEEK_END)

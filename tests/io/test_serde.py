@@ -5,6 +5,7 @@ import time
 from decimal import Decimal
 from io import BytesIO
 from itertools import product
+from typing import Any
 
 import fastavro
 import pytest
@@ -19,7 +20,7 @@ CODEC = AvroCodec(campaigns.TOPOLOGY, contracts.load())
 SEND = r'{"id": 1, "email": "%s", "subject": "%s", "sent": 1, "date": "2021-12-01 12:00:00"}'
 
 
-def decoded(text: str) -> object:
+def decoded(text: str) -> Any:
     return CODEC.decode(Record("campaigns.sends", 0, 0, None, text.encode()))
 
 
@@ -34,7 +35,9 @@ def test_the_six_characters_that_only_look_like_nul_are_a_text() -> None:
 
 
 def test_depth_is_counted_in_levels_outside_of_strings() -> None:
-    nested = lambda levels: (SEND % ("a", "b"))[:-1] + ', "x": ' + "[" * levels + "]" * levels + "}"  # noqa: E731
+    def nested(levels: int) -> str:
+        return (SEND % ("a", "b"))[:-1] + ', "x": ' + "[" * levels + "]" * levels + "}"
+
     assert decoded(nested(63))
     with pytest.raises(Rejected, match="nested deeper than 64"):
         decoded(nested(64))
@@ -42,7 +45,9 @@ def test_depth_is_counted_in_levels_outside_of_strings() -> None:
 
 
 def test_the_shortest_text_of_objects_that_is_too_deep_is_refused_for_that() -> None:
-    nested = lambda levels: '{"":' * (levels - 1) + "{}" + "}" * (levels - 1)  # noqa: E731
+    def nested(levels: int) -> str:
+        return '{"":' * (levels - 1) + "{}" + "}" * (levels - 1)
+
     with pytest.raises(Rejected, match=r"not JSON of campaigns\.Send"):
         decoded(nested(64))
     with pytest.raises(Rejected, match="nested deeper than 64"):
@@ -132,7 +137,12 @@ def test_a_decimal_in_avro_has_a_bounded_length(monkeypatch: pytest.MonkeyPatch)
     assert codec.decode(trade(b"\x01\xe2\x40")).Value == Decimal("0.123456")
     converted: list[int] = []
     convert = serde._integer
-    monkeypatch.setattr(serde, "_integer", lambda data: converted.append(len(data)) or convert(data))
+
+    def noted(data: bytes) -> int:
+        converted.append(len(data))
+        return convert(data)
+
+    monkeypatch.setattr(serde, "_integer", noted)
     for length in (257, 10_000):
         with pytest.raises(Rejected, match=f"a decimal has {length} bytes; at most 256"):
             codec.decode(trade(b"\x7f" * length))
@@ -190,8 +200,16 @@ UUID = "F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6"
 )
 def test_what_a_writer_calls_a_number_or_a_text_does_not_matter(kind: dict[str, str], value: object) -> None:
     """Neither in a field that the contract does not know nor in one that it does."""
-    texts = [("email", kind if kind["type"] == "string" else "string"), ("subject", "string"), ("date", "string")]
-    numbers = [("id", {"type": "long", "logicalType": "timestamp-micros"}), ("sent", "long"), ("extra", kind)]
+    texts: list[tuple[str, Any]] = [
+        ("email", kind if kind["type"] == "string" else "string"),
+        ("subject", "string"),
+        ("date", "string"),
+    ]
+    numbers: list[tuple[str, Any]] = [
+        ("id", {"type": "long", "logicalType": "timestamp-micros"}),
+        ("sent", "long"),
+        ("extra", kind),
+    ]
     writer = {**SENT, "fields": [{"name": name, "type": kind} for name, kind in texts + numbers]}
     plain = {**SENT, "fields": [{"name": n, "type": k if type(k) is str else k["type"]} for n, k in texts + numbers]}
     body = BytesIO(b"\0\0\0\0\1")

@@ -159,7 +159,7 @@ def test_psql_gets_no_secret_as_an_argument(monkeypatch: pytest.MonkeyPatch) -> 
     dsn = f"postgresql://me:{PASSWORD}@db/events?sslpassword={PASSWORD}&sslmode=require"
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
     called: list[Any] = []
-    monkeypatch.setattr(sql.os, "execve", lambda *given: called.append(given))
+    monkeypatch.setattr("os.execve", lambda *given: called.append(given))
     monkeypatch.setattr(sql, "_psql", lambda: sys.executable)
     sql.command(["-c", "SELECT 1"])
     ((_, argv, environment),) = called

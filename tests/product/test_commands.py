@@ -139,7 +139,7 @@ def test_mistakes_are_one_sentence(
     onefold: Onefold, arguments: tuple[str, ...], settings: dict[str, str], code: int, says: str
 ) -> None:
     """It says what to do; no stack trace; an exit code a script can use."""
-    ran = onefold.run(*arguments, **settings)
+    ran = onefold.run(*arguments, says=b"", **settings)
 
     assert code == ran.returncode
     said = (ran.stdout + ran.stderr).decode()

@@ -52,7 +52,9 @@ def test_a_join_is_judged_right_whatever_is_killed(shop: Onefold) -> None:
     assert "shop: valid" in said
 
     with psycopg.connect(shop.dsn) as connection:
-        firsts = dict(connection.execute("SELECT first, count(*) FROM shop.bills GROUP BY first").fetchall())
+        firsts: dict[str, int] = dict(
+            connection.execute("SELECT first, count(*) FROM shop.bills GROUP BY first").fetchall()
+        )
     assert firsts.keys() == {"shop.orders", "shop.payments"}, "each came first somewhere"
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from decimal import Decimal
+from typing import Any
 
 import psycopg
 
@@ -27,7 +28,7 @@ def update(user: int, sequence: int, meters: int, timestamp: int, run: int) -> d
     }
 
 
-def runner_tables(onefold: Onefold, user: int) -> tuple[list[object], ...]:
+def runner_tables(onefold: Onefold, user: int) -> tuple[list[tuple[Any, ...]], ...]:
     return (
         onefold.rows("SELECT total_meters, total_time_ms FROM runner.stats WHERE user_id = %s", user),
         onefold.rows("SELECT timestamp_utc, current, previous FROM runner.tendency WHERE user_id = %s", user),

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,11 @@ def test_the_progress_is_the_last_record_of_a_transaction(monkeypatch: pytest.Mo
         transactions[-1] += [key for _, _, key, _, _ in kept]
         produce(self, kept)
 
-    monkeypatch.setattr(SimulatedSession, "begin", lambda self: (transactions.append([]), begin(self))[1])
+    def begun(self: SimulatedSession) -> None:
+        transactions.append([])
+        begin(self)
+
+    monkeypatch.setattr(SimulatedSession, "begin", begun)
     monkeypatch.setattr(SimulatedSession, "produce", recorded)
     driver = TopologyDriver(RUNNER)
     driver.send(INPUT, update(1))
@@ -92,8 +97,16 @@ def test_the_topics_are_asked_for_after_the_records_were_read(monkeypatch: pytes
     """An answer from before says nothing about where they came from."""
     order: list[str] = []
     poll, ask = SimulatedSession.poll, SimulatedSession.ask_topic_ids
-    monkeypatch.setattr(SimulatedSession, "poll", lambda *given: (order.append("read"), poll(*given))[1])
-    monkeypatch.setattr(SimulatedSession, "ask_topic_ids", lambda *given: (order.append("asked"), ask(*given))[1])
+
+    def noted(what: str, done: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*given: Any) -> Any:
+            order.append(what)
+            return done(*given)
+
+        return noting
+
+    monkeypatch.setattr(SimulatedSession, "poll", noted("read", poll))
+    monkeypatch.setattr(SimulatedSession, "ask_topic_ids", noted("asked", ask))
     driver = TopologyDriver(RUNNER)
     driver.send(INPUT, update(1))
     task_over(driver).turn()

@@ -77,9 +77,12 @@ def feed(driver: TopologyDriver) -> None:
             payment = {"order": f"o{number}", "amount": 10 + number}
             for topic, value in (("orders", order), ("payments", payment))[:: 1 if number % 2 else -1]:
                 late_ms = number if topic == "payments" else 0
-                sent = {"timestamp_ms": SENT_MS + late_ms, "headers": [("trace", f"{topic}-{wave}-{number}".encode())]}
+                trace = f"{topic}-{wave}-{number}".encode()
                 away = number % driver.partitions if number < 2 else None
-                driver.send(f"shop.{topic}", value, partition=away, **sent)
+                driver.send(
+                    f"shop.{topic}", value, partition=away,
+                    timestamp_ms=SENT_MS + late_ms, headers=[("trace", trace)],
+                )  # fmt: skip
         driver.run()
     driver.stop()
 

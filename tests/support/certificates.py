@@ -45,9 +45,8 @@ class Authority:
         chain = b"".join(one.public_bytes(keys.Encoding.PEM) for one in (certificate, self._certificate))
         pem = key.private_bytes(keys.Encoding.PEM, getattr(keys.PrivateFormat, shape), lock)
         packed = pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, [self._certificate], lock)
-        made = Identity(
-            *(self._folder / f"{name}.{kind}" for kind in ("chain", "key", "both", "p12")), key.public_key()
-        )
+        files = {kind: self._folder / f"{name}.{kind}" for kind in ("chain", "key", "both", "p12")}
+        made = Identity(files["chain"], files["key"], files["both"], files["p12"], key.public_key())
         for file, content in ((made.chain, chain), (made.key, pem), (made.both, pem + chain), (made.pkcs12, packed)):
             file.write_bytes(content)
         return made

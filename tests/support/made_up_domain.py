@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import psycopg
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from onefold.spark_sink.kafka.topics import Topics
@@ -107,7 +107,8 @@ class MadeUp:
     def raw(self, topic: str, record: dict[str, Any]) -> dict[str, Any]:
         """The numbers, bytes and texts that stand for the record's dates, times, decimals and ids."""
         body = io.BytesIO(_body(self._schemas[topic], record))
-        found: Any = fastavro.schemaless_reader(body, _raw(self._schemas[topic]), None)
+        found = fastavro.schemaless_reader(body, _raw(self._schemas[topic]), None)
+        assert isinstance(found, dict)
         return found
 
     def encode_raw(self, topic: str, raw: dict[str, Any]) -> bytes:

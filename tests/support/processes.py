@@ -20,8 +20,8 @@ from onefold.processor.io.admin import identity, lag
 from onefold.proof import workloads
 from onefold.proof.decode import contracts, decode_output
 from onefold.proof.expect import Expected, Record, expect
+from onefold.proof.kinds import KINDS
 from onefold.proof.outputs import Outputs
-from onefold.proof.tables import KINDS
 from tests.support.waiting import eventually
 
 _CHILD = """
@@ -99,7 +99,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
 
     A commit is answered before its markers are written, and before that its records can not be read.
     """
-    admin = AdminClient(client)
+    admin = AdminClient({**client})
     settings = {
         "group.id": "judge",
         "isolation.level": "read_committed",
@@ -114,13 +114,14 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
             while position < end:
                 message = consumer.poll(10)
                 assert message is not None, f"{topic}/{partition} can be read only up to offset {position} of {end}"
-                assert message.error() is None or message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                position = message.offset()
-                if message.error() is None:
+                error, offset = message.error(), message.offset()
+                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                assert offset is not None
+                position = offset
+                if error is None:
                     position += 1
-                    found.append(
-                        Record(topic, partition, position - 1, message.key(), message.value(), message.headers() or [])
-                    )
+                    headers: Any = message.headers() or []
+                    found.append(Record(topic, partition, offset, message.key(), message.value(), headers))
     return found
 
 
@@ -128,7 +129,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     """Every row, dead letter and forwarded copy is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
     inputs = [record for topic in topology.inputs for record in records(client, topic)]
-    partitions = len(AdminClient(client).list_topics().topics[topology.inputs[0]].partitions)
+    partitions = len(AdminClient({**client}).list_topics().topics[topology.inputs[0]].partitions)
     expected = expect(workload, inputs, partitions)
     outputs = Outputs(workload)
     for topic in topology.dead.values():

@@ -9,13 +9,14 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import psycopg
 from confluent_kafka import KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 from psycopg import sql
 
 from onefold.proof.decode import contracts
@@ -75,11 +76,11 @@ class Stage:
         """Write the output record of a row; returns where it lies. The caller may say another source."""
         values, right_source = self.expected.model.rows[table.name][key]
         fields = {c.name: _text(v) for c, v in zip(table.columns, values, strict=True) if not c.generated}
-        contract, body = contracts()[table.topic], _Buffer()
+        contract, body = contracts()[table.topic], BytesIO()
         fastavro.schemaless_writer(body, contract.schema, fields)
         header = [(SOURCE_HEADER, str(source or right_source).encode())]
         record = self._send(
-            table.topic, (source or right_source).partition, b"k", contract.prefix + bytes(body), header
+            table.topic, (source or right_source).partition, b"k", contract.prefix + body.getvalue(), header
         )
         self.place.setdefault((table.name, key), (record.partition, record.offset))
         return f"{record.topic}/{record.partition}/{record.offset}"
@@ -129,7 +130,7 @@ class Stage:
     ) -> Record:
         offset = self._ends[topic, partition]
         self._ends[topic, partition] += 1
-        self._producer.produce(topic, value, key, partition, headers=headers, on_delivery=_must_be_at(offset))
+        self._producer.produce(topic, value, key, partition, headers=[*headers], on_delivery=_must_be_at(offset))
         self._producer.poll(0)
         return Record(topic, partition, offset, key, value, list(headers))
 
@@ -161,12 +162,6 @@ class Stage:
         for name, made in admin.create_topics([NewTopic(name, PARTITIONS, config=config) for name in names]).items():
             assert made.exception() is None, f"{name}: {made.exception()}"
         return eventually(lambda: _ids(admin, names), 30, "the new topics can be described")
-
-
-class _Buffer(bytearray):
-    """What fastavro writes into."""
-
-    write = bytearray.extend
 
 
 def _text(value: Any) -> Any:

@@ -93,7 +93,7 @@ class KafkaWorld(World):
     def __init__(self, client: dict[str, str]) -> None:
         super().__init__()
         self.client = client
-        self.admin = AdminClient(client)
+        self.admin = AdminClient({**client})
         create_topics(self.topology, 1, client)
 
     def session(self) -> KafkaSession:
@@ -112,7 +112,9 @@ class KafkaWorld(World):
             while (message := consumer.poll(10)) is not None and message.error() is None:
                 values.append(message.value())
         assert message is not None, f"the end of {topic} was not reached"
-        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+        error = message.error()
+        assert error is not None
+        assert error.code() == KafkaError._PARTITION_EOF, error
         return values
 
     def append(

@@ -85,11 +85,11 @@ def closure(requirements: list[Requirement]) -> set[str]:
             continue
         found.add((name, extra))
         if name == PACKAGE:  # as it will be, and not as it was installed
-            needs = [(one, None) for one in (EXTRAS[extra] if extra else BASE)]
+            needs = EXTRAS[extra] if extra else BASE
         else:
-            needs = [(one, one.marker) for one in map(Requirement, metadata.requires(name) or ())]
-        for one, marker in needs:
-            if marker is None or marker.evaluate({"extra": extra}):
+            needs = [Requirement(line) for line in metadata.requires(name) or ()]
+        for one in needs:
+            if name == PACKAGE or one.marker is None or one.marker.evaluate({"extra": extra}):
                 todo += [(canonicalize_name(one.name), more) for more in ("", *one.extras)]
     return {name for name, _ in found}
 
