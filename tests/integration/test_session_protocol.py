@@ -78,7 +78,7 @@ def test_a_successor_fences_its_predecessor(world: World, session: Session) -> N
     successor.close()
 
 
-def test_a_renewed_producer_says_so(world: World, session: Session) -> None:
+def test_a_producer_that_was_reinitialised_says_so(world: World, session: Session) -> None:
     """It has fenced whoever had the task meanwhile, so the task must look at what they committed."""
     assert not session.begin()
     session.produce([(world.changelog, 0, b"p", b"ours", [])])

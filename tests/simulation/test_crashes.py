@@ -154,7 +154,7 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "ambiguous"])
-def test_a_zombie_that_renews_its_producer_commits_nothing(aborted: bool) -> None:
+def test_a_zombie_that_reinitialises_its_producer_commits_nothing(aborted: bool) -> None:
     """Re-initialising fences the successor, which is not wrong yet; folding on from old states would be."""
     driver = TopologyDriver(RUNNER)
     for sequence in range(1, 4):

@@ -232,7 +232,7 @@ def test_a_version_that_is_none_is_damage(version: Any) -> None:
 
 @pytest.mark.parametrize("value", [b"[]", b'"calm"', b"7", b"{"])
 def test_a_quarantine_record_that_is_none_is_damage(value: bytes) -> None:
-    """It must not be taken for a calm one."""
+    """It must not be taken for a clean one."""
     with pytest.raises(Corrupted, match="crash quarantine record"):
         restored((QUARANTINE_KEY, value))
 

@@ -88,7 +88,7 @@ def produce(
 
 
 def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) -> None:
-    """Wait until everything is folded: what can not be read yet as well, which `lag` does not count."""
+    """Wait until everything is folded: what cannot be read yet as well, which `lag` does not count."""
     for topic in topology.inputs:
         records(client, topic)
     eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")
@@ -97,7 +97,7 @@ def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) 
 def records(client: dict[str, str], topic: str) -> list[Record]:
     """All committed records of a topic, partition by partition, up to the high watermark.
 
-    A commit is answered before its markers are written, and before that its records can not be read.
+    A commit is answered before its markers are written, and before that its records cannot be read.
     """
     admin = AdminClient({**client})
     settings = {

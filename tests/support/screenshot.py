@@ -1,10 +1,10 @@
-"""Takes the picture for the documents: the page of a running stack, under load.
+"""Takes the screenshot for the documents: the page of a running stack, under load.
 
     onefold up
-    python -m tests.support.picture docs/dashboard.png --rate 5000 --seconds 120
+    python -m tests.support.screenshot docs/dashboard.png --rate 5000 --seconds 120
 
 Feeds seeded trades at that rate and reports their sums, kills a processor and the sink in the first quarter, and takes
-the picture while messages still come. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
+the screenshot while messages still come. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from tests.support.floor import report
 WIDTH, HEIGHT = 1280, 1400
 KILLED = {0.2: "processor-trades-1", 0.25: "sink-1"}
 MOST = 50_000_000
-LEFT_S = 5  # of the load, for the picture
+LEFT_S = 5  # of the load, for the screenshot
 
 
 def main() -> None:
-    """Parses, feeds, and takes the picture."""
+    """Parses, feeds, and takes the screenshot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--rate", type=int, default=5_000)
@@ -50,7 +50,7 @@ def main() -> None:
             feeding = fed(settings, asked.seed, asked.rate, asked.seconds)
             for _ in itertools.takewhile(lambda passed: passed < asked.seconds - LEFT_S, feeding):
                 pass
-            threading.Thread(target=list, args=(feeding,)).start()  # the rest comes while the picture is taken
+            threading.Thread(target=list, args=(feeding,)).start()  # the rest comes while the screenshot is taken
             height = driver.execute_script("return document.documentElement.scrollHeight")
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"height": height})
             driver.save_screenshot(str(asked.file))
