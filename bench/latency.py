@@ -148,7 +148,7 @@ class _Reader:
         self._workload = workload
         self._topics = (*workload.inputs, *workload.landed)
         self._kafka = AdminClient({**environment.client})
-        # Per input record when the last of its outputs so far was landed; per forwarded copy its original.
+        # Per input record when the last of its outputs so far was landed; per repartitioned copy its original.
         self._arrived: dict[Source, float] = {}
         self._originals: dict[Source, Source] = {}
         # Per partition of an output: records that are not landed yet, in order; how far it was landed, and when.

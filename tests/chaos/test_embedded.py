@@ -91,7 +91,7 @@ def test_a_frozen_service_is_frozen_with_all_that_it_started(home: Path, stack: 
     assert _entry(home, "sink-1")["pid"] == process.pid
 
 
-def test_what_does_not_run_can_not_be_broken(stack: Embedded) -> None:
+def test_what_does_not_run_cannot_be_broken(stack: Embedded) -> None:
     with pytest.raises(UserError, match="postgres does not run in ") as caught:
         stack.kill(POSTGRES)
     assert "processor-orders-1" in (caught.value.hint or "")

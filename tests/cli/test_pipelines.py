@@ -102,7 +102,7 @@ def test_a_project_says_whose_pipelines_run_in_it(project: Path) -> None:
     ("packages", "says"),
     [('["nobody"]', "packages names nobody, which is not installed"), ('"onefold"', "packages is a list of packages")],
 )
-def test_packages_that_can_not_be_taken_from_are_a_fault(project: Path, packages: str, says: str) -> None:
+def test_packages_that_cannot_be_taken_from_are_a_fault(project: Path, packages: str, says: str) -> None:
     declare(project, f'[tool.onefold]\npackages = {packages}\n[tool.onefold.pipelines.orders]\ntopology = "a:B"\n')
     found = pipelines.find()
     (fault,) = found.faults

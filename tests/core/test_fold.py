@@ -249,7 +249,7 @@ def test_an_output_may_name_its_key_and_headers(per_change: bool) -> None:
         ({"headers": [("onefold-source", b"t/0/0")]}, "the processor's"),
     ],
 )
-def test_a_key_or_headers_that_can_not_be_are_a_bug(named: dict[str, Any], error: str, per_change: bool) -> None:
+def test_a_key_or_headers_that_cannot_be_are_a_bug(named: dict[str, Any], error: str, per_change: bool) -> None:
     """Before anything is written: a foreign source header would be the judge's finding."""
     with pytest.raises((TypeError, ValueError), match=error):
         giving(Output("sums.out", {"n": 1}, **named), per_change=per_change)

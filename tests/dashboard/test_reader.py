@@ -53,7 +53,7 @@ def test_a_write_is_refused_by_two_locks(floor: Floor, database: str, statement:
         asyncio.run(write_all_the_same())
 
 
-def test_all_of_a_picture_is_of_one_moment(floor: Floor, database: str) -> None:
+def test_all_of_a_snapshot_is_of_one_moment(floor: Floor, database: str) -> None:
     """A batch that lands between two questions is in neither answer, so levels add up on the screen as well."""
     floor.land(200)
 
@@ -88,7 +88,7 @@ async def _user(connection: Connection) -> Any:
     return user
 
 
-def test_a_cube_is_found_by_its_key(floor: Floor, database: str) -> None:
+def test_a_rollup_is_found_by_its_key(floor: Floor, database: str) -> None:
     """Whatever it is called: another domain's page costs no code."""
     floor.connection.execute(
         "CREATE SCHEMA shop; CREATE TABLE shop.sales (shelf text, item text, euros numeric NOT NULL, pieces bigint NOT NULL,"

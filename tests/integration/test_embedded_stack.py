@@ -110,9 +110,7 @@ def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold) -> None:
     assert "division by zero" in failed.stderr
 
 
-def test_a_service_that_can_not_start_is_named_with_its_log_and_everything_is_stopped(
-    bare: Onefold, home: Path
-) -> None:
+def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_stopped(bare: Onefold, home: Path) -> None:
     assert bare("up", "--only", "kafka").returncode == 0
     assert bare("down").returncode == 0
     (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n")

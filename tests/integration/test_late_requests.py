@@ -14,7 +14,7 @@ from tests.support.worlds import KafkaWorld
 
 
 @pytest.mark.parametrize("defence", [True, False])
-def test_a_late_commit_can_not_make_an_aborted_transaction_true(
+def test_a_late_commit_cannot_make_an_aborted_transaction_true(
     client: dict[str, str], kafka_proxy: KafkaProxy, defence: bool
 ) -> None:
     """With the defence off the aborted record is visible: the hazard is real, and this is what the defence is worth."""

@@ -87,7 +87,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("given", UNREADABLE)
-def test_what_can_not_be_read_is_not_repeated(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_not_repeated(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hiding.dsn(given) == hiding.UNREADABLE
     for name in ("ONEFOLD_POSTGRES_DSN", "ONEFOLD_DASHBOARD_DSN"):
         with monkeypatch.context() as only:

@@ -58,7 +58,7 @@ def test_a_broken_setting_is_one_sentence_that_names_it(name: str, value: str, m
         ({"sasl.mechanism": "PLAIN", "sasl.username": 1, "sasl.password": "hush"}, "should be a valid string"),
     ],
 )
-def test_a_kafka_setting_that_one_client_can_not_have_is_refused_for_all(
+def test_a_kafka_setting_that_one_client_cannot_have_is_refused_for_all(
     options: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By every command, in one sentence, and without a password in it."""

@@ -19,7 +19,7 @@ def test_the_last_verdict_takes_the_place_of_the_one_before(database: str) -> No
     assert kept == [("shop", VALID, "a reason", {"records": 3}, {"shop.sales": {"0": 4}})]
 
 
-def test_where_it_can_not_be_kept_one_sentence_says_so(database: str) -> None:
+def test_where_it_cannot_be_kept_one_sentence_says_so(database: str) -> None:
     """Without the table, in a database that may only be read, and without a database."""
     said = Verdict("shop", VALID, "a reason")
     assert "onefold prepare" in verdicts.keep(said, database)

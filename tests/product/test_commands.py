@@ -112,7 +112,7 @@ def test_verify_names_what_is_wrong(onefold: Onefold, tamper: str, mend: str, ki
     onefold("verify", "runner")
 
 
-def test_verify_that_can_not_tell_says_so(onefold: Onefold) -> None:
+def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
     """Exit code 2: an unread log proves nothing."""
     ran = onefold.run("verify", "runner", ONEFOLD_BOOTSTRAP_SERVERS="127.0.0.1:9")
 

@@ -137,7 +137,7 @@ def test_landing_everything_again_changes_nothing(onefold: Onefold) -> None:
     assert before == onefold.rows(everything)
 
 
-def test_computed_can_not_be_written(onefold: Onefold) -> None:
+def test_computed_cannot_be_written(onefold: Onefold) -> None:
     """It is Postgres that computes it, from the raw columns."""
     ran = onefold.run("sql", "-c", "UPDATE campaigns.totals SET computed = 2100 WHERE id = 90001")
 

@@ -130,7 +130,7 @@ def test_on_the_branch_that_was_written_of_records_that_look_alike() -> None:
         ({"type": "record", "name": "Trade", "fields": [{"name": "Version", "type": "string"}]}, b"\2x"),
     ],
 )
-def test_on_a_sound_body_that_the_contract_can_not_be_read_from(schema: Any, body: bytes) -> None:
+def test_on_a_sound_body_that_the_contract_cannot_be_read_from(schema: Any, body: bytes) -> None:
     both = taken(json.dumps(schema))
     assert None not in values(both, body)
     with pytest.raises(Rejected):

@@ -130,7 +130,7 @@ def test_each_id_is_asked_for_once_in_a_run(url: str, schema_id: int, times: int
             codec_of(TOPOLOGY, url).decode(Record(runner.TOPIC, 0, 0, None, numbered(schema_id)))
 
 
-def test_without_an_answer_it_can_not_tell() -> None:
+def test_without_an_answer_it_cannot_tell() -> None:
     body = Good(runner.TOPIC, next(runner.generate(1, 10)).value or b"").avro
     with pytest.raises(CannotTell, match="cannot be reached"):
         decode(contracts()[runner.TOPIC], b"\0\0\0\0\5" + body, Registry("http://127.0.0.1:1"))

@@ -175,7 +175,7 @@ def test_a_send_that_is_lost_shows_in_the_table_and_in_the_view(sends: Stage) ->
     assert different.columns == {"sends": (2, 1), "computed": (1100, 100)}
 
 
-def test_a_changed_ledger_means_that_it_can_not_tell(runners: Stage) -> None:
+def test_a_changed_ledger_means_that_it_cannot_tell(runners: Stage) -> None:
     lag = "UPDATE onefold.ledger SET next_offset = next_offset {} 1 WHERE topic = 'runner.stats' AND partition = 1"
     with psycopg.connect(runners.dsn, autocommit=True) as connection:
         connection.execute(lag.format("-"))
@@ -187,7 +187,7 @@ def test_a_changed_ledger_means_that_it_can_not_tell(runners: Stage) -> None:
     assert "the sink has landed runner.stats/1" in verdict.reason
 
 
-def test_without_database_or_broker_it_can_not_tell(runners: Stage) -> None:
+def test_without_database_or_broker_it_cannot_tell(runners: Stage) -> None:
     verdict = verify("runner", client=runners.client, dsn="postgresql://127.0.0.1:1/none", timeout_s=0)
     assert (verdict.outcome, verdict.findings) == (UNKNOWN, [])
     assert "database" in verdict.reason
@@ -274,7 +274,7 @@ def test_wrong_counts(own: Stage) -> None:
     assert verdict.findings[0].columns == {"ignored": (counted, 12345)}
 
 
-def test_an_open_transaction_means_that_it_can_not_tell(own: Stage) -> None:
+def test_an_open_transaction_means_that_it_cannot_tell(own: Stage) -> None:
     producer = Producer({**own.client, "transactional.id": "proof-open", "transaction.timeout.ms": 60_000})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -291,7 +291,7 @@ def test_an_open_transaction_means_that_it_can_not_tell(own: Stage) -> None:
     assert judged(own, timeout_s=10).outcome == VALID
 
 
-def test_a_log_whose_beginning_is_gone_means_that_it_can_not_tell(own: Stage) -> None:
+def test_a_log_whose_beginning_is_gone_means_that_it_cannot_tell(own: Stage) -> None:
     admin = AdminClient(own.client)
     deleted = admin.delete_records([TopicPartition("runner.updates", 0, 5)])
     for future in deleted.values():
@@ -301,7 +301,7 @@ def test_a_log_whose_beginning_is_gone_means_that_it_can_not_tell(own: Stage) ->
     assert "runner.updates/0 starts at offset 5" in verdict.reason
 
 
-def test_a_missing_topic_means_that_it_can_not_tell(own: Stage) -> None:
+def test_a_missing_topic_means_that_it_cannot_tell(own: Stage) -> None:
     admin = AdminClient(own.client)
     admin.delete_topics(["runner.updates.dead"], operation_timeout=30)["runner.updates.dead"].result()
     verdict = judged(own)

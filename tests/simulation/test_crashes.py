@@ -191,7 +191,7 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_refused() -> None:
         driver.run()
 
 
-def test_a_late_request_can_not_end_the_next_transaction() -> None:
+def test_a_late_request_cannot_end_the_next_transaction() -> None:
     """R1 on the simulated log: a request to abort that was under way while the next transaction began."""
     for ambiguous, taken in ((False, True), (True, False)):
         driver = TopologyDriver(RUNNER)

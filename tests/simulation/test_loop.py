@@ -129,7 +129,7 @@ def test_fenced_leaves_quietly() -> None:
 
 
 @pytest.mark.parametrize("trouble", [Refused("not the log it was"), ValueError("a bug")])
-def test_what_it_can_not_go_on_from_is_handed_to_the_main_thread(trouble: Exception) -> None:
+def test_what_it_cannot_go_on_from_is_handed_to_the_main_thread(trouble: Exception) -> None:
     """A refusal and a bug alike; the main thread tells them apart."""
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1))

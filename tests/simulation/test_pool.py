@@ -215,7 +215,7 @@ def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks, cloc
     assert tasks.opened == [1, 1]
 
 
-def test_what_a_task_can_not_go_on_from_is_raised(tasks: Tasks) -> None:
+def test_what_a_task_cannot_go_on_from_is_raised(tasks: Tasks) -> None:
     """In the thread that asks."""
     tasks.troubles.append(Refused("not the log it was"))
     tasks.pool.start([0])

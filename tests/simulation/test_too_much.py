@@ -80,7 +80,7 @@ def test_a_transaction_that_was_too_much_comes_in_smaller_ones() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 1234, 2999])
-def test_a_record_that_can_not_be_written_is_set_aside(at: int) -> None:
+def test_a_record_that_cannot_be_written_is_set_aside(at: int) -> None:
     """It says why; the records around it are folded as if it had never been there, and it is found in a few tries."""
     driver = driver_with(*[10] * 3_000)
     session = Narrow(driver)

@@ -62,7 +62,7 @@ def test_two_thousand_failures_in_a_row_are_a_state(tmp_path: Path) -> None:
     assert managed._pause == BACKOFF_MAX_S
 
 
-def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
+def test_two_thousand_starts_of_a_query_that_fails_are_a_reason() -> None:
     """The sink's query supervisor counts its pauses the same way."""
 
     class Fails:
@@ -82,7 +82,7 @@ def test_two_thousand_starts_of_a_lane_that_fails_are_a_reason() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["a program's folder that is gone", "a log that cannot be written"])
-def test_a_service_that_can_not_be_started_is_restarting_and_the_others_run(
+def test_a_service_that_cannot_be_started_is_restarting_and_the_others_run(
     tmp_path: Path, trouble: str, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
 ) -> None:
     broken = service(tmp_path, "broken", FOREVER)
@@ -122,7 +122,7 @@ def test_a_machine_that_gives_no_process_is_one_services_trouble(
     assert troubled.state == "restarting"
 
 
-def test_a_status_file_that_can_not_be_removed_is_one_services_trouble(
+def test_a_status_file_that_cannot_be_removed_is_one_services_trouble(
     tmp_path: Path, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
 ) -> None:
     (tmp_path / "broken.status").mkdir()
@@ -132,7 +132,7 @@ def test_a_status_file_that_can_not_be_removed_is_one_services_trouble(
     assert "broken.status" in troubled.detail
 
 
-def test_a_service_that_can_not_be_asked_runs_on_and_says_so(
+def test_a_service_that_cannot_be_asked_runs_on_and_says_so(
     tmp_path: Path, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
 ) -> None:
     odd = replace(service(tmp_path, "odd", FOREVER), ready=Ready("kafka", "127.0.0.1:no-port"))
@@ -143,7 +143,7 @@ def test_a_service_that_can_not_be_asked_runs_on_and_says_so(
     assert troubled.detail.startswith("cannot be looked at: ")
 
 
-def test_a_state_that_can_not_be_written_is_written_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_that_cannot_be_written_is_written_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full, told = [True], []
 
     def publish(services: dict[str, Any]) -> None:
@@ -190,7 +190,7 @@ def test_one_that_may_not_be_signalled_does_not_keep_the_others_running(
         first.child.kill()
 
 
-def test_several_processors_outlive_a_status_that_can_not_be_written(
+def test_several_processors_outlive_a_status_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full, or what lies there is no status of ours."""

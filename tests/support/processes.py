@@ -126,7 +126,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
 
 
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
-    """Every row, dead letter and forwarded copy is there, and none twice. Returns what was expected."""
+    """Every row, dead letter and repartitioned copy is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
     inputs = [record for topic in topology.inputs for record in records(client, topic)]
     partitions = len(AdminClient({**client}).list_topics().topics[topology.inputs[0]].partitions)
@@ -150,6 +150,6 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         assert wanted == latest, f"rows of {table.name}"
     findings = list(outputs.judge(expected))
     assert not findings, findings
-    assert not expected.uncopied, "forwarded records without a copy"
+    assert not expected.uncopied, "misrouted records without a copy"
     assert not expected.unsent, "copies of nothing"
     return expected
