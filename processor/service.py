@@ -14,6 +14,7 @@ import structlog
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.abc import Assignment
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
+from onefold.processor.core.ticks import Ticking
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
@@ -22,6 +23,7 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.serde import AvroCodec
+from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.pool import TaskPool
@@ -83,12 +85,17 @@ def run(
         gc.set_threshold(*GC_THRESHOLDS)
         assignment: Assignment
         if replicas > 1:
+            if topology.tick is not None:
+                raise Refused(
+                    f"{domain} declares a tick, and replicas do not decide about time: start it with one replica"
+                )
             pool = TaskPool(_replicas(topology, codec, client, instance, step))
             assignment = EveryTask(partitions, pool.start)
         else:
             pool = TaskPool(_tasks(topology, codec, client, instance, step))
             assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
-        _Instance(pool, assignment, watchdog_s).run(status, stop)
+        clock = _Clock(topology, client, pool) if topology.tick is not None else None
+        _Instance(pool, assignment, watchdog_s, clock).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
@@ -158,13 +165,34 @@ def _replicas(
     return make
 
 
-class _Instance:
-    """The main thread of an instance: stays in the group, watches the tasks, tells how they are."""
+class _Clock:
+    """The only clock whose time a fold ever sees, and only as records: it writes the ticks of the tasks that run here."""
 
-    def __init__(self, pool: TaskPool, assignment: Assignment, watchdog_s: float) -> None:
+    def __init__(self, topology: Topology, client: Mapping[str, str], pool: TaskPool) -> None:
+        assert topology.tick is not None, "there is a tick"
+        self._ticking = Ticking(topology.tick.every_ms)
+        self._writer = TickWriter(topology, client)
+        self._pool = pool
+
+    def strike(self) -> None:
+        """Write what is due. A task that has not caught up since it was opened gets none: it would find all of them at once,
+        and the first before the records that have waited longer.
+        """
+        self._writer.write(self._ticking.due(self._pool.caught_up(), time.time_ns() // 1_000_000))
+
+    def close(self) -> None:
+        """Write no more."""
+        self._writer.close()
+
+
+class _Instance:
+    """The main thread of an instance: stays in the group, watches the tasks, tells how they are, and what time it is."""
+
+    def __init__(self, pool: TaskPool, assignment: Assignment, watchdog_s: float, clock: _Clock | None) -> None:
         self._pool = pool
         self._assignment = assignment
         self._watchdog_s = watchdog_s
+        self._clock = clock
 
     def run(self, status: Status, stop: threading.Event) -> None:
         """Until asked to stop."""
@@ -175,12 +203,16 @@ class _Instance:
         finally:
             self._pool.stop_all()
             self._assignment.close()
+            if self._clock is not None:
+                self._clock.close()
 
     def _round(self, status: Status) -> None:
         state, detail = self._state()
         self._pool.check()
         self._assignment.publish(self._pool.offsets_next())
         status.write(state, detail)
+        if self._clock is not None:
+            self._clock.strike()
         if self._pool.silent_for_s() < self._watchdog_s:
             self._arm()
 

@@ -16,13 +16,13 @@ A zombie cannot commit at all: its successor took its transactional id.
 `fold` is the only place that calls a handler.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from onefold.processor.core.errors import Rejected
-from onefold.processor.core.topology import EmitChange, Topology
+from onefold.processor.core.topology import EmitChange, Tick, Topology
 from onefold.processor.core.values import (
     OWN_HEADERS,
     Change,
@@ -35,6 +35,9 @@ from onefold.processor.core.values import (
     Record,
     Transaction,
 )
+
+#: The end of the year 9999, in milliseconds: what is later was meant in smaller units, and would be the last tick for ever.
+TICK_MS_MAX = 253_402_300_799_999
 
 # Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
 _new = tuple.__new__
@@ -51,6 +54,27 @@ class States(Protocol):
     def get(self, key: str) -> Any:
         """The state of `key`, or None."""
 
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Every key that has a state, and its state."""
+
+
+class _Into:
+    """A transaction in the making: what the records so far have come to."""
+
+    def __init__(self, topology: Topology, ticked_ms: int) -> None:
+        self.every: list[Produced] = []
+        self.latest: dict[str, Latest | None] = {
+            topic: (itemgetter(*fields), attrgetter(*fields), {}) if fields else None
+            for topic, fields in topology.outputs.items()
+        }
+        self.changes: dict[str, Change] = {}
+        self.befores: list[Any] = []  # of the keys of `changes`, in the same order
+        self.misrouted: list[Misrouted] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.offsets_next: dict[str, int] = {}
+        self.folded = self.ignored = 0
+        self.ticked_ms = ticked_ms
+
 
 def fold(
     topology: Topology,
@@ -58,27 +82,49 @@ def fold(
     records: Iterable[Record],
     decode: Callable[[Record], Any],
     partition_of: Callable[[str], int],
+    ticked_ms: int = 0,
 ) -> Transaction:
     """One transaction out of records that follow the progress, in order.
 
     Args:
         topology: the pipeline.
         states: read only; the new states are in the transaction.
-        records: of this task's partition of every input topic.
+        records: of this task's partition of every topic that it reads.
         decode: turns a record into the value of its contract, or raises `Rejected`.
         partition_of: the partition where all records of a key belong.
+        ticked_ms: the time of the last tick that was folded.
     """
+    into = _Into(topology, ticked_ms)
+    if topology.tick is None:
+        _fold_records(topology, states, records, decode, partition_of, into)
+    else:
+        for ticks, run in groupby(records, lambda record: record.topic == topology.ticks):
+            if not ticks:
+                _fold_records(topology, states, run, decode, partition_of, into)
+                continue
+            for record in run:
+                _fold_tick(topology.tick, states, record, decode, into)
+    misrouted, dead_letters = into.misrouted, into.dead_letters
+    accepted = into.folded - into.ignored - len(misrouted) - len(dead_letters)
+    counts = Counts(accepted, into.ignored, len(misrouted), len(dead_letters))
+    outputs = into.every
+    if topology.emit_change is not None:
+        outputs += _emitted(topology.emit_change, into.befores, into.changes)
+    outputs += chain.from_iterable(rows.values() for _, _, rows in filter(None, into.latest.values()))
+    return Transaction(outputs, into.changes, misrouted, dead_letters, into.offsets_next, counts, into.ticked_ms)
+
+
+def _fold_records(
+    topology: Topology,
+    states: States,
+    records: Iterable[Record],
+    decode: Callable[[Record], Any],
+    partition_of: Callable[[str], int],
+    into: _Into,
+) -> None:
     key_of, handle, known = topology.keys, topology.handle, states.get
-    every: list[Produced] = []
-    latest: dict[str, Latest | None] = {
-        topic: (itemgetter(*fields), attrgetter(*fields), {}) if fields else None
-        for topic, fields in topology.outputs.items()
-    }
-    changes: dict[str, Change] = {}
-    befores: list[Any] = []  # of the keys of `changes`, in the same order
-    misrouted: list[Misrouted] = []
-    dead_letters: list[DeadLetter] = []
-    offsets_next: dict[str, int] = {}
+    every, latest, changes, befores = into.every, into.latest, into.changes, into.befores
+    misrouted, dead_letters, offsets_next = into.misrouted, into.dead_letters, into.offsets_next
     folded = ignored = 0
     output: Any  # two parts, or more
     produced: Produced
@@ -117,18 +163,68 @@ def fold(
             else:
                 item, attribute, rows = place
                 rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
-    counts = Counts(folded - ignored - len(misrouted) - len(dead_letters), ignored, len(misrouted), len(dead_letters))
-    if topology.emit_change is not None:
-        every += _emitted(topology.emit_change, befores, changes)
-    every += chain.from_iterable(rows.values() for _, _, rows in filter(None, latest.values()))
-    return Transaction(every, changes, misrouted, dead_letters, offsets_next, counts)
+    into.folded += folded
+    into.ignored += ignored
+
+
+def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Record], Any], into: _Into) -> None:
+    """A tick is one record: every key that is due has seen it, or it is a dead letter and none has."""
+    into.folded += 1
+    into.offsets_next[record.topic] = record.offset + 1
+    try:
+        at_ms: int = decode(record).at_ms
+        if not 0 <= at_ms <= TICK_MS_MAX:
+            raise Rejected(f"at_ms is {at_ms}; a time is from 0 to {TICK_MS_MAX} milliseconds since 1970")
+        if at_ms <= into.ticked_ms:
+            into.ignored += 1  # somebody else wrote it as well, or by a clock that is behind
+            return
+        seen = [(key, state, tick.handle(key, state, at_ms)) for key, state in _due(tick, states, into.changes, at_ms)]
+    except Rejected as reason:
+        into.dead_letters.append(DeadLetter(record, str(reason)))
+        return
+    into.ticked_ms = at_ms
+    idle = True
+    for key, before, (after, outputs) in seen:
+        if after is before and not outputs:
+            continue
+        idle = False
+        if key not in into.changes:
+            into.befores.append(before)
+        into.changes[key] = (after, record)
+        for output in outputs:
+            produced = _produced(output, key, record)
+            place = into.latest[produced[0]]
+            if place is None:
+                into.every.append(produced)
+            else:
+                item, attribute, rows = place
+                fields = produced[2]
+                rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
+    into.ignored += idle
+
+
+def _due(tick: Tick, states: States, changes: Mapping[str, Change], at_ms: int) -> list[tuple[str, Any]]:
+    """The keys that a tick is for, with their states as the records before it have left them, in the order of the keys."""
+    present = chain(
+        ((key, state) for key, state in states.items() if key not in changes),
+        ((key, state) for key, (state, _) in changes.items() if state is not None),
+    )
+    due = tick.due
+    if due is None:
+        return sorted(present, key=itemgetter(0))
+    found = ((key, state) for key, state in present if (from_ms := due(state)) is not None and from_ms <= at_ms)
+    return sorted(found, key=itemgetter(0))
 
 
 def _emitted(emit_change: EmitChange, befores: list[Any], changes: dict[str, Change]) -> Iterator[Produced]:
     for before, (key, (after, record)) in zip(befores, changes.items(), strict=True):
         if before is not after:
             for output in emit_change(key, before, after):
-                yield (output[0], key, output[1], record, ()) if len(output) == 2 else _addressed(output, key, record)
+                yield _produced(output, key, record)
+
+
+def _produced(output: Sequence[Any], key: str, record: Record) -> Produced:
+    return (output[0], key, output[1], record, ()) if len(output) == 2 else _addressed(output, key, record)
 
 
 def _addressed(output: Sequence[Any], key: str, record: Record) -> Produced:

@@ -1,4 +1,4 @@
-"""What a pipeline declares: its inputs, its key, its state, its handler and its outputs. One literal an app."""
+"""What a pipeline declares: its inputs, its key, its state, its handler, its outputs and its tick. One literal an app."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +21,60 @@ EmitChange = Callable[[str, Any, Any], Outputs]
 
 #: `(value) -> state key`, an int or text. It may raise `Rejected`.
 Key = Callable[[Any], int | str]
+
+#: `(key, state, at_ms) -> (state or None, outputs)`. As pure as a handler. When it raises `Rejected` for one key, the tick
+#: is a dead letter and has changed no key.
+OnTick = Callable[[str, Any, int], tuple[Any, Outputs]]
+
+# A tick is a record and a transaction in each partition. What comes more often is no tick, and a day is the longest that
+# somebody would wait for one to see whether it works.
+_TICK_MIN_MS, _TICK_MAX_MS = 1_000, 86_400_000
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time, as an input: a record every interval in each partition, which says what time it is, by the clock of the processor
+    that wrote it. It is in the log like every other input, in the topic `<name>.ticks`, so that a replay and the judge see
+    the same time.
+
+    A tick calls `handle` once for each key of its partition that has a state, in the order of the keys' texts. All that
+    comes of it is in one transaction, and its outputs name the tick as their source.
+
+    **What is promised.** The times of the ticks of a partition go up. They are multiples of the interval since 1970, and
+    some may be left out: after a pause of an hour there is one, and not 3,600. A task that is started gets its first when
+    it has folded all that was there before. But a tick says what time it was, and not that every record from before that
+    time has come: a topic may be slow, and so may its sender.
+
+    **What it costs.** With `due` a call of it for each key and tick; without it a call of `handle`. And a transaction for
+    each tick, also when no key is due.
+
+    Attributes:
+        every_s: the interval in seconds, from 1 to 86,400, in whole milliseconds.
+        handle: `(key, state, at_ms) -> (state or None, outputs)`: the key as a text, its state, and the time in milliseconds
+            since 1970. None as state forgets the key.
+        due: `(state) -> at_ms or None`: the time from which on the key wants to be called; None: it does not, until its
+            state is another one. Without it every key is called at every tick.
+
+    Raises:
+        Refused: the interval is none.
+    """
+
+    every_s: float
+    handle: OnTick
+    due: Callable[[Any], int | None] | None = None
+
+    def __post_init__(self) -> None:
+        every_ms = self.every_s * 1000
+        if not _TICK_MIN_MS <= every_ms <= _TICK_MAX_MS or every_ms != round(every_ms):
+            raise Refused(
+                f"a tick every {self.every_s} s cannot be; say every_s in seconds from {_TICK_MIN_MS // 1000} to "
+                f"{_TICK_MAX_MS // 1000}, in whole milliseconds"
+            )
+
+    @property
+    def every_ms(self) -> int:
+        """The interval in milliseconds."""
+        return round(self.every_s * 1000)
 
 
 @dataclass(frozen=True)
@@ -46,9 +100,10 @@ class Topology:
         emit_change: the outputs of a key's change as a whole, called once a transaction for every key that changed. For
             outputs that tell differences, such as what to add to a sum: a key that changed ten times costs one record and
             not ten.
+        tick: when the pipeline needs time, how often and for what.
 
     Raises:
-        Refused: `key` has a function for some inputs and not for all of them.
+        Refused: `key` has a function for some inputs and not for all of them, or another topic has the name of the ticks'.
     """
 
     name: str
@@ -58,15 +113,30 @@ class Topology:
     handle: Handler
     outputs: Mapping[str, tuple[str, ...] | None]
     emit_change: EmitChange | None = None
+    tick: Tick | None = None
 
     def __post_init__(self) -> None:
         if self.keys.keys() != set(self.inputs):
             raise Refused(f"{self.name} has keys for {', '.join(self.keys)}, and reads {', '.join(self.inputs)}")
+        if self.ticks in (*self.inputs, *self.outputs):
+            raise Refused(
+                f"{self.ticks} is the topic of the ticks of {self.name}; give its input or output another name"
+            )
 
     @cached_property
     def keys(self) -> Mapping[str, Key]:
         """Per input topic the function that says a value's state key."""
         return self.key if isinstance(self.key, Mapping) else dict.fromkeys(self.inputs, self.key)
+
+    @property
+    def ticks(self) -> str | None:
+        """The topic of the ticks; None without a tick."""
+        return f"{self.name}.ticks" if self.tick is not None else None
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Every topic that a task reads: the inputs, and the ticks."""
+        return self.inputs if self.ticks is None else (*self.inputs, self.ticks)
 
     @property
     def changelog(self) -> str:
@@ -80,10 +150,10 @@ class Topology:
 
     @property
     def order(self) -> str | None:
-        """The topic that says in which order the records of several inputs were folded; None with a single one."""
-        return f"{self.name}.order" if len(self.inputs) > 1 else None
+        """The topic that says in which order the records of several topics were folded; None with a single one."""
+        return f"{self.name}.order" if len(self.reads) > 1 else None
 
     @property
     def dead(self) -> dict[str, str]:
-        """Per input topic the topic of its dead letters."""
-        return {topic: f"{topic}.dead" for topic in self.inputs}
+        """Per topic that is read the topic of its dead letters."""
+        return {topic: f"{topic}.dead" for topic in self.reads}

@@ -169,8 +169,9 @@ class Counts(NamedTuple):
 class Transaction(NamedTuple):
     """All that one Kafka transaction will contain, computed before any of it is done.
 
-    `offsets_next` is the progress: per input topic the offset to read next. `changes` holds one entry a key,
-    however often the key changed; so do `outputs` for topics where the latest row wins.
+    `offsets_next` is the progress: per topic the offset to read next. `changes` holds one entry a key,
+    however often the key changed; so do `outputs` for topics where the latest row wins. `ticked_ms` is the time of the last
+    tick that was folded, in this transaction or before it.
     """
 
     outputs: list[Produced]
@@ -179,3 +180,4 @@ class Transaction(NamedTuple):
     dead_letters: list[DeadLetter]
     offsets_next: dict[str, int]
     counts: Counts
+    ticked_ms: int = 0

@@ -52,6 +52,9 @@ def create_topics(
     wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.dead.values()}
     if topology.order is not None:
         wanted[topology.order] = {**_KEEP, **_LARGE}
+    if topology.ticks is not None:
+        # An input, but nobody else's: the processors write it.
+        wanted[topology.ticks] = {**_KEEP, **_LARGE}
     if inputs:
         # Larger than admission allows, so that what is too large becomes a dead letter and not a producer's riddle.
         wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.inputs}
@@ -91,7 +94,7 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
             raise Retriable(
                 f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up"
             )
-    counts = {topic: existing[topic] for topic in (*topology.inputs, topology.changelog) if topic in existing}
+    counts = {topic: existing[topic] for topic in (*topology.reads, topology.changelog) if topic in existing}
     if len(set(counts.values())) > 1:
         raise Refused(
             f"inputs and changelog must have the same number of partitions, but have {counts}: "
@@ -146,13 +149,13 @@ def group_of(topology: Topology) -> str:
 
 
 def lag(topology: Topology, client: Mapping[str, str]) -> int:
-    """Input records (and markers) that are readable and not yet folded. Drained is 0.
+    """Input records (ticks and markers too) that are readable and not yet folded. Drained is 0.
 
     By the progress in the changelog, which is the truth; the group's offsets are only a courtesy.
     """
     admin = connect(client)
     counts = _existing(admin)
-    inputs = [TopicPartition(topic, p) for topic in topology.inputs for p in range(counts.get(topic, 0))]
+    inputs = [TopicPartition(topic, p) for topic in topology.reads for p in range(counts.get(topic, 0))]
     if not inputs:
         return 0
     ends = _ends(admin, inputs)

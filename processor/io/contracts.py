@@ -65,6 +65,15 @@ class Writer(NamedTuple):
     units: Mapping[str, str]
 
 
+# What the ticks of every pipeline say, which has no file: it is the engine's, and no pipeline's.
+_TICK = {
+    "type": "record",
+    "name": "Tick",
+    "namespace": "onefold",
+    "fields": [{"name": "at_ms", "type": "long"}],
+}
+
+
 @dataclass(frozen=True)
 class Contract:
     """One record schema.
@@ -105,6 +114,11 @@ def load(folder: Path = FOLDER) -> dict[str, Contract]:
                 raise Refused(f"{path} claims topic {topic}, which {contracts[topic].name} has already")
             contracts[topic] = contract
     return contracts
+
+
+def of_ticks() -> Contract:
+    """The contract of the topics of ticks."""
+    return _contract(_TICK)
 
 
 def _contract(raw: dict[str, Any]) -> Contract:

@@ -57,11 +57,11 @@ class KafkaInputs:
 
     def identities(self) -> dict[str, Identity]:
         """Per input topic."""
-        return {topic: identity(self._admin, topic, self.partition) for topic in self._topology.inputs}
+        return {topic: identity(self._admin, topic, self.partition) for topic in self._topology.reads}
 
     def ask_topic_ids(self) -> Callable[[], dict[str, str]]:
         """Ask now which topics the inputs' names stand for."""
-        return ask_topic_ids(self._admin, self._topology.inputs)
+        return ask_topic_ids(self._admin, self._topology.reads)
 
     def new_consumer(self, wait_ms: int = FETCH_WAIT_MS) -> Consumer:
         """A consumer that reads committed records from assigned positions; a fetch waits so long for more of them."""

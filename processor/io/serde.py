@@ -23,7 +23,7 @@ from onefold.processor.core.errors import Corrupted, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io.avro_encoder import encoder
-from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, Writer
+from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, Writer, of_ticks
 from onefold.processor.io.logical import convert
 
 # Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
@@ -113,8 +113,10 @@ class AvroCodec:
     """The codec of one topology, by the contracts of its topics."""
 
     def __init__(self, topology: Topology, contracts: Mapping[str, Contract], registry: Registry | None = None) -> None:
-        self._decode_json = {topic: _json_decoders(contracts[topic]) for topic in topology.inputs}
-        self._inputs = {topic: contracts[topic] for topic in topology.inputs}
+        if topology.ticks is not None:
+            contracts = {**contracts, topology.ticks: of_ticks()}
+        self._decode_json = {topic: _json_decoders(contracts[topic]) for topic in topology.reads}
+        self._inputs = {topic: contracts[topic] for topic in topology.reads}
         self._encode = {topic: encoder(contracts[topic].schema, contracts[topic].prefix) for topic in topology.outputs}
         self._registry = registry
         self._state_encode = msgspec.json.Encoder().encode

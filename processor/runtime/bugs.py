@@ -7,7 +7,7 @@ longer, and a handler that fails the same way whenever it sees the same record l
 
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ class Bugs:
         decode: Callable[[Record], Any],
         partition_of: Callable[[str], int],
         encode: Callable[[Transaction], Any],
+        ticked_ms: int = 0,
     ) -> dict[Record, str]:
         """The records at which the pipeline raises what it should not, and why they are set aside.
 
@@ -64,7 +65,7 @@ class Bugs:
         in_a_row = 0
         for record in records:
             try:
-                transaction = fold(topology, ahead, (record,), decode, partition_of)
+                transaction = fold(topology, ahead, (record,), decode, partition_of, ticked_ms)
                 encode(transaction)
             except NO_FAULT:
                 raise
@@ -78,6 +79,7 @@ class Bugs:
                     ) from error
             else:
                 ahead.changes |= transaction.changes
+                ticked_ms = transaction.ticked_ms
                 in_a_row = 0
         return faults
 
@@ -113,6 +115,11 @@ class _Ahead:
         """The state of `key`, or None."""
         changed = self.changes.get(key)
         return self._states.get(key) if changed is None else changed[0]
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Every key that has a state, and its state."""
+        yield from ((key, state) for key, state in self._states.items() if key not in self.changes)
+        yield from ((key, state) for key, (state, _) in self.changes.items() if state is not None)
 
 
 def _own_part(error: Exception) -> TracebackType | None:

@@ -3,7 +3,7 @@
 Three kinds of records, told apart by the first byte of the key:
 
     s<key>   the state of a key (JSON); a null value forgets the key
-    p        the progress: per input the topic's id and the offset to read next, and the counts
+    p        the progress: per input the topic's id and the offset to read next, the counts, and the time of the last tick
     c        how careful the next owner should be (see `quarantine`)
 
 State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
@@ -45,11 +45,12 @@ class DecidedIn(NamedTuple):
 
 @dataclass
 class Progress:
-    """Where a task stands: per input topic its id and the offset to read next; how many records ended how.
+    """Where a task stands: per topic that it reads its id and the offset to read next; how many records ended how.
 
     Attributes:
         transactions: how many there have been; in a decision log, the version.
         decided_in: None: the task is decided by Kafka transactions.
+        ticked_ms: the time of the last tick, in milliseconds since 1970, or 0.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Progress:
     counts: Counts = field(default_factory=Counts)
     transactions: int = 0
     decided_in: DecidedIn | None = None
+    ticked_ms: int = 0
 
     def encode(self) -> bytes:
         """The value of the progress record."""
@@ -73,6 +75,9 @@ class Progress:
         }
         if self.decided_in is not None:
             body |= {"version": DECIDED, "decided_in": self.decided_in._asdict()}
+        if self.ticked_ms:
+            # A version without it has no ticks either: it writes the progress of a pipeline whose time stands still.
+            body["ticked_ms"] = self.ticked_ms
         return json.dumps(body).encode()
 
     @staticmethod
@@ -93,17 +98,24 @@ class Progress:
                 Counts(*(counts.get(_STORED_NAMES.get(name, name), 0) for name in Counts._fields)),
                 body["transactions"],
                 DecidedIn(**body["decided_in"]) if "decided_in" in body else None,
+                body.get("ticked_ms", 0),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(f"the changelog's progress record cannot be read: {error}") from error
 
-    def advanced(self, offsets_next: Mapping[str, int], counts: Counts) -> "Progress":
+    def advanced(self, offsets_next: Mapping[str, int], counts: Counts, ticked_ms: int = 0) -> "Progress":
         """The progress after one more transaction. It never goes back."""
         for topic, offset in offsets_next.items():
             if offset < self.offsets_next[topic]:
                 raise Corrupted(f"progress of {topic} would go back from {self.offsets_next[topic]} to {offset}")
         offsets = {**self.offsets_next, **offsets_next}
-        return replace(self, offsets_next=offsets, counts=self.counts.plus(counts), transactions=self.transactions + 1)
+        return replace(
+            self,
+            offsets_next=offsets,
+            counts=self.counts.plus(counts),
+            transactions=self.transactions + 1,
+            ticked_ms=max(self.ticked_ms, ticked_ms),
+        )
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Raises `Refused` when the name of an input stands for another topic than the one that was read before."""

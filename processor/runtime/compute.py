@@ -73,12 +73,12 @@ class Compute:
         Raises:
             Refused: so many records fail that it is the pipeline that is wrong.
         """
-        transaction, writes, states_written = self._folded(states, records, dict(rejected))
-        after = progress.advanced(transaction.offsets_next, transaction.counts)
+        transaction, writes, states_written = self._folded(states, progress.ticked_ms, records, dict(rejected))
+        after = progress.advanced(transaction.offsets_next, transaction.counts, transaction.ticked_ms)
         return Prepared([*writes, *self._order(records)], states_written, transaction.changes, after)
 
     def _folded(
-        self, states: States, records: Sequence[Record], rejected: dict[Record, str]
+        self, states: States, ticked_ms: int, records: Sequence[Record], rejected: dict[Record, str]
     ) -> tuple[Transaction, list[Write], list[Write]]:
         topology, partition_of = self._topology, self._partition_of
 
@@ -90,7 +90,7 @@ class Compute:
         while True:
             chosen = decode if rejected else self._codec.decode
             try:
-                transaction = fold(topology, states, records, chosen, partition_of)
+                transaction = fold(topology, states, records, chosen, partition_of, ticked_ms)
                 return transaction, *self._encode(transaction)
             except _Unencodable as fault:
                 rejected[fault.record] = fault.reason
@@ -99,7 +99,8 @@ class Compute:
                 raise
             except Exception as error:  # noqa: BLE001 - raised again unless a record is at fault
                 bug = error
-            faults = self._bugs.at_fault(topology, states, records, chosen, partition_of, self._try_encode)
+            folding = topology, states, records, chosen, partition_of
+            faults = self._bugs.at_fault(*folding, self._try_encode, ticked_ms)
             if not faults:
                 raise bug
             rejected.update(faults)
@@ -108,7 +109,7 @@ class Compute:
         """What goes to other topics, and what goes to the changelog."""
         encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self._topology.changelog
         partition = self._partition
-        source = {topic: source_template(topic, partition) for topic in self._topology.inputs}
+        source = {topic: source_template(topic, partition) for topic in self._topology.reads}
         writes: list[Write] = []
         states: list[Write] = []
         add, add_state = writes.append, states.append

@@ -53,6 +53,9 @@ class Runs(Protocol):
     def turn(self) -> int:
         """One cycle."""
 
+    def caught_up(self) -> bool:
+        """Whether all is folded that was there when it was opened."""
+
     def close(self) -> None:
         """Leave in good order."""
 
@@ -66,7 +69,8 @@ class Runs(Protocol):
 class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
-    `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog.
+    `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
+    `caught_up` whether it has folded all that was there when it was opened.
 
     Args:
         make: makes the task; it gets a function to call while a long restore goes on.
@@ -80,6 +84,7 @@ class TaskLoop:
         self.phase = Phase.RESTORING
         self.detail = ""
         self.offsets_next: dict[str, int] = {}
+        self.caught_up = False
         self.fenced = False
         self.failure: BaseException | None = None
         self._clock = clock
@@ -122,6 +127,7 @@ class TaskLoop:
     def _live(self) -> Iterator[float]:
         """Open the task and turn it, until it is asked to stop."""
         self._enter(Phase.RESTORING, "")
+        self.caught_up = False
         self._restored = 0
         task = self._make(self._restoring)
         try:
@@ -159,6 +165,7 @@ class TaskLoop:
             self._enter(Phase.RUNNING, "")
         self._failures = 0
         self.offsets_next = task.progress.offsets_next
+        self.caught_up = task.caught_up()
         self._beat()
         return 0.0
 

@@ -62,6 +62,10 @@ class TaskPool:
                 del self._loops[partition], self._fenced_at[partition]
                 self.start([partition])
 
+    def caught_up(self) -> list[int]:
+        """The partitions whose tasks run, and have folded all that was there when they were opened."""
+        return [partition for partition, loop in self._loops.items() if loop.phase == Phase.RUNNING and loop.caught_up]
+
     def silent_for_s(self) -> float:
         """Seconds since the quietest task that should be working made a step."""
         now = time.monotonic()

@@ -148,6 +148,10 @@ class Replica:
         self._relax()
         return decided
 
+    def caught_up(self) -> bool:
+        """Whether all is decided that was there when it was opened."""
+        return all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items())
+
     def close(self) -> None:
         """Leave in good order; the next life need not be careful."""
         try:
@@ -372,7 +376,7 @@ class Replica:
     def _relax(self) -> None:
         if self.quarantine.clean:
             return
-        if all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items()):
+        if self.caught_up():
             self._note_quarantine(Quarantine())
         elif self._went_well >= WINDOW[self.quarantine.level]:
             self._went_well = 0

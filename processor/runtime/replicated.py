@@ -46,6 +46,10 @@ class Replicated:
             raise self._publishing.failure
         return self._replica.turn()
 
+    def caught_up(self) -> bool:
+        """Whether all is decided that was there when it was opened."""
+        return self._replica.caught_up()
+
     def close(self) -> None:
         """Leave in good order."""
         self._stop()

@@ -1,6 +1,6 @@
 """The states of one task, in memory, as of the last committed transaction. The changelog is their durable form."""
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from typing import Any
 
 from onefold.processor.core.values import Change
@@ -13,6 +13,10 @@ class Store:
         self._states = states or {}
         #: The state of a key, or None. Bound once: it is called for every record.
         self.get = self._states.get
+
+    def items(self) -> ItemsView[str, Any]:
+        """Every key that has a state, and its state."""
+        return self._states.items()
 
     def __len__(self) -> int:
         return len(self._states)

@@ -98,6 +98,10 @@ class Task:
             self._beat()
             yield record
 
+    def caught_up(self) -> bool:
+        """Whether all is folded that was there when the task was opened."""
+        return all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items())
+
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
         records = self._session.poll(min(self._size.records_max, BATCH[self.quarantine.level]), WAIT_S)
@@ -173,7 +177,7 @@ class Task:
         """Be less careful when what a predecessor may have crashed at went well: it lies below where the inputs ended."""
         if self.quarantine.clean:
             return
-        if all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items()):
+        if self.caught_up():
             self._write_quarantine(Quarantine())
         elif self._went_well >= WINDOW[self.quarantine.level]:
             self._went_well = 0

@@ -2,6 +2,7 @@
 
 driver = TopologyDriver(TOPOLOGY, contracts="avro")
 driver.send("runner.updates", {"user_id": 1, ...})
+driver.tick(1_700_000_000_000)  # of a pipeline that declares one
 driver.crash_at("before_commit")
 driver.run()
 assert driver.read("runner.stats") == [...]
@@ -19,6 +20,7 @@ import fastavro
 from onefold import pipelines
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import STEPS
+from onefold.processor.core.ticks import tick_record
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
 from onefold.processor.io.contracts import Contract, load
@@ -69,7 +71,7 @@ class TopologyDriver:
         self.log = log or SimulatedLog()
         if log is None:
             order = (topology.order,) if topology.order else ()
-            for topic in (*topology.inputs, *topology.outputs, *topology.dead.values(), *order, topology.changelog):
+            for topic in (*topology.reads, *topology.outputs, *topology.dead.values(), *order, topology.changelog):
                 self.log.create(topic, partitions)
         self.partitions = partitions
         self.restarts = 0
@@ -104,6 +106,14 @@ class TopologyDriver:
         data = json.dumps(value, default=spelled).encode()
         key = self._key(topic, data)
         self.log.append(topic, key.encode(), data, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+
+    def tick(self, at_ms: int) -> None:
+        """A tick in each partition, of this time in milliseconds since 1970; one that is not later than the last one folded
+        is ignored. `run` folds it, after what was sent and has not been run before.
+        """
+        assert self.topology.ticks is not None, f"{self.topology.name} declares no tick"
+        for partition in range(self.partitions):
+            self.log.append(self.topology.ticks, *tick_record(at_ms), partition=partition, timestamp_ms=at_ms)
 
     def crash_at(self, step: str, hit: int = 1) -> None:
         """Crash at the n-th time that the step (one of `core.steps.STEPS`) is reached from now on, once."""

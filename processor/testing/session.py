@@ -26,7 +26,7 @@ class SimulatedInputs:
 
     def identities(self) -> Mapping[str, Identity]:
         """Per input topic."""
-        return {topic: self._log.identity(topic, self.partition) for topic in self._topology.inputs}
+        return {topic: self._log.identity(topic, self.partition) for topic in self._topology.reads}
 
     def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
         """The answer of now, whenever it is looked at."""

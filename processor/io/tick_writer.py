@@ -1,0 +1,71 @@
+"""Writing the ticks of a pipeline: inputs like others, by a plain producer and in no transaction."""
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from onefold.processor.core.ticks import tick_record
+from onefold.processor.core.topology import Topology
+
+log = structlog.get_logger()
+
+# A tick that cannot be written for so long is left out: a later one says more.
+DELIVERY_TIMEOUT_MS = 5_000
+# Of the ticks that wait at the end, and are not worth more waiting.
+_CLOSE_TIMEOUT_S = 1.0
+
+
+class TickWriter:
+    """Writes ticks, never waits, and raises nothing: what cannot be written is left out, as a pause leaves ticks out."""
+
+    def __init__(self, topology: Topology, client: Mapping[str, str]) -> None:
+        assert topology.ticks is not None, "there is a tick"
+        self._topic = topology.ticks
+        self._client = dict(client)
+        self._producer: Producer | None = None
+        self._fails = False
+
+    def write(self, ticks: Iterable[tuple[int, int]]) -> None:
+        """The ticks (partition, at_ms)."""
+        try:
+            producer = self._producer = self._producer or self._new_producer()
+            for partition, at_ms in ticks:
+                key, value = tick_record(at_ms)
+                producer.produce(self._topic, value, key, partition, on_delivery=self._told)
+            producer.poll(0)
+        except (BufferError, KafkaException) as error:
+            # Also when the cluster has turned the producer away for good: the next one begins anew.
+            self._producer = None
+            self._say(str(error))
+
+    def close(self) -> None:
+        """Leave; a tick that is under way has a second."""
+        if self._producer is not None:
+            self._producer.flush(_CLOSE_TIMEOUT_S)
+            self._producer = None
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {
+                **self._client,
+                # Two of the same tick are recognised; this keeps their order.
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 0,
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "log_level": 0,
+            }
+        )
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._fails = False
+        else:
+            self._say(f"{error.name()}: {error.str()}")
+
+    def _say(self, reason: str) -> None:
+        """Once, until it works again: the next tick would say the same."""
+        if not self._fails:
+            self._fails = True
+            log.warning("ticks cannot be written, so time stands still", topic=self._topic, reason=reason)
