@@ -117,5 +117,8 @@ def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
     for topic in sorted({*workload.inputs} ^ {*topology.inputs}):
         side = "the topology has not" if topic in workload.inputs else "the topology has too"
         yield f"{where} has other inputs than the topology: {topic}, which {side}"
+    if workload.ticks != (topology.tick is not None):
+        says, lacks = ("has ticks", "no tick") if workload.ticks else ("has no ticks", "a tick")
+        yield f"{where} {says}, and the topology declares {lacks}: give the model the tick function that belongs to it"
     for topic in sorted({*workload.outputs} - {*topology.outputs}):
         yield f"{where} expects rows of {topic}, which {pipeline.name} does not write"

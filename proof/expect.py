@@ -7,6 +7,9 @@ A record of an input topic has exactly one fate:
     repartitioned  well-formed, but misrouted: it takes effect only as its copy in the partition of its key
     dead           inadmissible, by the contract or by a rule of the domain
 
+A tick is a record of the topic `<domain>.ticks`, and has one of these fates but that of a repartitioned one. It is ignored when
+its time is not later than that of the last tick of its partition that was not dead.
+
 The copy of a misrouted record is a record of the input topic itself, in the partition of its key, with the key's text as
 Kafka key, the same value, and a header that names the original. It must exist exactly once, and then has a fate of
 its own.
@@ -19,15 +22,21 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
-from onefold.proof.decode import Inadmissible, Registry, contracts, decode
+from onefold.proof.decode import Inadmissible, Registry, contract_of, contracts, decode
 from onefold.proof.kinds import kind_of
 from onefold.proof.placement import partition_of
 from onefold.proof.verdict import CannotTell
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
+#: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
+TICK = contract_of(
+    {"type": "record", "name": "Tick", "namespace": "onefold", "fields": [{"name": "at_ms", "type": "long"}]}
+)
+#: The last millisecond of the year 9999: no tick is later.
+TICK_MS_MAX = 253_402_300_799_999
 #: Dead letters hold no more of the original value, or key, than this.
 DEAD_LETTER_BYTES_MAX = 65_536
 
@@ -137,15 +146,38 @@ class Model(Protocol):
         """Bring `rows` up to date with all that was applied."""
 
 
+class TickingModel(Model, Protocol):
+    """What is right in a domain with ticks."""
+
+    def tick(self, at_ms: int, source: Source) -> bool:
+        """Take one tick, which is for the keys of its partition alone: those whose values had a source in it. False when it
+        changes nothing. Raises `Inadmissible`, before it changes anything, when a rule forbids it.
+
+        Args:
+            at_ms: the time, in milliseconds since 1970. In one partition it only goes up.
+            source: of the tick.
+        """
+
+
 @dataclass(frozen=True)
 class Workload:
-    """A domain, as the judge sees it."""
+    """A domain, as the judge sees it.
+
+    Attributes:
+        ticks: its processors write ticks; its model has a `tick` (see `TickingModel`).
+    """
 
     name: str
     inputs: tuple[str, ...]
     tables: tuple[Table, ...]
     model: Callable[[], Model]
     views: tuple[View, ...] = ()
+    ticks: bool = False
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every topic whose records change rows: the inputs, and the ticks."""
+        return (*self.inputs, f"{self.name}.ticks") if self.ticks else self.inputs
 
     @property
     def outputs(self) -> dict[str, Table]:
@@ -222,10 +254,13 @@ class Oracle:
         self._registry = registry
         self._contracts = {topic: contracts(workload.name)[topic] for topic in workload.inputs}
         self._partitions_by_key: dict[str, int] = {}
+        self._ticks = f"{workload.name}.ticks" if workload.ticks else None
+        # Per partition the time of the last tick.
+        self._ticked: dict[int, int] = {}
         self.expected = Expected(workload.model())
 
     def feed(self, record: Record) -> int:
-        """Take one record of an input topic; returns its fate."""
+        """Take one record of an input topic, or one tick; returns its fate."""
         source = Source(record.topic, record.partition, record.offset)
         named = record.header(SOURCE_HEADER) if record.headers else None
         if named is not None:
@@ -246,6 +281,8 @@ class Oracle:
         return expected
 
     def _judge(self, record: Record, source: Source) -> int:
+        if record.topic == self._ticks:
+            return self._judge_tick(record, source)
         value = decode(self._contracts[record.topic], record.value, self._registry)
         model = self.expected.model
         key = model.key(value, source)
@@ -256,6 +293,19 @@ class Oracle:
             self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
             return Fate.REPARTITIONED
         return Fate.ACCEPTED if model.apply(value, source) else Fate.IGNORED
+
+    def _judge_tick(self, record: Record, source: Source) -> int:
+        at_ms = decode(TICK, record.value, self._registry)["at_ms"]
+        if not 0 <= at_ms <= TICK_MS_MAX:
+            raise Inadmissible(f"{at_ms} is no time")
+        if at_ms <= self._ticked.get(record.partition, 0):
+            return Fate.IGNORED
+        model = self.expected.model
+        if not hasattr(model, "tick"):
+            raise CannotTell(f"the workload of {self._workload.name} says that it has ticks, and its model has no tick")
+        changed = cast(TickingModel, model).tick(at_ms, source)
+        self._ticked[record.partition] = at_ms
+        return Fate.ACCEPTED if changed else Fate.IGNORED
 
     def _match_copy(self, record: Record, lies_at: Source, named: bytes) -> None:
         """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
@@ -287,7 +337,7 @@ class Oracle:
 
 
 def expect(workload: Workload, records: Iterable[Record], partitions: int) -> Expected:
-    """What must exist after these records of the workload's input topics, which have so many partitions."""
+    """What must exist after these records of the workload's topics, which have so many partitions."""
     oracle = Oracle(workload, partitions)
     for record in records:
         oracle.feed(record)

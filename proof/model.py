@@ -36,6 +36,13 @@ class Rows:
         found = self.expected.get(key)
         return None if found is None else dict(zip(self._names, found[0], strict=True)) | self._noted.get(key, {})
 
+    def here(self) -> list[dict[str, Any]]:
+        """As `get`, what was put for each key in the partition of the input that is applied, or of the tick; in order of the
+        keys.
+        """
+        keys = sorted(key for key, (_, source) in self.expected.items() if source.partition == self.source.partition)
+        return [row for key in keys if (row := self.get(*key)) is not None]
+
     def put(self, fields: Fields) -> None:
         """The row of its key, new or in the place of the one that was there.
 
@@ -62,6 +69,10 @@ class Rows:
 #: `decode.Inadmissible` when a rule forbids the input, before it puts any.
 Apply = Callable[[Fields, Mapping[str, Rows]], None]
 
+#: Takes one tick: the milliseconds since 1970, and the tables. It is for the rows of its partition alone, which `Rows.here`
+#: gives; for the rest it is as `Apply`.
+ApplyTick = Callable[[int, Mapping[str, Rows]], None]
+
 #: The field by which inputs belong together, or a function of the input.
 Key = str | Callable[[Fields], Any]
 
@@ -69,8 +80,15 @@ Key = str | Callable[[Fields], Any]
 class _Made:
     """The `expect.Model` that functions make."""
 
-    def __init__(self, apply: Mapping[str, Apply], key: Mapping[str, Key], tables: tuple[Table, ...]) -> None:
+    def __init__(
+        self,
+        apply: Mapping[str, Apply],
+        tick: ApplyTick | None,
+        key: Mapping[str, Key],
+        tables: tuple[Table, ...],
+    ) -> None:
         self._apply = apply
+        self._tick = tick
         self._key = key
         self._tables = {table.name: Rows(table) for table in tables}
         self.rows = {name: rows.expected for name, rows in self._tables.items()}
@@ -86,9 +104,18 @@ class _Made:
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
         """Whether it changed a row."""
+        return self._changes(source, lambda: self._apply[source.topic](value, self._tables))
+
+    def tick(self, at_ms: int, source: Source) -> bool:
+        """Whether it changed a row."""
+        apply = self._tick
+        assert apply is not None, "only a workload with ticks is told them"
+        return self._changes(source, lambda: apply(at_ms, self._tables))
+
+    def _changes(self, source: Source, apply: Callable[[], None]) -> bool:
         for rows in self._tables.values():
             rows.source, rows.changed = source, False
-        self._apply[source.topic](value, self._tables)
+        apply()
         return any(rows.changed for rows in self._tables.values())
 
     def settle(self) -> None:
@@ -103,6 +130,7 @@ def model(
     key: Key | Mapping[str, Key],
     tables: tuple[Table, ...],
     views: tuple[View, ...] = (),
+    tick: ApplyTick | None = None,
 ) -> Workload:
     """A workload whose rows `apply` makes.
 
@@ -114,6 +142,7 @@ def model(
             differ in it, one of both for each input topic, by its name.
         tables: what must be compared. Their columns are the fields of their topic's contract, unless they say otherwise.
         views: what must show the same as a table.
+        tick: takes a tick and puts rows, where the topology declares one.
 
     Raises:
         ValueError: `apply` or `key` names topics, and not just those of `inputs`.
@@ -126,4 +155,4 @@ def model(
                 f"the model of {name} reads {', '.join(inputs)}, and its {what} is for"
                 f" {', '.join(sorted(given)) or 'none of them'}: give one for each, or one for all"
             )
-    return Workload(name, inputs, tables, lambda: _Made(applies, keys, tables), views)
+    return Workload(name, inputs, tables, lambda: _Made(applies, tick, keys, tables), views, ticks=tick is not None)

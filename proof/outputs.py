@@ -32,7 +32,7 @@ class Outputs:
         self._tables = workload.outputs
         self._contracts = contracts(workload.name)
         self._letters: dict[Source, list[tuple[Record, str]]] = {}
-        self._dead = {f"{topic}.dead": topic for topic in workload.inputs}
+        self._dead = {f"{topic}.dead": topic for topic in workload.reads}
         self._findings: list[Finding] = []
         # Per output topic and input partition one byte an input offset: some output names it.
         self._named: dict[tuple[str, str, int], bytearray] = {}

@@ -75,16 +75,16 @@ class _Judge:
         self._work = workload(domain)
         self._dsn = dsn
         self._progress = progress
-        inputs = self._work.inputs
+        reads = self._work.reads
         self._changelog = f"{domain}.changelog"
-        several = len(inputs) > 1
+        several = len(reads) > 1
         self._order_topic = f"{domain}.order" if several else ""
-        others = [*(f"{topic}.dead" for topic in inputs), self._changelog, *([self._order_topic] if several else [])]
-        self._log = Log(client, [*inputs, *self._work.outputs, *others])
+        others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
+        self._log = Log(client, [*reads, *self._work.outputs, *others])
         self._outputs = Outputs(self._work)
         registry = Registry(schema_registry_url) if schema_registry_url else None
-        self._oracle = Oracle(self._work, self._log.topics[inputs[0]].partitions, registry)
-        self._order = Order(inputs, self._oracle.feed) if several else None
+        self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry)
+        self._order = Order(reads, self._oracle.feed) if several else None
         self._progresses: dict[int, dict[str, Any]] = {}
         self._read = 0
 
@@ -113,9 +113,9 @@ class _Judge:
             time.sleep(_CHECK_AGAIN_S)
 
     def _check_beginnings(self) -> None:
-        inputs = self._work.inputs
-        if len({self._log.topics[topic].partitions for topic in inputs}) > 1:
-            raise CannotTell(f"the topics {', '.join(inputs)} have different numbers of partitions")
+        reads = self._work.reads
+        if len({self._log.topics[topic].partitions for topic in reads}) > 1:
+            raise CannotTell(f"the topics {', '.join(reads)} have different numbers of partitions")
         for (topic, partition), start in self._log.starts().items():
             if start > 0 and topic != self._changelog:
                 raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
@@ -124,7 +124,7 @@ class _Judge:
         self._read += 1
         if self._read % 10_000 == 0:
             self._progress("reading the topics", self._read)
-        if record.topic in self._work.inputs:
+        if record.topic in self._work.reads:
             self._order.feed(record) if self._order else self._oracle.feed(record)
         elif record.topic == self._order_topic and self._order:
             self._order.add(record)
@@ -140,7 +140,7 @@ class _Judge:
         for topic, partition in self._log.places:
             if high[topic, partition] > stable[topic, partition]:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
-        for topic in self._work.inputs:
+        for topic in self._work.reads:
             for partition in range(self._log.topics[topic].partitions):
                 at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
@@ -169,7 +169,7 @@ class _Judge:
             comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
             findings = [*comparison.findings(), *snapshot.rejected(self._work.name)]
         findings += [*self._outputs.judge(expected), *judge_copies(expected), *self._judge_counts(expected)]
-        letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.inputs)
+        letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.unsent)
         others = [Check("dead letters", len(expected.dead), letters)]
         others.append(Check("repartitioned copies", expected.counts.repartitioned, copied))

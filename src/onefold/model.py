@@ -23,7 +23,9 @@ A join has a function and a key for each of its topics, where they differ:
 
 A model that has to know more than rows of single keys can hold is a class in a `Workload` of its own, as `onefold new` writes
 one: `key(value, source)` and `apply(value, source)` get the values with their `Source`s, in the order in which they lie in
-their partitions, and `rows[table][key]` is the row by column and the source that changed it last.
+their partitions, and `rows[table][key]` is the row by column and the source that changed it last. Where the topology declares
+a tick, `model` is given a `tick` function, or the class has a method `tick(at_ms, source)` and its `Workload` says
+`ticks=True`.
 
 It imports nothing of the handler's, or the verdict would prove nothing.
 """
