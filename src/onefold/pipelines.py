@@ -252,7 +252,12 @@ def _line(file: Path, name: str) -> int:
 
 
 def _place(error: BaseException, pipeline: Pipeline) -> str:
-    """File and line of the innermost frame that is the pipeline's own, or else of where it is declared."""
+    """File and line of the innermost frame that is the pipeline's own, or else of where it is declared.
+
+    What a topology of a project refuses is raised in here, from a line of the project.
+    """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    own = [frame for frame in frames if frame.filename != __file__]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else str(pipeline.declared_in)
+    own = [frame for frame in frames if frame.filename not in (__file__, "<string>")]
+    theirs = [frame for frame in own if not frame.filename.startswith(f"{Path(__file__).parent}{os.sep}")]
+    places = [f"{frame.filename}:{frame.lineno}" for frame in theirs or own]
+    return places[-1] if places else str(pipeline.declared_in)

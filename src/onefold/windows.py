@@ -27,8 +27,8 @@ Nothing in here looks at a clock. **What closes a window** is the time that `clo
   long as the key's events are at most `lateness_ms` out of order; the last window is closed by the next event alone.
 
 **A late event** is one that comes to a window which is closed. It changes no window; `open.late` counts it. Who would rather
-have a dead letter asks `is_late` and raises `Rejected`. How late an event was is part of the history that is written down: in
-another order of topics and ticks another one may have been late, and the judge knows the order that was.
+have a dead letter asks `is_late` and raises `Rejected`. Which event is late depends on what came before it: in another order
+of topics and ticks it would have been another one. That is why the order is written down, and the judge told of it.
 
 Event times are whole milliseconds, of any epoch. Refuse times that cannot be before you add them: one from the next
 century is the latest that was seen, and closes all others by event time.
@@ -54,7 +54,8 @@ class Open(Generic[Value]):
 
     Attributes:
         seen_ms: the latest event time.
-        closed_ms: every window that ends then or before is closed; None before the first was.
+        closed_ms: the end of the last window that was closed, and None before the first was. Every window that ends then or
+            before is closed, also one that never had an event.
         late: how often an event came to a window that was closed.
         values: what was made of the events of each window that is open, by its start.
     """
@@ -75,7 +76,8 @@ class Closed(NamedTuple, Generic[Value]):
 
 @dataclass(frozen=True)
 class Windows:
-    """Which windows there are: each of `size_ms`, and one begins at every multiple of `every_ms`. `tumbling` and `sliding` make it.
+    """Which windows there are: each of `size_ms`, and one begins at every multiple of `every_ms`. Made by `tumbling` and
+    `sliding`.
 
     Attributes:
         size_ms: from the start of a window to its end, which is not in it.
@@ -126,16 +128,16 @@ class Windows:
         """Close the windows that end at `now_ms - lateness_ms` or before.
 
         Returns:
-            Those that stay open, and those that had an event and were closed, the earliest first. A window without an event is
-            closed without a word. When none is closed, the windows are the same object.
+            Those that stay open, and those that had an event and were closed, the earliest first. When there are none of the
+            latter, the former are the same object: a state that did not change.
         """
         to_ms = now_ms - self.lateness_ms
-        if windows.closed_ms is not None and to_ms <= windows.closed_ms:
-            return windows, []
         over = sorted(start for start in windows.values if start + self.size_ms <= to_ms)
-        values = {start: value for start, value in windows.values.items() if start + self.size_ms > to_ms}
+        if not over:
+            return windows, []
+        values = {start: value for start, value in windows.values.items() if start > over[-1]}
         closed = [Closed(start, start + self.size_ms, windows.values[start]) for start in over]
-        return replace(windows, closed_ms=to_ms, values=values), closed
+        return replace(windows, closed_ms=closed[-1].end_ms, values=values), closed
 
     def due_ms(self, windows: Open[Value]) -> int | None:
         """When `close` will close the next of them that has an event; None when there is none. For `Tick(due=...)`."""

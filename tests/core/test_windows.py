@@ -66,10 +66,10 @@ def test_windows_hold_what_a_brute_force_model_says(windows: Windows, story: lis
             held, newly = windows.close(held, now_ms)
             closed += newly
             assert bool(newly) == (due_ms is not None and due_ms <= now_ms)
-            over = max(over, now_ms - windows.lateness_ms)
             for start in sorted(counts):
-                if start + windows.size_ms <= over:
-                    told.append((start, start + windows.size_ms, counts.pop(start)))
+                if start + windows.size_ms + windows.lateness_ms <= now_ms:
+                    over = start + windows.size_ms
+                    told.append((start, over, counts.pop(start)))
     assert [tuple(window) for window in closed] == told
     if held is not None:
         assert (held.values, held.late, held.seen_ms) == (dict(counts), late, seen)
@@ -116,10 +116,7 @@ class Kept:
 def test_a_state_of_windows_is_the_same_after_it_was_stored(windows: Windows, story: list[tuple[str, int]]) -> None:
     counts, totals = windows.add(None, 0, count), windows.add(None, 0, lambda held: (1, Decimal("0.10")))
     for what, at_ms in story:
-        if what == "event":
-            counts = windows.add(counts, at_ms, count)
-        else:
-            counts = windows.close(counts, at_ms)[0]
+        counts = windows.add(counts, at_ms, count) if what == "event" else windows.close(counts, at_ms)[0]
     kept = Kept(counts, totals)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Kept) == kept
 

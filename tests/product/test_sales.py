@@ -1,0 +1,102 @@
+"""docs/examples/sales: orders per minute, closed by ticks, on the whole stack, with a kill in the middle, and judged by the time
+that was.
+"""
+
+import importlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.operate import state
+from onefold.testing import STEPS, TopologyDriver
+from tests.support.command_line import ROOT, Onefold
+from tests.support.waiting import eventually
+
+SALES = ROOT / "docs" / "examples" / "sales"
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
+    """The example's stack."""
+    project = tmp_path_factory.mktemp("windows") / "sales"
+    shutil.copytree(SALES, project)
+    onefold = Onefold(project.parent)
+    onefold.environment["ONEFOLD_PROJECT"] = str(project)
+    onefold("check")
+    try:
+        onefold("up")
+        yield onefold
+    finally:
+        onefold("down", "--wipe")
+
+
+def minutes(onefold: Onefold) -> int:
+    with psycopg.connect(onefold.dsn) as connection:
+        found = connection.execute("SELECT count(*) FROM sales.minutes").fetchone()
+    return int(found[0]) if found else 0
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_ticks_tell_the_minutes_and_the_judge_knows_the_time_that_was(sales: Onefold) -> None:
+    """Of the last three minutes the first are told by the next tick, although no order follows; then the processor is killed,
+    and orders of those minutes come too late. All of it is valid.
+    """
+    sales("produce", "sales.orders", "--count", "2000", "--seed", "5")
+    eventually(lambda: minutes(sales) >= 4, 60, "a minute of every shop is told")
+    os.kill(state.read_running(sales.home)["services"]["processor-sales-1"]["pid"], signal.SIGKILL)
+    sales("produce", "sales.orders", "--count", "2000", "--seed", "6")
+    said = sales("verify", "sales", "--timeout", "120")
+    assert "sales: valid" in said
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_minute_that_the_time_does_not_explain_is_found(sales: Onefold) -> None:
+    with psycopg.connect(sales.dsn) as connection:
+        connection.execute(
+            "UPDATE sales.minutes SET orders = orders + 1 WHERE minute = (SELECT min(minute) FROM sales.minutes)"
+        )
+    assert "sales: invalid" in sales("verify", "sales", "--timeout", "60", code=1)
+
+
+@pytest.fixture
+def topology(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SALES))
+    return importlib.import_module("sales").TOPOLOGY
+
+
+def ms(seconds: int) -> int:
+    return round((NOON + timedelta(seconds=seconds)).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_example_survives_a_crash_at_every_step(topology: Any, step: str) -> None:
+    """On the simulated log: a minute is told ten seconds after its end, once, and an order of it is too late from then on."""
+    driver = TopologyDriver(topology, contracts=str(SALES / "avro"))
+    for cents, seconds in ((100, 5), (101, 59), (7, 60)):
+        driver.send("sales.orders", {"shop": "Bern", "cents": cents, "at": ms(seconds)})
+    for seconds in (60, 69, 70, 70):
+        driver.tick(ms(seconds))
+    driver.crash_at(step)
+    driver.run()
+    told = {"shop": "Bern", "minute": NOON, "orders": 2, "cents": 201, "mean_cents": Decimal("100.50")}
+    assert driver.read("sales.minutes") == [told]
+
+    driver.send("sales.orders", {"shop": "Bern", "cents": 1, "at": ms(30)})
+    driver.tick(ms(3600))
+    driver.crash_at(step)
+    driver.run()
+    assert [row["cents"] for row in driver.read("sales.minutes")] == [201, 7]
+    ((_, _, headers),) = driver.records("sales.orders.dead")
+    assert headers["onefold-reason"] == b"the minute of 2026-01-05 12:00:30+00:00 is over"
