@@ -66,7 +66,8 @@ def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
     def make(domain: str, partitions: int = 2) -> Topology:
         topology = topology_of(domain)
         admin = connect(client)
-        topics = (*topology.inputs, *topology.outputs, *topology.dead.values(), topology.changelog)
+        order = (topology.order,) if topology.order else ()
+        topics = (*topology.reads, *topology.outputs, *topology.dead.values(), *order, topology.changelog)
         delete_topics(admin, (*topics, topology.decisions))
         eventually(
             lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made"
