@@ -159,7 +159,7 @@ def test_what_is_no_tick_is_a_dead_letter(value: bytes, reason: str) -> None:
 
 def test_only_keys_that_are_due_are_called() -> None:
     """Not before their time, and never those that say so."""
-    store = Store({"late": Open(2, 3000), "now": Open(2, 2000), "never": Open(2, 0)})
+    store = Store({"now": Open(2, 2000), "late": Open(2, 3000), "never": Open(2, 0)})
     assert told(folded(1000, topology=WHEN_DUE, store=store)) == []
     assert told(folded(2000, topology=WHEN_DUE, store=store)) == [("now", 2, 2000)]
     assert told(folded(3000, topology=WHEN_DUE, store=store)) == [("late", 2, 3000), ("now", 2, 3000)]

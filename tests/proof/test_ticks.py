@@ -81,22 +81,18 @@ def test_a_tick_is_for_the_keys_of_its_partition(contracts: None) -> None:
 
 
 def test_of_the_ticks_of_a_partition_each_is_later_than_the_last(contracts: None) -> None:
-    """One from a clock that is behind is ignored, one that changes nothing too, and what is no tick is dead."""
+    """One from a clock that is behind is ignored although there is something to sell, one that changes nothing too, and what is
+    no tick is dead. The other partition has a time of its own.
+    """
     oracle = Oracle(WORKLOAD, 2)
-    ticks: list[int | bytes] = [3000, 3000, 2000, b"noon", b'{"at_ms": -1}', 10**15, b'{"at_ms": 4000.0}', 4000]
-    home = bids(oracle, "a")["a"]
-    fates = [oracle.feed(tick(home, offset, at_ms)) for offset, at_ms in enumerate(ticks)]
-    assert fates == [
-        Fate.ACCEPTED,
-        Fate.IGNORED,
-        Fate.IGNORED,
-        Fate.DEAD,
-        Fate.DEAD,
-        Fate.DEAD,
-        Fate.DEAD,
-        Fate.IGNORED,
-    ]
-    assert oracle.feed(tick(1 - home, 0, 2000)) == Fate.IGNORED, "nothing is there, and its time is its own"
+    here = bids(oracle, "a")["a"]
+    assert oracle.feed(tick(here, 0, 3000)) == Fate.ACCEPTED
+    more = bids(oracle, *"bcdef")
+    assert set(more.values()) == {0, 1}
+    ticks: list[int | bytes] = [3000, 2000, b"noon", b'{"at_ms": -1}', 10**15, b'{"at_ms": 4000.0}', 4000, 5000]
+    fates = [oracle.feed(tick(here, 1 + offset, at_ms)) for offset, at_ms in enumerate(ticks)]
+    assert fates == [*[Fate.IGNORED] * 2, *[Fate.DEAD] * 4, Fate.ACCEPTED, Fate.IGNORED]
+    assert oracle.feed(tick(1 - here, 0, 2000)) == Fate.ACCEPTED
 
 
 def test_a_workload_with_ticks_needs_a_model_with_a_tick(contracts: None) -> None:

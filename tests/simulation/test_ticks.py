@@ -9,10 +9,13 @@ from msgspec import Struct
 
 from onefold import Event, Outputs, Tick, Topology
 from onefold.processor.core.errors import Refused
+from onefold.processor.core.values import Record
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
+from onefold.processor.runtime.bugs import Bugs
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.pool import TaskPool
+from onefold.processor.runtime.store import Store
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession
 from onefold.testing import STEPS, TopologyDriver
@@ -190,6 +193,26 @@ def test_a_bug_of_another_record_is_found_beside_the_ticks_of_its_batch(contract
         b'{"at_ms":2000}'
     ]
     assert driver.states() == {"a": Meter(2), "b": Meter(666)}
+
+
+def test_while_a_bug_is_looked_for_ticks_are_what_they_were(contracts: Path) -> None:
+    """One that came twice is no second one, and it sees a key once, as the records before it have left it."""
+    driver = TopologyDriver(METERS, contracts=contracts)
+    records = [
+        Record("meters.ticks" if b"at_ms" in value else "meters.beats", 0, offset, None, value)
+        for offset, value in enumerate(
+            (
+                b'{"meter":"a","amount":1}',
+                b'{"at_ms":1000}',
+                b'{"meter":"a","amount":666}',
+                b'{"at_ms":1000}',
+                b'{"at_ms":2000}',
+            )
+        )
+    ]
+    states = Store({"a": Meter(666)})
+    faults = Bugs().at_fault(METERS, states, records, driver.codec.decode, lambda key: 0, lambda transaction: None)
+    assert [record.offset for record in faults] == [4]
 
 
 def test_the_progress_of_a_pipeline_without_ticks_is_what_it_was() -> None:
