@@ -2,7 +2,6 @@
 
 driver = TopologyDriver(TOPOLOGY, contracts="avro")
 driver.send("runner.updates", {"user_id": 1, ...})
-driver.tick(1_700_000_000_000)  # of a pipeline that declares one
 driver.crash_at("before_commit")
 driver.run()
 assert driver.read("runner.stats") == [...]

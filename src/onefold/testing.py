@@ -11,6 +11,8 @@
 `TopologyDriver` runs the real loop, the real fold and the real codec on a log in memory, which commits, aborts, fences and
 leaves gaps as a broker was measured to.
 
+Time passes when the test says so: `driver.tick(at_ms)`, of a pipeline that declares a `Tick`.
+
 `STEPS` are the names of the places where `crash_at` can crash it. `Crash` is what it raises there: a handler that raises it
 ends its process, as a segmentation fault would.
 """
