@@ -23,7 +23,7 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     assert json.loads(onefold("status", "--json", "--show-password"))["postgres_dsn"] == onefold.dsn
     assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
     assert status["services"]["prepare"]["state"] == "done"
-    assert {"campaigns", "runner", "trades"} == set(status["lag"])
+    assert {"averages", "campaigns", "runner", "trades"} == set(status["lag"])
     assert {0} == {lag["events"] for lag in status["lag"].values()}
 
 
@@ -40,6 +40,22 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
         verdict = json.loads(onefold("verify", domain, "--json"))
         assert verdict["outcome"] == "valid"
         assert verdict["counts"]["accepted"] > 0
+
+
+def test_a_counter_in_the_database_is_increased_once_whatever_is_killed(onefold: Onefold) -> None:
+    """Two streams into one pipeline, whose alarms are added to a counter: an addition that came twice would stay."""
+    load = [onefold.start("produce", f"averages.{side}", "--count", "4000", "--seed", "7", "--rate", "1000")
+            for side in ("left", "right")]  # fmt: skip
+    for service in ("sink-1", "processor-averages-1", "sink-1"):
+        onefold.kill(service)
+    assert [process.wait(60) for process in load] == [0, 0]
+    onefold.drained()
+
+    assert json.loads(onefold("verify", "averages", "--json"))["outcome"] == "valid"
+    ((alarms, told),) = onefold.rows(
+        "SELECT (SELECT sum(alarms) FROM averages.alarms), (SELECT count(*) FROM averages.averages WHERE numbers > 100)"
+    )
+    assert alarms == told > 0
 
 
 def test_a_line_of_a_live_pipe_is_in_the_table_while_the_pipe_stays_open(onefold: Onefold) -> None:

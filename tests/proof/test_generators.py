@@ -7,7 +7,7 @@ import pytest
 
 from onefold.proof.expect import Record, expect
 from onefold.proof.placement import partition_of
-from onefold.proof.workloads import UnknownDomain, campaigns, runner, trades, workload
+from onefold.proof.workloads import UnknownDomain, averages, campaigns, runner, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
 
 COUNT = 8_000
@@ -25,7 +25,7 @@ def log_of(inputs: list[Input]) -> list[Record]:
     return records
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns, trades])
+@pytest.mark.parametrize("domain", [runner, campaigns, trades, averages])
 def test_same_seed_same_input(domain: ModuleType) -> None:
     shape = Shape(hostile=0.01, keyless=0.01)
     first = list(domain.generate(5, COUNT, shape=shape))
@@ -34,13 +34,13 @@ def test_same_seed_same_input(domain: ModuleType) -> None:
     assert first != list(domain.generate(6, COUNT, shape=shape))
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns, trades])
+@pytest.mark.parametrize("domain", [runner, campaigns, trades, averages])
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 9000])
 def test_any_count(domain: ModuleType, count: int) -> None:
     assert len(list(domain.generate(1, count))) == count
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns, trades])
+@pytest.mark.parametrize("domain", [runner, campaigns, trades, averages])
 def test_well_behaved_input_has_no_dead_letter_and_hostile_input_has(domain: ModuleType) -> None:
     assert not expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT))), PARTITIONS).dead
     shape = Shape(hostile=0.05, keyless=0.02)

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "onefold.operate": ("onefold.processor", "onefold.proof", "onefold.spark_sink"),
     "onefold.processor.core": (),
     # A pipeline needs what everybody's pipeline needs, and nothing else: the public names.
-    "onefold.processor.apps": ("=onefold",),
+    "onefold.processor.apps": ("=onefold", "onefold.windows"),
     "onefold.processor.runtime": ("onefold.processor.core",),
     "onefold.processor.io": ("onefold.processor.core",),
     # The driver runs the real loop and the real codec, or it would prove nothing about them.

@@ -1,0 +1,115 @@
+"""Sliding averages of two streams of numbers: what each minute comes to, and how many minutes had too many numbers.
+
+The rule:
+
+- A number counts in every minute that it is in; one begins every ten seconds, so it is in six.
+- A minute of a name is told once: when both streams have got beyond its end, by the times of that name's own numbers. So the
+  faster stream waits for the slower one, and neither makes the other's numbers late.
+- A number that comes to a minute which was told is late there. It changes nothing of it, and is counted.
+- A minute with more than a hundred numbers raises an alarm, which increases a counter in PostgreSQL by one.
+- Values are decimals of up to 12 digits before the point and 6 after it. Sums are exact; an average is rounded once, to 6 digits,
+  halves to even.
+
+Dead letters: fields that break the contract, values and times out of range, a name that is empty or too long.
+"""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from typing import Any
+
+from msgspec import Struct
+
+from onefold import Event, Outputs, Rejected, Topology
+from onefold.windows import Closed, Open, mean, sliding
+
+LEFT, RIGHT = "averages.left", "averages.right"
+MINUTES = sliding(60_000, 10_000)
+NUMBERS_MAX = 100
+NAME_CHARACTERS_MAX = 100
+# The beginning of the year 3000.
+AT_MS_END = 32_503_680_000_000
+
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+_MILLIONTH, _PLACES = Decimal("0.000001"), 6
+# Eighteen digits, six of them after the point: whatever does not fit, or would have to be rounded, is an error.
+_EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
+# The sum of 10^10 such numbers is exact still.
+_SUM = Context(prec=28, traps=[Inexact, InvalidOperation])
+
+
+class Sum(Struct, frozen=True, gc=False):
+    """What the numbers of a minute come to."""
+
+    numbers: int
+    total: Decimal
+
+
+class Channel(Struct, frozen=True):
+    """What is known of a name: its minutes that are open, and how far either stream has got, in milliseconds since 1970."""
+
+    minutes: Open[Sum]
+    left_ms: int | None
+    right_ms: int | None
+
+
+def handle(channel: Channel | None, event: Event) -> tuple[Channel, Outputs]:
+    """Add the number to its minutes, and tell those that are over."""
+    number = event.value
+    value, at_ms = _admit(number), number.at_ms
+
+    def add(before: Sum | None) -> Sum:
+        return Sum(1, value) if before is None else Sum(before.numbers + 1, _SUM.add(before.total, value))
+
+    minutes = MINUTES.add(channel.minutes if channel else None, at_ms, add)
+    left_ms, right_ms = (channel.left_ms, channel.right_ms) if channel else (None, None)
+    if event.topic == LEFT:
+        left_ms = at_ms if left_ms is None else max(left_ms, at_ms)
+    else:
+        right_ms = at_ms if right_ms is None else max(right_ms, at_ms)
+    over: list[Closed[Sum]] = []
+    if left_ms is not None and right_ms is not None:
+        minutes, over = MINUTES.close(minutes, min(left_ms, right_ms))
+    return Channel(minutes, left_ms, right_ms), _told(number.name, over, minutes.late)
+
+
+def _told(name: str, over: list[Closed[Sum]], late: int) -> Outputs:
+    told: list[tuple[str, dict[str, Any]]] = []
+    for minute in over:
+        numbers, total = minute.value.numbers, minute.value.total
+        average = {
+            "name": name,
+            "window_end": _EPOCH + minute.end_ms * _MILLISECOND,
+            "average": mean(total, numbers, _PLACES),
+            "numbers": numbers,
+            "late": late,
+        }
+        told.append(("averages.averages", average))
+    if full := [minute for minute in over if minute.value.numbers > NUMBERS_MAX]:
+        last = _EPOCH + full[-1].end_ms * _MILLISECOND
+        told.append(("averages.alarms", {"name": name, "alarms": len(full), "window_end": last}))
+    return told
+
+
+def _admit(number: Any) -> Decimal:
+    """The value with six digits after the point, or why the number cannot be taken."""
+    if not 0 < len(number.name) <= NAME_CHARACTERS_MAX:
+        raise Rejected(f"name has {len(number.name)} characters; it must have 1 to {NAME_CHARACTERS_MAX}")
+    if not 0 <= number.at_ms < AT_MS_END:
+        raise Rejected(f"at_ms is {number.at_ms}; it must be 0 to below {AT_MS_END}")
+    try:
+        value = _EXACT.quantize(number.value, _MILLIONTH)
+    except DecimalException:
+        value = Decimal("NaN")
+    if not value.is_finite():
+        raise Rejected("value must be a decimal below 10^12 with at most 6 digits after the point")
+    return value
+
+
+TOPOLOGY = Topology(
+    name="averages",
+    inputs=(LEFT, RIGHT),
+    key=lambda number: number.name,
+    state=Channel,
+    handle=handle,
+    outputs={"averages.averages": None, "averages.alarms": None},
+)
