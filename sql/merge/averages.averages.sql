@@ -3,7 +3,7 @@
 INSERT INTO averages.averages AS stored (name, window_end, average, numbers, late, topic, partition, "offset")
 SELECT DISTINCT ON (name, window_end) name, window_end, average, numbers, late, topic, partition, "offset"
 FROM :stage AS stage
-ORDER BY name COLLATE "C", window_end, "offset" DESC
+ORDER BY name, window_end, "offset" DESC
 ON CONFLICT (name, window_end) DO UPDATE
 SET average   = excluded.average,
     numbers   = excluded.numbers,
