@@ -26,6 +26,9 @@ Nothing in here looks at a clock. **What closes a window** is the time that `clo
 - `open.seen_ms`, the latest event time that the key has seen, right after `add`. Whatever a sender held back is in time, as
   long as the key's events are at most `lateness_ms` out of order; the last window is closed by the next event alone.
 
+Where several topics are joined, one of them is read before the other: close by the earlier of the times that they have reached,
+or the slower topic's events are late. The pipeline `averages` does so.
+
 **A late event** is one that comes to a window which is closed. It changes no window; `open.late` counts it. Who would rather
 have a dead letter asks `is_late` and raises `Rejected`. Which event is late depends on what came before it: in another order
 of topics and ticks it would have been another one. That is why the order is written down, and the judge told of it.
