@@ -59,16 +59,16 @@ def compile_record(schema: Any, prefix: bytes) -> Encode | None:
     items: list[str] = []
     attributes: list[str] = []
     parts: list[str] = []
-    for number, field in enumerate(schema["fields"]):
-        part = _part(field["type"], f"v{number}", "low cardinality" if field.get(LOW_CARDINALITY) else "string")
+    for place, field in enumerate(schema["fields"]):
+        part = _part(field["type"], f"v{place}", "low cardinality" if field.get(LOW_CARDINALITY) else "string")
         if part is None:
             return None
         name = repr(field["name"])
         found = f"record.get({name}, {field['default']!r})" if "default" in field else f"record[{name}]"
-        items.append(f"        v{number} = {found}")
+        items.append(f"        v{place} = {found}")
         plain = field["name"].isidentifier() and not iskeyword(field["name"])
         attribute = f"record.{field['name']}" if plain else f"getattr(record, {name})"
-        attributes.append(f"        v{number} = {attribute}")
+        attributes.append(f"        v{place} = {attribute}")
         parts.append(part)
     body = ["    if isinstance(record, dict):", *items, "    else:", *attributes]
     lines = ["def encode(record):", *body, f"    return join((prefix, {', '.join(parts)}))"]
