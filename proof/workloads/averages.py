@@ -68,7 +68,7 @@ class Model:
         self._alarms: dict[tuple[Any, ...], Any] = {}
         self.rows = {AVERAGES.name: self._averages, ALARMS.name: self._alarms}
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], source: Source) -> str:
         """Numbers of one name belong together."""
         return str(value["name"])
 

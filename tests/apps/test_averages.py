@@ -131,7 +131,7 @@ def test_the_judge_agrees_on_every_minute_and_every_alarm_whatever_crashes(seed:
     order = Order(averages.STREAMS, oracle.feed)
     for topic, take in (
         *((topic, order.feed) for topic in averages.STREAMS),
-        ("averages.order", order.tell),
+        ("averages.order", order.add),
         *((topic, said.feed) for topic in (*averages.WORKLOAD.outputs, *TOPOLOGY.dead.values())),
     ):
         for partition in range(2):

@@ -99,7 +99,7 @@ def test_a_workload_with_ticks_needs_a_model_with_a_tick(contracts: None) -> Non
     class Timeless:
         rows: Any = {}  # noqa: RUF012 - never written to
 
-        def key(self, value: Any) -> str:
+        def key(self, value: Any, source: Source) -> str:
             return ""
 
         def apply(self, value: Any, source: Source) -> bool:
@@ -173,7 +173,7 @@ def differences(driver: TopologyDriver, workload: Workload) -> list[str]:
     order_topic, dead = driver.topology.order or "", driver.topology.dead.values()
     for topic, take in (
         *((topic, order.feed) for topic in workload.reads),
-        (order_topic, order.tell),
+        (order_topic, order.add),
         *((topic, said.feed) for topic in (*workload.outputs, *dead)),
     ):
         for partition in range(driver.partitions):

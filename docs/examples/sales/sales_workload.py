@@ -41,7 +41,7 @@ class Model:
         self._waiting: dict[int, dict[tuple[str, datetime], list[int]]] = {}
         self._told: dict[str, datetime] = {}
 
-    def key(self, value: dict[str, Any]) -> str:
+    def key(self, value: dict[str, Any], source: Source) -> str:
         """Of an order its shop."""
         return str(value["shop"])
 
