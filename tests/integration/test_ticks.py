@@ -1,6 +1,7 @@
 """Ticks on a real broker: the processors write them, and a tick drives an output, also after a kill."""
 
 import json
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -11,6 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from onefold import pipelines
+from onefold.exit_codes import REFUSED
+from onefold.processor import service
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import lag
 from onefold.processor.io.tick_writer import TickWriter
@@ -71,6 +74,20 @@ def test_a_tick_drives_an_output_and_another_instance_goes_on_with_the_time(
         assert all(at % 1000 == 0 and at >= started - 1000 for at in times)
         assert 2 <= len(set(times)) <= seconds + 2
         assert len(times) <= 2 * len(set(times)), "each twice at most: from either instance"
+
+
+def test_replicas_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They would each fold a tick that came twice: what they decide does not say which was the last."""
+    monkeypatch.setenv(pipelines.PROJECT_VARIABLE, str(SALES))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        code = service.run("sales", client={}, instance="a", replicas=2, status_file=tmp_path / "status")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert code == REFUSED
+    assert "sales declares a tick, and replicas do not decide about time" in (tmp_path / "status").read_text()
 
 
 def test_ticks_that_cannot_be_written_are_left_out_and_said_once(sales: Topology, client: dict[str, str]) -> None:
