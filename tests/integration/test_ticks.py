@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from onefold import pipelines
-from onefold.exit_codes import REFUSED
+from onefold.exit_codes import USAGE
 from onefold.processor import service
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import lag
@@ -86,7 +86,7 @@ def test_replicas_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert code == REFUSED
+    assert code == USAGE
     assert "sales declares a tick, and replicas do not decide about time" in (tmp_path / "status").read_text()
 
 
