@@ -14,7 +14,8 @@ from onefold.processor.core.values import Event
 from onefold.processor.io import contracts
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.testing import TopologyDriver
-from onefold.proof.expect import Oracle, Record
+from onefold.proof.decode import Inadmissible
+from onefold.proof.expect import Oracle, Record, Source
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from onefold.proof.workloads import averages
@@ -26,7 +27,8 @@ def number(topic: str, at_s: float, value: str = "1", name: str = "n") -> Event:
 
 
 def fold(*events: Event) -> tuple[Channel | None, list[Any]]:
-    state, produced = None, []
+    state: Channel | None = None
+    produced: list[Any] = []
     for event in events:
         state, outputs = handle(state, event)
         produced += outputs
@@ -106,8 +108,8 @@ def test_what_cannot_be_taken_is_refused(event: Event, says: str) -> None:
     with pytest.raises(Rejected, match=says):
         handle(None, event)
     value = event.value
-    with pytest.raises(averages.Inadmissible):
-        averages.Model().apply(vars(value), averages.Source(event.topic, 0, 0))
+    with pytest.raises(Inadmissible):
+        averages.Model().apply(vars(value), Source(event.topic, 0, 0))
 
 
 def test_a_state_is_the_same_after_it_was_stored() -> None:

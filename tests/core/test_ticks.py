@@ -79,7 +79,7 @@ def folded(
     return fold(topology, store or Store(), batch(*given), decode, HERE, ticked_ms)
 
 
-def told(transaction: Transaction) -> list[tuple[str, int, int]]:
+def told(transaction: Transaction) -> list[tuple[Any, Any, Any]]:
     return [(v["name"], v["amount"], v["at_ms"]) for topic, _, v, _, _ in transaction.outputs if topic == "sums.told"]
 
 
