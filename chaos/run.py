@@ -1,7 +1,8 @@
 """One run of a workload under a nemesis: load flows, the fault comes and goes, everything drains, and the judge decides.
 
-Two questions are answered. Are the numbers right? `proof.verify` decides, which shares no code with what it judges. Did work go
-on soon? The longest stall of a partition decides: in the processor (no transaction was committed) and in the sink (no batch was).
+Three questions are answered. Are the numbers right? `proof.verify` decides, which shares no code with what it judges. Were they
+right all the time? The readers decide, who ask for the pipeline's invariants while it happens. Did work go on soon? The longest
+stall of a partition decides: in the processor (no transaction was committed) and in the sink (no batch was).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from onefold.chaos.load import Load
 from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.progress import ProgressMonitor
+from onefold.chaos.readers import Readers
 from onefold.operate.settings import Settings
 from onefold.proof.verdict import VALID
 from onefold.proof.verify import verify
@@ -41,6 +43,8 @@ class Outcome:
         stalls_while_held: by stage, the longest stall of a partition in seconds while the fault was held.
         stalls: the same from the moment on from which work should go on.
         bounds: by stage, the longest stall in seconds that is in time.
+        looks: how often readers asked for the invariants.
+        broken: what they found.
         verdict: `proof.verdict.VALID` or another outcome, for this `reason`.
         seconds: of the whole run.
     """
@@ -52,6 +56,8 @@ class Outcome:
     stalls_while_held: dict[str, float]
     stalls: dict[str, float]
     bounds: dict[str, float]
+    looks: int
+    broken: list[str]
     verdict: str
     reason: str
     seconds: float
@@ -63,8 +69,8 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every number is right, and work went on in time."""
-        return self.verdict == VALID and self.in_time
+        """Whether every number is right, and was so in every snapshot, and work went on in time."""
+        return self.verdict == VALID and not self.broken and self.in_time
 
     def as_data(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -90,16 +96,17 @@ def run(
         UserError: something cannot be done to the stack.
     """
     began = time.monotonic()
-    with ProgressMonitor(workload, settings) as monitor, Load(workload, settings, seed) as load:
-        say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
-        _wait(lambda: monitor.progressing(CALM_S), WARM_S, WARM_MAX_S)
-        injected, since = _inflict(stack, nemesis, say)
-        most = GIVE_UP_S + max(nemesis.processor_s, nemesis.sink_s)
-        _wait(lambda: monitor.progressing(CALM_S), seconds, most)
-        until = time.monotonic()
-        stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
-    say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
-    verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_S)
+    with Readers(workload, settings) as readers:
+        with ProgressMonitor(workload, settings) as monitor, Load(workload, settings, seed) as load:
+            say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
+            _wait(lambda: monitor.progressing(CALM_S), WARM_S, WARM_MAX_S)
+            injected, since = _inflict(stack, nemesis, say)
+            most = GIVE_UP_S + max(nemesis.processor_s, nemesis.sink_s)
+            _wait(lambda: monitor.progressing(CALM_S), seconds, most)
+            until = time.monotonic()
+            stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
+        say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
+        verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_S)
     return Outcome(
         workload,
         nemesis.name,
@@ -108,6 +115,8 @@ def run(
         stalls_while_held,
         stalls,
         {"processor": nemesis.processor_s, "sink": nemesis.sink_s},
+        readers.looks,
+        readers.said,
         verdict.outcome,
         verdict.reason,
         round(time.monotonic() - began, 1),

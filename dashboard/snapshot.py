@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from onefold.dashboard import engine, flow, rollups
+from onefold.dashboard import engine, flow, rollups, summaries
 from onefold.dashboard.engine import Engine, Verdict
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.rollups import Level, Rollup, Sum
+from onefold.dashboard.summaries import Summary
 
 # What a producer last reported has had this long to reach Kafka before a difference counts as one: its sums run ahead of
 # the transaction that it is filling.
@@ -37,6 +38,7 @@ class Snapshot:
     rollup: Rollup | None
     level: Level | None
     flow: Flow | None
+    summaries: Collection[Summary] = ()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -85,11 +87,14 @@ async def take(reader: Reader, views: Collection[View]) -> dict[View, Snapshot]:
         state = await engine.fetch(connection)
         found = await rollups.find(connection)
         flows = {rollup.schema: await flow.fetch(connection, rollup.schema) for rollup in found if rollup.has_landed}
+        reported = await summaries.fetch(connection)
         snapshots = {}
         for view in views:
             rollup = _chosen(found, view)
             level = await rollups.fetch(connection, rollup, rollup.path(dict(view))) if rollup else None
-            snapshots[view] = Snapshot(state, found, rollup, level, flows.get(rollup.schema) if rollup else None)
+            snapshots[view] = Snapshot(
+                state, found, rollup, level, flows.get(rollup.schema) if rollup else None, reported
+            )
     return snapshots
 
 
@@ -102,6 +107,10 @@ def _chosen(found: list[Rollup], view: View) -> Rollup | None:
 def headline(snapshot: Snapshot, lag: LagNow) -> Headline:
     """What the numbers mean, in a few words; worst things first."""
     level, verdict = snapshot.level, snapshot.verdict
+    if broken := [text for summary in snapshot.summaries for text in summary.broken]:
+        return Headline("bad", "An invariant is broken", f"{broken[0]}. {SEE_WHICH_ROWS}")
+    if snapshot.rollup is None and any(summary.rules for summary in snapshot.summaries):
+        return Headline("good", "All invariants hold", "The tables say so, asked in one snapshot.")
     if level is None or (level.node.ours is None and level.node.truth is None):
         return Headline("quiet", "Nothing has landed yet", "Numbers appear here with the first batch.")
     if level.adds_up is False:

@@ -53,7 +53,7 @@ def workload(name: str) -> Any:
 
 
 def topology_with_input(topic: str) -> Any:
-    """The topology that reads `topic`. Raises UserError (exit code 2) when there is none."""
+    """The topology that reads `topic` from others. Raises UserError (exit code 2) when there is none."""
     from onefold.processor import loading
 
     inputs: list[str] = []
@@ -62,9 +62,13 @@ def topology_with_input(topic: str) -> Any:
             topology = loading.load_topology(pipeline)
         except Faulty:  # `check` says why; the topic may still be another one's
             continue
+        if topic in topology.fed:
+            raise UserError(
+                f"{topic} is fed by {pipeline.name} itself, and nobody else may write to it", exit_code=USAGE
+            )
         if topic in topology.inputs:
             return topology
-        inputs += topology.inputs
+        inputs += (name for name in topology.inputs if name not in topology.fed)
     raise UserError(f"{topic} is no input topic", f"Input topics are: {', '.join(inputs)}.", USAGE)
 
 

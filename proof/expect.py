@@ -2,7 +2,7 @@
 
 A record of an input topic has exactly one fate:
 
-    accepted       it changed the rows of its key
+    accepted       it changed the rows of its key, or was written on into an input of the pipeline's own
     ignored        well-formed, but it changes nothing (a duplicate, a late one)
     repartitioned  well-formed, but misrouted: it takes effect only as its copy in the partition of its key
     dead           inadmissible, by the contract or by a rule of the domain
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
 from onefold.proof.decode import Inadmissible, Registry, contract_of, contracts, decode
+from onefold.proof.fed import Fed, Fields
 from onefold.proof.kinds import kind_of
 from onefold.proof.placement import partition_of
 from onefold.proof.verdict import CannotTell
@@ -37,6 +38,8 @@ TICK = contract_of(
 )
 #: The last millisecond of the year 9999: no tick is later.
 TICK_MS_MAX = 253_402_300_799_999
+#: The header that a copy has besides: when its original was sent. What the pipeline feeds itself has none.
+COPY_HEADER = "onefold-timestamp"
 #: Dead letters hold no more of the original value, or key, than this.
 DEAD_LETTER_BYTES_MAX = 65_536
 
@@ -159,11 +162,21 @@ class TickingModel(Model, Protocol):
         """
 
 
+class Feeding(Model, Protocol):
+    """A model of a pipeline that feeds itself."""
+
+    def feeds(self) -> Iterable[tuple[str, Fields]]:
+        """What the value that was applied last makes the pipeline write into inputs of its own: topic and all fields. It is
+        asked for after values that changed something.
+        """
+
+
 @dataclass(frozen=True)
 class Workload:
     """A domain, as the judge sees it.
 
     Attributes:
+        fed: the inputs that the pipeline itself writes; its model is then `Feeding`.
         ticks: its processors write ticks; its model has a `tick` (see `TickingModel`).
     """
 
@@ -172,6 +185,7 @@ class Workload:
     tables: tuple[Table, ...]
     model: Callable[[], Model]
     views: tuple[View, ...] = ()
+    fed: tuple[str, ...] = ()
     ticks: bool = False
 
     @property
@@ -230,7 +244,9 @@ class Counts:
 
 @dataclass
 class Expected:
-    """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for."""
+    """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `fed`: what the
+    pipeline must have written into inputs of its own, and has.
+    """
 
     model: Model
     counts: Counts = field(default_factory=Counts)
@@ -238,6 +254,7 @@ class Expected:
     uncopied: dict[Source, Copy] = field(default_factory=dict)
     unsent: list[tuple[Source, Source, Copy]] = field(default_factory=list)
     fates: dict[tuple[str, int], bytearray] = field(default_factory=dict)
+    fed: Fed = field(default_factory=Fed)
 
     def fate(self, source: Source) -> int:
         """The fate of an input record, `Fate.NONE` when there is none at that place."""
@@ -263,10 +280,11 @@ class Oracle:
         """Take one record of an input topic, or one tick; returns its fate."""
         source = Source(record.topic, record.partition, record.offset)
         named = record.header(SOURCE_HEADER) if record.headers else None
-        if named is not None:
+        fed = record.topic in self._workload.fed and record.header(COPY_HEADER) is None
+        if named is not None and not fed:
             self._match_copy(record, source, named)
         try:
-            fate = self._judge(record, source)
+            fate = self._judge(record, source, fed)
         except Inadmissible as reason:
             self.expected.dead[source] = _dead_letter(record, str(reason))
             fate = Fate.DEAD
@@ -280,10 +298,12 @@ class Oracle:
         self._match_late_originals()
         return expected
 
-    def _judge(self, record: Record, source: Source) -> int:
+    def _judge(self, record: Record, source: Source, fed: bool) -> int:
         if record.topic == self._ticks:
             return self._judge_tick(record, source)
         value = decode(self._contracts[record.topic], record.value, self._registry)
+        if fed:
+            self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
         model = self.expected.model
         key = model.key(value, source)
         belongs = self._partitions_by_key.get(key)
@@ -292,7 +312,12 @@ class Oracle:
         if belongs != record.partition:
             self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
             return Fate.REPARTITIONED
-        return Fate.ACCEPTED if model.apply(value, source) else Fate.IGNORED
+        if not model.apply(value, source):
+            return Fate.IGNORED
+        if self._workload.fed:
+            for topic, fields in cast("Feeding", model).feeds():
+                self.expected.fed.ask(topic, fields, source)
+        return Fate.ACCEPTED
 
     def _judge_tick(self, record: Record, source: Source) -> int:
         at_ms = decode(TICK, record.value, self._registry)["at_ms"]

@@ -7,6 +7,7 @@ import psycopg
 from psycopg import sql
 
 from onefold.proof.expect import Expected, Model, Table, View, Workload
+from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS
 from onefold.proof.verdict import CannotTell, Check, Finding
 
@@ -44,6 +45,12 @@ class Snapshot:
         asked = 'SELECT topic, partition, "offset", reason FROM onefold.rejected WHERE sink = %s ORDER BY 1, 2, 3'
         for topic, partition, offset, reason in self._all(asked, sink):
             yield Finding("rejected output", topic, output=f"{topic}/{partition}/{offset}", text=reason)
+
+    def invariants(self, rules: tuple[Invariant, ...]) -> Iterator[Finding]:
+        """Rows that break what must hold at every moment."""
+        for found in broken(self._connection, rules):
+            row = {name: str(value) for name, value in found.row.items()}
+            yield Finding("broken invariant", found.name, row, text=found.problem)
 
     def column_types(self, table: Table) -> Iterator[Finding]:
         """Columns that are missing, of another type, or not computed by Postgres where they should be."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onefold.proof.expect import Expected, Oracle, Record
+from onefold.proof.invariants import invariants
 from onefold.proof.log import Log, Place
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
@@ -168,11 +169,17 @@ class _Judge:
         with Snapshot(self._dsn) as snapshot:
             comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
             findings = [*comparison.findings(), *snapshot.rejected(self._work.name)]
-        findings += [*self._outputs.judge(expected), *judge_copies(expected), *self._judge_counts(expected)]
+            rules = invariants(self._work.name)
+            unkept = list(snapshot.invariants(rules))
+        findings += [*unkept, *self._outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
+        findings += self._judge_counts(expected)
         letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.unsent)
-        others = [Check("dead letters", len(expected.dead), letters)]
+        others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]
         others.append(Check("repartitioned copies", expected.counts.repartitioned, copied))
+        others += [
+            Check(f"invariant {rule.name}", 0, sum(rule.name == found.where for found in unkept)) for rule in rules
+        ]
         verdict.checks = comparison.checks + others
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings

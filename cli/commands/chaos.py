@@ -46,9 +46,11 @@ def command(
     list_them: Annotated[bool, typer.Option("--list", help="Print the nemeses and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as a line of JSON.")] = False,
 ) -> None:
-    """Let load flow through a running stack, break something, heal it, and verify every row.
+    """Let load flow through a running stack, break something, heal it, and verify every row. Meanwhile readers ask for the
+    pipeline's invariants (sql/invariant), which must hold in every snapshot.
 
-    Exit code 0: all numbers are correct and work went on in time. 1: not so. Use it on a stack whose data you can spare.
+    Exit code 0: all numbers are correct, and always were, and work went on in time. 1: not so. Use it on a stack whose data
+    you can spare.
 
     Example: onefold chaos --stack docker --nemesis kill-processor --workload runner
     """
@@ -113,17 +115,18 @@ def _stacks(kind: Kind, settings: Settings, domains: list[str]) -> tuple[dict[st
 
 
 def _in_words(outcome: Outcome) -> str:
-    return f"{outcome.verdict}, {'in time' if outcome.in_time else 'too late'} (seed {outcome.seed})"
+    held = "an invariant broken, " if outcome.broken else ""
+    return f"{outcome.verdict}, {held}{'in time' if outcome.in_time else 'too late'} (seed {outcome.seed})"
 
 
 def _render(outcomes: list[Outcome]) -> None:
     table = Table(title=f"onefold chaos (seed {outcomes[0].seed})", title_justify="left", title_style="bold")
-    for heading in ("workload", "nemesis", "events", "processor stall", "sink stall", "verdict"):
+    for heading in ("workload", "nemesis", "events", "processor stall", "sink stall", "snapshots", "verdict"):
         table.add_column(heading)
     for outcome in outcomes:
         style = "" if outcome.passed else "red"
         verdict = outcome.verdict if outcome.verdict == "valid" else f"{outcome.verdict}: {outcome.reason}"
         row: list[Any] = [outcome.workload, outcome.nemesis, f"{outcome.events:,}"]
         row += [f"{outcome.stalls[stage]} s of at most {bound:.0f}" for stage, bound in outcome.bounds.items()]
-        table.add_row(*row, verdict, style=style)
+        table.add_row(*row, f"{outcome.looks:,}", "\n".join([verdict, *outcome.broken]), style=style)
     Console().print(table)

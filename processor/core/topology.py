@@ -89,7 +89,9 @@ class Topology:
 
     Attributes:
         name: the domain; also the application id, and the first word of its topics.
-        inputs: topics read. They have the same number of partitions; partition p of all of them is task p.
+        inputs: topics read. They have the same number of partitions; partition p of all of them is task p. An input may also
+            be an output: the pipeline then feeds itself, and what it writes under a key comes to that key's state later, exactly
+            once (see `fed`).
         key: the state key of an input value, an int or text; or, where inputs differ in how they name it, one such function
             a topic. Events of two topics with the same key share one state.
         state: the class of the state: a dataclass, or a msgspec Struct, which is made in half of the time.
@@ -103,7 +105,8 @@ class Topology:
         tick: when the pipeline needs time, how often and for what.
 
     Raises:
-        Refused: `key` has a function for some inputs and not for all of them, or another topic has the name of the ticks'.
+        Refused: `key` has a function for some inputs and not for all of them, another topic has the name of the ticks', or
+            nobody else writes to any of the inputs.
     """
 
     name: str
@@ -122,6 +125,8 @@ class Topology:
             raise Refused(
                 f"{self.ticks} is the topic of the ticks of {self.name}; give its input or output another name"
             )
+        if self.inputs and self.fed == self.inputs:
+            raise Refused(f"{self.name} reads only what it writes itself, so that nothing would ever come to it")
 
     @cached_property
     def keys(self) -> Mapping[str, Key]:
@@ -137,6 +142,14 @@ class Topology:
     def reads(self) -> tuple[str, ...]:
         """Every topic that a task reads: the inputs, and the ticks."""
         return self.inputs if self.ticks is None else (*self.inputs, self.ticks)
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The inputs that the pipeline itself writes: how one key sends something to another one, on whatever partition that is.
+        The record is in the transaction of the event that causes it, and is folded once like every input. Nobody else may
+        write to these topics.
+        """
+        return tuple(topic for topic in self.inputs if topic in self.outputs)
 
     @property
     def changelog(self) -> str:

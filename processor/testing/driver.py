@@ -70,7 +70,8 @@ class TopologyDriver:
         self.log = log or SimulatedLog()
         if log is None:
             order = (topology.order,) if topology.order else ()
-            for topic in (*topology.reads, *topology.outputs, *topology.dead.values(), *order, topology.changelog):
+            outputs = (topic for topic in topology.outputs if topic not in topology.fed)
+            for topic in (*topology.reads, *outputs, *topology.dead.values(), *order, topology.changelog):
                 self.log.create(topic, partitions)
         self.partitions = partitions
         self.restarts = 0

@@ -25,7 +25,8 @@ A model that has to know more than rows of single keys can hold is a class in a 
 one: `key(value, source)` and `apply(value, source)` get the values with their `Source`s, in the order in which they lie in
 their partitions, and `rows[table][key]` is the row by column and the source that changed it last. Where the topology declares
 a tick, `model` is given a `tick` function, or the class has a method `tick(at_ms, source)` and its `Workload` says
-`ticks=True`.
+`ticks=True`. Of a pipeline that feeds
+itself the `Workload` names those inputs in `fed`, and `feeds()` of the model says what the last value makes it write there.
 
 It imports nothing of the handler's, or the verdict would prove nothing.
 """

@@ -10,6 +10,7 @@ from onefold.dashboard import words
 from onefold.dashboard.engine import DomainState, Engine, Verdict
 from onefold.dashboard.rollups import Level, Rollup, Row, Sum
 from onefold.dashboard.snapshot import LagNow, Snapshot, headline
+from onefold.dashboard.summaries import Summary
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ROLLUP = Rollup("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
@@ -46,6 +47,19 @@ def test_the_levels_come_before_all_else() -> None:
     assert broken.level is not None
 
     assert headline(replace(broken, level=replace(broken.level, adds_up=False)), DRAINED).tone == "bad"
+
+
+def test_a_broken_invariant_comes_before_all_else_and_without_sums_the_invariants_are_what_is_said() -> None:
+    kept, broken = Summary("bank", [], 2, []), Summary("bank", [], 2, ["bank.total: total 1, opened 2"])
+    equal = snapshot("1", "1", verdict=verdict("valid"))
+    assert headline(replace(equal, summaries=[kept]), DRAINED).text == "Equal, and verified"
+    found = headline(replace(equal, summaries=[kept, broken]), DRAINED)
+    assert (found.tone, found.detail) == (
+        "bad", "bank.total: total 1, opened 2. Run onefold verify to see which rows.",
+    )  # fmt: skip
+    alone = Snapshot(equal.engine, [], None, None, None, [kept])
+    assert headline(alone, DRAINED).text == "All invariants hold"
+    assert headline(replace(alone, summaries=[replace(kept, rules=0)]), DRAINED).text == "Nothing has landed yet"
 
 
 @pytest.mark.parametrize(

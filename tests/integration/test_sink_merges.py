@@ -46,6 +46,26 @@ CASES: dict[str, tuple[str, list[Row]]] = {
             (8, "b@b", "", "0001-01-01 00:00:00", 1, None, None, None, 1, 1),
         ],
     ),
+    "bank.entries": (
+        "bank.entries",
+        [
+            (1, 1, "open", None, None, None, "5.00", "5.00", "5.00", False),
+            (1, 2, "withdraw", 1, 1, 2, "-5.00", "0.00", "5.00", False),
+            (1, 2, "withdraw", 1, 1, 2, "-5.00", "0.00", "5.00", False),
+            (2, 1, "open", None, None, None, "0.00", "0.00", "0.00", False),
+            (2, 2, "deposit", 1, 1, 2, "5.00", "5.00", "0.00", False),
+            (1, 3, "close", None, None, None, "0.00", "0.00", "5.00", True),
+        ],
+    ),
+    "bank.refusals": (
+        "bank.refusals",
+        [
+            (1, 1, 2, "5.00", "closed_account"),
+            (1, 1, 2, "5.00", "insufficient_funds"),
+            (1, 2, 2, "0.01", "unknown_account"),
+            (2, 1, 1, "0.01", "unknown_account"),
+        ],
+    ),
     "campaigns.accepted": (
         "campaigns.sends",
         [
@@ -64,7 +84,7 @@ CASES: dict[str, tuple[str, list[Row]]] = {
 @pytest.fixture
 def targets(database: str, checkout: Path) -> dict[str, Target]:
     migrate_all(database, checkout / "sql")
-    domains = [load_domain(name, checkout / "avro", checkout / "sql") for name in ("runner", "campaigns")]
+    domains = [load_domain(name, checkout / "avro", checkout / "sql") for name in ("runner", "campaigns", "bank")]
     return {name: target for domain in domains for name, target in domain.targets.items()}
 
 

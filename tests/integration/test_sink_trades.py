@@ -70,7 +70,7 @@ def until_landed(deltas: Deltas, database: str) -> Callable[..., None]:
 @pytest.fixture
 def auditor(database: str, checkout: Path) -> Iterator["Auditor"]:
     migrate_all(database, checkout / "sql")
-    one = Auditor(database, (checkout / "sql/query/trades_levels_add_up.sql").read_bytes())
+    one = Auditor(database, (checkout / "sql/invariant/trades.levels_add_up.sql").read_bytes())
     yield one
     one.stop()
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.processor.apps import campaigns, runner, trades
+from onefold.processor.apps import bank, campaigns, runner, trades
 from onefold.processor.io import avro_encoder, contracts
 from onefold.processor.io.avro_encoder import compile_record, encoder
 
@@ -145,7 +145,7 @@ def test_a_missing_field_has_its_default() -> None:
 def test_every_output_contract_of_ours_is_compiled() -> None:
     """A contract that silently fell back would cost an eighth of the throughput."""
     loaded = contracts.load()
-    outputs = {topic for app in (runner, campaigns, trades) for topic in app.TOPOLOGY.outputs}
+    outputs = {topic for app in (runner, campaigns, trades, bank) for topic in app.TOPOLOGY.outputs}
     assert [topic for topic in sorted(outputs) if compile_record(loaded[topic].schema, b"") is None] == []
 
 

@@ -23,7 +23,7 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     assert json.loads(onefold("status", "--json", "--show-password"))["postgres_dsn"] == onefold.dsn
     assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
     assert status["services"]["prepare"]["state"] == "done"
-    assert {"averages", "campaigns", "runner", "trades"} == set(status["lag"])
+    assert {"averages", "bank", "campaigns", "runner", "trades"} == set(status["lag"])
     assert {0} == {lag["events"] for lag in status["lag"].values()}
 
 

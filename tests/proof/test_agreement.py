@@ -5,7 +5,6 @@ The judge reads with the standard library's JSON, the processor with msgspec: tw
 
 import random
 from decimal import Decimal
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onefold.processor.apps import bank as bank_app
 from onefold.processor.apps import campaigns as campaigns_app
 from onefold.processor.apps import runner as runner_app
 from onefold.processor.apps import trades as trades_app
@@ -23,13 +23,17 @@ from onefold.processor.io.partitioner import partition_of as processor_partition
 from onefold.processor.io.serde import AvroCodec
 from onefold.proof.decode import Inadmissible, contracts, decode
 from onefold.proof.placement import partition_of
-from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads import bank, campaigns, runner, trades
 from onefold.proof.workloads.campaigns import instant
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good, hostile
 
-DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app}
-CODECS = {domain.TOPIC: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for domain, app in DOMAINS.items()}
-TEXTS = {domain.TOPIC: [i.value for i in domain.generate(1, 50)] for domain in DOMAINS}
+DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app, bank: bank_app}
+APPS = {topic: app for app in DOMAINS.values() for topic in app.TOPOLOGY.inputs}
+CODECS = {topic: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for topic, app in APPS.items()}
+TEXTS: dict[str, list[bytes]] = {}
+for domain in DOMAINS:
+    for made in domain.generate(1, 50, **({"accounts": 20} if domain is bank else {})):
+        TEXTS.setdefault(made.topic, []).append(made.value)
 
 MANY = settings().max_examples  # 100, and a tenth of them with --fast
 
@@ -50,12 +54,12 @@ def processed(topic: str, value: bytes | None) -> dict[str, Any] | None:
     return fields
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("topic", TEXTS)
 @pytest.mark.parametrize("name", [*BROKEN, *ODD])
-def test_on_every_hostile_case(domain: ModuleType, name: str) -> None:
-    for seed, text in enumerate(TEXTS[domain.TOPIC][:10]):
-        value = {**BROKEN, **ODD}[name](random.Random(seed), Good(domain.TOPIC, text))
-        assert processed(domain.TOPIC, value) == judged(domain.TOPIC, value)
+def test_on_every_hostile_case(topic: str, name: str) -> None:
+    for seed, text in enumerate(TEXTS[topic][:10]):
+        value = {**BROKEN, **ODD}[name](random.Random(seed), Good(topic, text))
+        assert processed(topic, value) == judged(topic, value)
 
 
 NUMBERS = [b"-0", b"1.0", b"1e400", b"NaN", b"9223372036854775808", b"1e-999", b"9" * 330, b"1e99999999999999999999"]
@@ -129,6 +133,23 @@ def test_on_dates(text: str) -> None:
         mine = None
     try:
         theirs: str | None = campaigns_app.canonical(text)
+    except Rejected:
+        theirs = None
+    assert theirs == mine
+
+
+AMOUNTS = st.decimals(allow_nan=True, allow_infinity=True) | st.decimals(-(10**17), 10**17, places=2)
+
+
+@given(AMOUNTS | st.builds(Decimal, st.from_regex(r"-?[0-9]{1,18}(\.[0-9]{0,4})?(e-?[0-9]{1,3})?", fullmatch=True)))
+@settings(max_examples=20 * MANY, deadline=None)
+def test_on_amounts(amount: Decimal) -> None:
+    try:
+        mine: Decimal | None = bank._admit(amount)
+    except Inadmissible:
+        mine = None
+    try:
+        theirs: Decimal | None = bank_app._money(bank_app._cents(amount))
     except Rejected:
         theirs = None
     assert theirs == mine

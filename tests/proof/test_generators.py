@@ -1,15 +1,17 @@
 """The generated input is the same for the same seed, of the stated size, and has in it what it is for."""
 
+from collections import Counter
 from itertools import islice
 from types import ModuleType
 
 import pytest
 
-from onefold.proof.expect import Record, expect
+from onefold.proof.expect import Expected, Record, expect
 from onefold.proof.placement import partition_of
-from onefold.proof.workloads import UnknownDomain, averages, campaigns, runner, trades, workload
+from onefold.proof.workloads import UnknownDomain, averages, bank, campaigns, runner, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
 
+DOMAINS = [runner, campaigns, trades, averages, bank]
 COUNT = 8_000
 PARTITIONS = 4
 
@@ -25,7 +27,7 @@ def log_of(inputs: list[Input]) -> list[Record]:
     return records
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns, trades, averages])
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_same_seed_same_input(domain: ModuleType) -> None:
     shape = Shape(hostile=0.01, keyless=0.01)
     first = list(domain.generate(5, COUNT, shape=shape))
@@ -34,13 +36,13 @@ def test_same_seed_same_input(domain: ModuleType) -> None:
     assert first != list(domain.generate(6, COUNT, shape=shape))
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns, trades, averages])
+@pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 9000])
 def test_any_count(domain: ModuleType, count: int) -> None:
     assert len(list(domain.generate(1, count))) == count
 
 
-@pytest.mark.parametrize("domain", [runner, campaigns, trades, averages])
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_well_behaved_input_has_no_dead_letter_and_hostile_input_has(domain: ModuleType) -> None:
     assert not expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT))), PARTITIONS).dead
     shape = Shape(hostile=0.05, keyless=0.02)
@@ -62,6 +64,19 @@ def test_campaigns_have_third_sends_corrections_and_withdrawals() -> None:
     assert sum(row[7] is not None for row in totals) > 100
     assert sum(row[2] == 0 for row in sends) > 100
     assert sum(row[5] > 0 for row in sends) > 100
+
+
+def test_the_bank_has_refusals_of_all_kinds_and_money_that_goes_astray() -> None:
+    expected = expect(bank.WORKLOAD, log_of(list(bank.generate(1, 3 * COUNT))), PARTITIONS)
+    reasons = Counter(row[-1] for row, _ in expected.model.rows["bank.refusals"].values())
+    assert min(reasons[reason] for reason in ("unknown_account", "insufficient_funds", "closed_account")) > 0
+    assert expected.counts.ignored > COUNT * 0.02
+    astray = [finding for finding in expected.fed.findings() if finding.key["payee"] not in still_open(expected)]
+    assert len(astray) > COUNT * 0.005
+
+
+def still_open(expected: Expected) -> set[str]:
+    return {str(row[0]) for row, _ in expected.model.rows["bank.accounts"].values() if not row[-1]}
 
 
 def test_the_seeds_three_messages_are_among_the_first() -> None:

@@ -19,8 +19,9 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import identity, lag
 from onefold.proof import workloads
 from onefold.proof.decode import contracts, decode_output
-from onefold.proof.expect import Expected, Record, expect
+from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.kinds import KINDS
+from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from tests.support.waiting import eventually
 
@@ -128,9 +129,17 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
     """Every row, dead letter and repartitioned copy is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
-    inputs = [record for topic in topology.inputs for record in records(client, topic)]
     partitions = len(AdminClient({**client}).list_topics().topics[topology.inputs[0]].partitions)
-    expected = expect(workload, inputs, partitions)
+    oracle = Oracle(workload, partitions)
+    order = Order(topology.inputs, oracle.feed) if topology.order else None
+    for topic in topology.inputs:
+        for record in records(client, topic):
+            order.feed(record) if order else oracle.feed(record)
+    if order and topology.order:
+        for record in records(client, topology.order):
+            order.add(record)
+    assert not (order and order.left_over()), "all that was folded is in the order"
+    expected = oracle.settled()
     outputs = Outputs(workload)
     for topic in topology.dead.values():
         for record in records(client, topic):
@@ -148,7 +157,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
             latest[row[: len(table.key)]] = row
         wanted = {key: values[: len(columns)] for key, (values, _) in expected.model.rows[table.name].items()}
         assert wanted == latest, f"rows of {table.name}"
-    findings = list(outputs.judge(expected))
+    findings = [*outputs.judge(expected), *expected.fed.findings()]
     assert not findings, findings
     assert not expected.uncopied, "misrouted records without a copy"
     assert not expected.unsent, "copies of nothing"

@@ -1,0 +1,89 @@
+"""Summaries: what a pipeline wants to be seen first, and whether the rules hold that it has for every moment.
+
+A pipeline has a summary when its schema has a view `summary`, of one row: each column is shown under its name. Beside it stands
+what its invariants say, which are asked in the same snapshot. The page knows neither by name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from onefold.dashboard.reader import Connection
+from onefold.pipelines import Faulty
+from onefold.proof.invariants import Broken, Invariant, invariants
+
+TOLD_MAX = 3  # broken rows that are shown; `onefold verify` has them all
+
+_FIND = """
+SELECT space.nspname
+FROM pg_class AS class JOIN pg_namespace AS space ON space.oid = class.relnamespace
+WHERE class.relname = 'summary' AND class.relkind IN ('v', 'm')
+  AND has_schema_privilege(space.oid, 'USAGE') AND has_table_privilege(class.oid, 'SELECT')
+ORDER BY space.nspname
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of its columns. value: a number or a text; None is nothing."""
+
+    name: str
+    value: Any
+
+    @property
+    def kind(self) -> str:
+        """How it is written: "exact", "whole" or "text"."""
+        if isinstance(self.value, Decimal):
+            return "exact"
+        return "whole" if isinstance(self.value, int) and not isinstance(self.value, bool) else "text"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """rules: how many there are. broken: rows that break one, in words."""
+
+    domain: str
+    figures: Sequence[Figure]
+    rules: int
+    broken: Sequence[str]
+
+
+async def fetch(connection: Connection) -> list[Summary]:
+    """The summaries of a database that this connection may read. Raises psycopg.Error."""
+    schemas = [schema for (schema,) in await (await connection.execute(_FIND)).fetchall()]
+    return [await _summary(connection, schema) for schema in schemas]
+
+
+async def _summary(connection: Connection, schema: str) -> Summary:
+    cursor = await connection.execute(sql.SQL("SELECT * FROM {} LIMIT 1").format(sql.Identifier(schema, "summary")))
+    row = await cursor.fetchone() or ()
+    names = [column.name for column in cursor.description or ()]
+    rules = _rules(schema)
+    broken = [text for rule in rules for text in await _broken(connection, rule)]
+    return Summary(schema, [Figure(*each) for each in zip(names, row, strict=False)], len(rules), broken[:TOLD_MAX])
+
+
+async def _broken(connection: Connection, rule: Invariant) -> list[str]:
+    try:
+        async with connection.transaction():
+            cursor = await connection.execute(rule.query.encode())
+            rows = await cursor.fetchmany(TOLD_MAX)
+    except psycopg.ProgrammingError as error:
+        return [str(Broken(rule.name, {}, f"the query does not work: {str(error).splitlines()[0]}"))]
+    names = [column.name for column in cursor.description or ()]
+    return [str(Broken(rule.name, dict(zip(names, row, strict=True)))) for row in rows]
+
+
+@functools.cache
+def _rules(domain: str) -> tuple[Invariant, ...]:
+    try:
+        return invariants(domain)
+    except Faulty:
+        return ()  # a schema of somebody else's, with a view of that name

@@ -1,0 +1,95 @@
+"""Inputs that the pipeline itself writes: every record of them must have been asked for by an accepted input, once.
+
+The model says what an input makes the pipeline write into them, and the record that was written names that input. Both come in
+any order: a record may be read before the one that caused it, which lies in another partition. What matches is forgotten.
+
+Nobody else may write to such a topic, so a record that names no input is somebody's invention.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from onefold.proof.verdict import Check, Finding
+
+#: Where an input record lies: topic, partition, offset. Its text is what findings say.
+Source = tuple[str, int, int]
+#: A topic, and the input record that makes the pipeline write to it.
+_Cause = tuple[str, Source]
+Fields = Mapping[str, Any]
+
+
+class Fed:
+    """What must have been written into these topics, against what was. Memory: what has not met its match, and a byte for each
+    offset of an input that caused something.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[_Cause, list[Fields]] = {}
+        self._written: dict[_Cause, list[tuple[str, Fields]]] = {}
+        self._met: dict[tuple[str, str, int], bytearray] = {}
+        self._findings: list[Finding] = []
+        self._counts_asked: Counter[str] = Counter()
+        self._counts_written: Counter[str] = Counter()
+
+    def ask(self, topic: str, fields: Fields, source: Source) -> None:
+        """The input record at `source` makes the pipeline write this."""
+        self._counts_asked[topic] += 1
+        written = self._written.get((topic, source), [])
+        for at, (_, found) in enumerate(written):
+            if found == fields:
+                del written[at]
+                self._meet(topic, source)
+                return
+        self._asked.setdefault((topic, source), []).append(fields)
+
+    def take(self, topic: str, lies_at: str, fields: Fields, source: Source | None) -> None:
+        """A record of the topic, and the input record that it names."""
+        self._counts_written[topic] += 1
+        if source is None:
+            text = "it names no input record: somebody else has written it"
+            self._findings.append(Finding("phantom output", topic, output=lies_at, text=text))
+            return
+        asked = self._asked.get((topic, source), [])
+        if fields in asked:
+            asked.remove(fields)
+            if not asked:
+                del self._asked[topic, source]
+            self._meet(topic, source)
+        else:
+            self._written.setdefault((topic, source), []).append((lies_at, fields))
+
+    def _meet(self, topic: str, source: Source) -> None:
+        met = self._met.setdefault((topic, *source[:2]), bytearray())
+        met.extend(bytes(max(0, source[2] + 1 - len(met))))
+        met[source[2]] = 1
+
+    def checks(self) -> list[Check]:
+        """How many records each topic should have, and has."""
+        topics = sorted({*self._counts_asked, *self._counts_written})
+        return [Check(topic, self._counts_asked[topic], self._counts_written[topic]) for topic in topics]
+
+    def findings(self) -> Iterator[Finding]:
+        """Everything wrong, now that all input has been read."""
+        yield from self._findings
+        asked = {cause: list(fields) for cause, fields in self._asked.items()}
+        for (topic, source), written in self._written.items():
+            for lies_at, fields in written:
+                met = self._met.get((topic, *source[:2]), bytearray())[source[2] :]
+                if others := asked.get((topic, source)):
+                    right = others.pop(0)
+                    wrong = {
+                        name: (right.get(name), fields[name]) for name in fields if fields[name] != right.get(name)
+                    }
+                    text = "that input record asks for another one"
+                    yield Finding("phantom output", topic, {}, wrong, lies_at, str(source), text)
+                elif met and met[0]:
+                    text = "that input record has caused its record already"
+                    yield Finding("doubled output", topic, output=lies_at, source=str(source), text=text)
+                else:
+                    text = "that input record asks for no such thing"
+                    yield Finding("phantom output", topic, output=lies_at, source=str(source), text=text)
+        for (topic, source), missing in asked.items():
+            for fields in missing:
+                row = {name: str(value) for name, value in fields.items()}
+                yield Finding("missing output", topic, row, source=str(source), text="it was never written")
