@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from onefold.exit_codes import USAGE
 from onefold.operate import hiding, state
 from onefold.operate.errors import UserError
-from onefold.pipelines import project_file
+from onefold.pipelines import REPLICAS_MAX, Pipeline, project_file
 
 PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
@@ -55,6 +55,12 @@ class Settings(BaseSettings):
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
     processor_instances: int = Field(1, ge=1, le=INSTANCES_MAX, description="processors that `up` starts per domain")
+    replicas: int | None = Field(
+        None,
+        ge=1,
+        le=REPLICAS_MAX,
+        description="processes that compute each task side by side; unset: as each pipeline declares, or 1",
+    )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
     fail_state_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of processor transactions to fail")
     fail_map_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink batches whose tasks fail")
@@ -103,6 +109,10 @@ class Settings(BaseSettings):
     def running(self) -> dict[str, Any]:
         """The state of the embedded stack, {} when it is not running."""
         return state.read_running(self.home)
+
+    def replicas_of(self, pipeline: Pipeline) -> int:
+        """How many processes compute each of its tasks."""
+        return pipeline.replicas if self.replicas is None else self.replicas
 
     def kafka(self) -> str:
         """The Kafka to talk to. Raises UserError when none is set and the embedded stack is not running."""

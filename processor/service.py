@@ -80,10 +80,6 @@ def run(
     status = Status(status_file)
     try:
         topology = topology_of(domain)
-        if replicas > 1 and topology.tick is not None:
-            raise Misconfigured(
-                f"{domain} declares a tick, and replicas do not decide about time: start it with one replica"
-            )
         codec = codec_of(topology, schema_registry_url)
         partitions = _wait_for_topics(topology, client, status, stop, patience_s, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)

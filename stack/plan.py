@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onefold import pipelines
 from onefold.operate import state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.stack.service import Ready, Service
@@ -69,7 +70,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
             needed=False,
         )
         for domain in domains
-        for number in range(1, settings.processor_instances + 1)
+        for number in range(1, _processes(settings, domain) + 1)
     ]
     sinks = [
         _onefold(settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_S)
@@ -77,6 +78,13 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     ]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together.
     return [[prepare], [*processors, *sinks, *_dashboard(settings, public)]]
+
+
+def _processes(settings: Settings, domain: str) -> int:
+    """Replicas are processes each of which has all tasks; else the processes share them."""
+    declared = pipelines.find().pipelines.get(domain)
+    replicas = settings.replicas_of(declared) if declared else 1
+    return replicas if replicas > 1 else settings.processor_instances
 
 
 def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:

@@ -22,7 +22,7 @@ def command(
     ] = "1",
 ) -> None:
     """Fold events, transaction by transaction, until SIGTERM or Ctrl-C: a process a domain. Several instances share
-    the partitions.
+    the partitions; of a pipeline with replicas each instance has all of them.
 
     Example: onefold process runner --instance 2
     """
@@ -45,5 +45,6 @@ def command(
         status_file=Path(status) if status else None,
         step=failures.of_processor(settings),
         schema_registry_url=settings.schema_registry_url,
+        replicas=settings.replicas_of(pipelines.found()[names[0]]),
     )
     raise typer.Exit(code)

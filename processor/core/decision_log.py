@@ -15,11 +15,13 @@ class Body(NamedTuple):
         counts: how many records ended how.
         states: key and value of changelog records; a null value forgets the key.
         writes: records for other topics, encoded; `Proposals.writes` reads them.
+        ticked_ms: the time of the last tick that is folded then, or 0.
     """
 
     counts: Counts
     states: Sequence[tuple[bytes, bytes | None]]
     writes: bytes
+    ticked_ms: int = 0
 
 
 class Note(NamedTuple):

@@ -25,7 +25,15 @@ _PREFIX = bytes((FORMAT,))
 _DECISION: Any = fastavro.parse_schema(json.loads((FOLDER / "engine" / "decision.avsc").read_text()))
 _WRITES: Any = fastavro.parse_schema(json.loads((FOLDER / "engine" / "writes.avsc").read_text()))
 _NOTE = "note"
-_NOTHING: dict[str, Any] = {"version": 0, "inputs": [], "counts": [], "states": [], "writes": b"", "note": b""}
+_NOTHING: dict[str, Any] = {
+    "version": 0,
+    "inputs": [],
+    "counts": [],
+    "ticked_ms": 0,
+    "states": [],
+    "writes": b"",
+    "note": b"",
+}
 # Of an optional value, and the end of an array.
 _NULL, _VALUE, _END = b"\x00", b"\x02", b"\x00"
 
@@ -47,6 +55,7 @@ class AvroProposals:
                     for topic, (topic_id, start, end) in proposal.inputs.items()
                 ],
                 "counts": list(body.counts),
+                "ticked_ms": body.ticked_ms,
                 "states": [{"key": key, "value": value} for key, value in body.states],
                 "writes": body.writes,
                 "note": b"",
@@ -108,7 +117,7 @@ def _decoded(record: Any) -> Proposal | Note:
         return Note(record["task"], record["proposer"], json.loads(record["note"]))
     inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in record["inputs"]}
     states = [(state["key"], state["value"]) for state in record["states"]]
-    body = Body(Counts(*record["counts"]), states, record["writes"])
+    body = Body(Counts(*record["counts"]), states, record["writes"], record["ticked_ms"])
     return Proposal(record["task"], record["version"], inputs, record["proposer"], body, Kind(record["kind"]))
 
 

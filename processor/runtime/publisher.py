@@ -138,6 +138,7 @@ class Publisher:
             offsets_next={topic: at.offset for topic, at in decision.position.inputs.items()},
             counts=before.counts.plus(body.counts),
             transactions=decision.position.version,
+            ticked_ms=max(before.ticked_ms, body.ticked_ms),
             decided_in=None if closed else DecidedIn(log.log_id, decision.offset + 1, opened=True),
         )
 

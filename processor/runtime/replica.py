@@ -244,6 +244,7 @@ class Replica:
             self.progress.counts.plus(body.counts),
             position.version,
             DecidedIn(self.progress.decided_in.log_id, decision.offset + 1, opened=True),
+            max(self.progress.ticked_ms, body.ticked_ms),
         )
         self._records = [
             record for record in self._records if record.offset >= self.progress.offsets_next[record.topic]
@@ -331,7 +332,7 @@ class Replica:
         counts = Counts(
             *(after - before for after, before in zip(prepared.progress.counts, self.progress.counts, strict=True))
         )
-        body = Body(counts, states, self._proposals.encode_writes(prepared.writes))
+        body = Body(counts, states, self._proposals.encode_writes(prepared.writes), prepared.progress.ticked_ms)
         proposal = self._proposal(Kind.STEP, prepared.progress.offsets_next, body)
         self._step("before_append")
         self.progress.same_topics(topic_ids())

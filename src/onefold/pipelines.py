@@ -46,7 +46,10 @@ PROJECT_VARIABLE = "ONEFOLD_PROJECT"
 #: The engine's own schema in Postgres, and the first word of its own topics: no pipeline can have this name.
 ENGINE = "onefold"
 
-_KEYS = {"topology", "workload", "contracts", "sql", "kafka_only"}
+#: More replicas compute the same more often, and are no safer.
+REPLICAS_MAX = 5
+
+_KEYS = {"topology", "workload", "contracts", "sql", "kafka_only", "replicas"}
 
 
 class Faulty(Exception):
@@ -65,6 +68,7 @@ class Pipeline:
         contracts: the folder of its *.avsc.
         sql: the folder of its schema/, merge/ and reduce/.
         kafka_only: its output topics that are not landed in a table.
+        replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
         imported_from: what has to be on Python's path for its modules; None for what is installed.
     """
 
@@ -75,6 +79,7 @@ class Pipeline:
     contracts: Path
     sql: Path
     kafka_only: tuple[str, ...] = ()
+    replicas: int = 1
     imported_from: Path | None = None
 
     def load_topology(self) -> Any:
@@ -183,7 +188,11 @@ class _Source:
         kafka_only = table.get("kafka_only", [])
         if not isinstance(kafka_only, list) or not all(isinstance(topic, str) for topic in kafka_only):
             raise Faulty(f'{where}: kafka_only is a list of topics, as in kafka_only = ["{name}.mails"]')
-        if wrong := [key for key, value in table.items() if key != "kafka_only" and not isinstance(value, str)]:
+        replicas = table.get("replicas", 1)
+        if type(replicas) is not int or not 1 <= replicas <= REPLICAS_MAX:
+            raise Faulty(f"{where}: replicas is {replicas!r}; it is a number from 1 to {REPLICAS_MAX}")
+        texts = {key: value for key, value in table.items() if key not in ("kafka_only", "replicas")}
+        if wrong := [key for key, value in texts.items() if not isinstance(value, str)]:
             raise Faulty(f"{where}: {wrong[0]} is a text")
         if ":" not in table.get("topology", ""):
             raise Faulty(f'{where}: topology is missing, as in topology = "{name}:TOPOLOGY"')
@@ -198,6 +207,7 @@ class _Source:
             table.get("workload"),
             **folders,
             kafka_only=tuple(kafka_only),
+            replicas=replicas,
             imported_from=self.imported_from,
         )
 

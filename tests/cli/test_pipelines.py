@@ -48,13 +48,14 @@ def test_the_built_in_ones_are_declared_as_everybody_declares_theirs() -> None:
 
 def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And by the services that run elsewhere, through a variable."""
-    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\n')
+    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\nreplicas = 2\n')
     (project / "handler_a.py").write_text(HANDLER)
     (project / "deep" / "er").mkdir(parents=True)
     monkeypatch.chdir(project / "deep" / "er")
     pipeline = pipelines.find()["orders"]
     assert pipeline.contracts == project / "avro"
     assert pipeline.kafka_only == ("orders.mails",)
+    assert pipeline.replicas == 2
     assert pipeline.load_workload() is None
     assert pipeline.load_topology().name == "orders"
 
@@ -147,3 +148,11 @@ def test_a_handler_that_does_not_load_is_one_sentence_with_file_and_line(
 def test_a_pipeline_that_is_not_there_names_those_that_are() -> None:
     with pytest.raises(Faulty, match="there is no pipeline 'nobody'; there are "):
         pipelines.find()["nobody"]
+
+
+@pytest.mark.parametrize("given", ["0", "6", "true", '"two"', "1.5"])
+def test_replicas_are_a_small_number(project: Path, given: str) -> None:
+    orders(project, "handler_a", f"replicas = {given}\n")
+    (fault,) = pipelines.find(project).faults
+    assert "pipeline orders: replicas is " in fault
+    assert fault.endswith("it is a number from 1 to 5")

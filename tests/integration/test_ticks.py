@@ -1,7 +1,6 @@
 """Ticks on a real broker: the processors write them, and a tick drives an output, also after a kill."""
 
 import json
-import signal
 import sys
 import time
 from collections import defaultdict
@@ -12,8 +11,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from onefold import pipelines
-from onefold.exit_codes import USAGE
-from onefold.processor import service
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import lag
 from onefold.processor.io.tick_writer import TickWriter
@@ -50,15 +47,16 @@ def ticks(client: dict[str, str]) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.parametrize("replicas", [1, 2], ids=["elastic", "hot-hot"])
 def test_a_tick_drives_an_output_and_another_instance_goes_on_with_the_time(
-    sales: Topology, client: dict[str, str], tmp_path: Path
+    sales: Topology, client: dict[str, str], tmp_path: Path, replicas: int
 ) -> None:
     """No order follows the first ones, and their minutes are told all the same: in both partitions, once, also by who takes
     over. Each tick is of a whole second, and there is one a second at most from each instance.
     """
     started = time.time_ns() // 1_000_000
-    with instance(sales, client, tmp_path / "b", name="b"):
-        with instance(sales, client, tmp_path / "a", name="a") as killed:
+    with instance(sales, client, tmp_path / "b", name="b", replicas=replicas):
+        with instance(sales, client, tmp_path / "a", name="a", replicas=replicas) as killed:
             sell(client, "abcdefgh")
             eventually(lambda: len(records(client, "sales.minutes")) == 8, 30, "the minute of every shop is told")
             killed.kill()
@@ -74,20 +72,6 @@ def test_a_tick_drives_an_output_and_another_instance_goes_on_with_the_time(
         assert all(at % 1000 == 0 and at >= started - 1000 for at in times)
         assert 2 <= len(set(times)) <= seconds + 2
         assert len(times) <= 2 * len(set(times)), "each twice at most: from either instance"
-
-
-def test_replicas_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They would each fold a tick that came twice: what they decide does not say which was the last."""
-    monkeypatch.setenv(pipelines.PROJECT_VARIABLE, str(SALES))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        code = service.run("sales", client={}, instance="a", replicas=2, status_file=tmp_path / "status")
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert code == USAGE
-    assert "sales declares a tick, and replicas do not decide about time" in (tmp_path / "status").read_text()
 
 
 def test_ticks_that_cannot_be_written_are_left_out_and_said_once(sales: Topology, client: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from onefold.processor.runtime.store import Store
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession
 from onefold.testing import STEPS, TopologyDriver
+from tests.support.replicas import Replicas
 from tests.support.waiting import eventually
 
 FIELDS = {
@@ -112,6 +113,29 @@ def test_a_tick_drives_an_output_once_however_often_it_was_written(contracts: Pa
     )
     assert [value for _, value, _ in driver.records("meters.ticks.dead")] == [b"noon"] * 4
     assert driver.task().progress.ticked_ms == 4000
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_replicas_decide_about_time_as_about_everything_else(contracts: Path, seed: int) -> None:
+    """Each of them writes the tick, and it is folded once, whoever wins; a replica that starts knows the last one."""
+    undisturbed = TopologyDriver(METERS, contracts=contracts)
+    world = Replicas(METERS, driver=TopologyDriver(METERS, contracts=contracts))
+    for wave in range(1, 5):
+        for driver in (undisturbed, world.driver):
+            beat(driver, *((f"m{number}", 10 * wave + number) for number in range(wave)))
+        world.drain()
+        undisturbed.run()
+        for at_ms in (1000 * wave, 1000 * wave, 1000 * (wave - 1)):
+            for driver in (undisturbed, world.driver):
+                driver.tick(at_ms)
+            world.run(100 * seed + wave, 5)
+        undisturbed.run()
+        world.drain()
+        world.members["ab"[(seed + wave) % 2]].kill()
+
+    assert sums(world.driver) == sums(undisturbed)
+    assert {member.replica.progress.ticked_ms for member in world.members.values() if member.replica} == {4000}
+    assert world.driver.states() == undisturbed.states()
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -96,3 +96,16 @@ def test_the_programs_of_a_linked_package_are_found_by_their_own_path(
     monkeypatch.syspath_prepend(tmp_path)
 
     assert real == postgres.binaries()
+
+
+def test_a_pipeline_with_replicas_has_so_many_processors(tmp_path: Path) -> None:
+    """Whatever the number of those that share tasks; the others have that number."""
+    public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
+    names = [
+        service.name
+        for service in plan.pipeline(Settings(home=tmp_path, replicas=3), ["runner"], public)[-1]
+        if service.name.startswith("processor")
+    ]
+    assert names == ["processor-runner-1", "processor-runner-2", "processor-runner-3"]
+    one = plan.pipeline(Settings(home=tmp_path, replicas=1, processor_instances=2), ["runner"], public)[-1]
+    assert sum(service.name.startswith("processor") for service in one) == 2

@@ -70,9 +70,15 @@ class Member:
 class Replicas:
     """Task 0 of a pipeline, with some replicas of it over one simulated log."""
 
-    def __init__(self, topology: Topology, names: str = "ab", versions: dict[str, Topology] | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        names: str = "ab",
+        versions: dict[str, Topology] | None = None,
+        driver: TopologyDriver | None = None,
+    ) -> None:
         self.topology = topology
-        self.driver = TopologyDriver(topology)
+        self.driver = driver or TopologyDriver(topology)
         self.log = self.driver.log
         self.log.create(topology.decisions, 1)
         self.now = 0.0
