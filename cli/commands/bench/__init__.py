@@ -8,5 +8,6 @@ VERBS = {
     "processor": "Events folded a second.",
     "sink": "Output records landed a second.",
     "latency": "From produce to a visible row.",
+    "hot-hot": "How long nothing is decided when a process is killed.",
     "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }
