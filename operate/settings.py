@@ -67,7 +67,9 @@ class Settings(BaseSettings):
     fail_reduce_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink transactions to fail")
     log_format: Literal["human", "json"] = Field("human", description="lines for people or for programs")
 
-    @field_validator("bootstrap_servers", "postgres_dsn", "dashboard_dsn", "schema_registry_url", mode="before")
+    @field_validator(
+        "bootstrap_servers", "postgres_dsn", "dashboard_dsn", "schema_registry_url", "replicas", mode="before"
+    )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
         return value or None  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command

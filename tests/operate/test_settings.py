@@ -121,7 +121,9 @@ def test_servers_of_the_user_win_and_options_are_passed_on(monkeypatch: pytest.M
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "")
+    monkeypatch.setenv("ONEFOLD_REPLICAS", "")
     assert settings.load().postgres_dsn is None
+    assert settings.load().replicas is None
 
 
 def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None:
