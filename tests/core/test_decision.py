@@ -185,11 +185,12 @@ def test_tasks_that_share_a_log_do_not_disturb_each_other() -> None:
     """Nor does a task that is not ours, or a record that is no proposal. Each goes on from its own standing."""
     history = History({0: Standing("log", 3, HERE), 1: Standing("log", 5, HERE)})
     assert history.standing(1) == Standing("log", 5, HERE)
-    log = [proposal(task=1), proposal(task=0), None, proposal(task=2), proposal(task=1, body=b"second")]
+    first, last = proposal(task=0), proposal(task=1, body=b"second")
+    log = [proposal(task=1), first, None, proposal(task=2), last]
     decided = [history.take(offset, record) for offset, record in enumerate(log, start=3)]
 
     after = Position(8, {LEFT: Next("l", 12), RIGHT: Next("r", 20)})
-    assert decided == [None, Decision(4, log[1], after), None, None, Decision(7, log[4], after)]
+    assert decided == [None, Decision(4, first, after), None, None, Decision(7, last, after)]
     assert history.standing(0) == Standing("log", 8, after)
     assert history.standing(1) == Standing("log", 8, after)
 

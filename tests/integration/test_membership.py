@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
 
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import create_topics, group_of
+from onefold.processor.io.admin import connect, create_topics, group_of
 from onefold.processor.io.membership import Membership
 from tests.support.waiting import eventually
 
@@ -90,7 +89,7 @@ def test_positions_of_all_inputs_are_published(topology: Topology, client: dict[
     """For Kafka's own tools: of topics to which the group is not subscribed as well."""
     positions = {(topic, partition): 10 + partition for topic in topology.inputs for partition in range(PARTITIONS)}
     member = Member(topology, client, "a")
-    admin, group = AdminClient(client), ConsumerGroupTopicPartitions(group_of(topology))
+    admin, group = connect(client), ConsumerGroupTopicPartitions(group_of(topology))
 
     def published() -> dict[tuple[str, int], int]:
         found: Any = admin.list_consumer_group_offsets([group])[group.group_id].result(20)

@@ -27,12 +27,12 @@ from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
 from onefold.spark_sink.landing.protocols import Record
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
-from onefold.spark_sink.postgres.connection import connect
+from onefold.spark_sink.postgres.connection import Connection, connect
 from tests.support import previous
 from tests.support.migrated import migrate_all
 from tests.support.worlds import nothing_topology
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 
 # What 0.1.0 begins with.
 _BOOKKEEPING = """
@@ -113,7 +113,7 @@ def test_no_file_that_was_ever_shipped_was_changed(before: str, checkout: Path, 
 
 
 @pytest.fixture
-def landing(before: str, checkout: Path) -> Iterator[tuple[ledger.Connection, Stage]]:
+def landing(before: str, checkout: Path) -> Iterator[tuple[Connection, Stage]]:
     """A sink for runner without Kafka and Spark, on the database of 0.1.0."""
     migrate_all(before, checkout / "sql")
     domain = load_domain("runner", checkout / "avro", checkout / "sql")
@@ -123,7 +123,7 @@ def landing(before: str, checkout: Path) -> Iterator[tuple[ledger.Connection, St
 
 
 def test_landing_goes_on_from_the_old_ledger(
-    landing: tuple[ledger.Connection, Stage], driver: TopologyDriver, reader: Reader
+    landing: tuple[Connection, Stage], driver: TopologyDriver, reader: Reader
 ) -> None:
     """What was landed is not landed again, what is new is, and the tables are what the processor says."""
     connection, stage = landing
@@ -214,7 +214,7 @@ def _batch(
         found, end = driver.log.read(topic, partition, start)
         for offset, entry in found:
             body = io.BytesIO((entry.value or b"")[len(contract.prefix) :])
-            value = fastavro.schemaless_reader(body, contract.schema, None)
+            value: Any = fastavro.schemaless_reader(body, contract.schema, None)
             row = {**value, "topic": topic, "partition": partition, "offset": offset}
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerow(row[column.name] for column in stage.targets[topic].columns)

@@ -14,12 +14,12 @@ from typing import Any
 
 import fastavro
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import create_topics
+from onefold.processor.io.admin import connect, create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
 from onefold.proof.workloads import campaigns, runner, trades
@@ -276,7 +276,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_topic_is_one_sentence(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
     """It names the topic, and says how to make it."""
     topology = fresh_domain("runner", 1)
-    delete_topics(AdminClient(client), ("runner.updates",))
+    delete_topics(connect(client), ("runner.updates",))
     with instance(topology, client, tmp_path / "log", patience_s=0.5) as process:
         assert process.wait(60) == 69
     said = (tmp_path / "log").read_text()
@@ -290,7 +290,7 @@ def test_a_recreated_input_is_refused(fresh_domain: MakeDomain, client: dict[str
     produce(client, "runner.updates", wave("runner", 1, 50))
     with instance(topology, client, tmp_path / "log"):
         drained(topology, client)
-    delete_topics(AdminClient(client), ("runner.updates",))
+    delete_topics(connect(client), ("runner.updates",))
     eventually(lambda: create_topics(topology, 1, client), 10, "made again")
     with instance(topology, client, tmp_path / "log") as process:
         assert process.wait(60) == 3
@@ -321,7 +321,7 @@ def test_the_session_refuses_unequal_partition_counts(
 ) -> None:
     """More partitions than the changelog has: keys would move away from their states."""
     topology = fresh_domain("runner", 2)
-    admin = AdminClient(client)
+    admin = connect(client)
     admin.create_partitions([NewPartitions("runner.updates", 3)])["runner.updates"].result()
     eventually(lambda: len(admin.list_topics().topics["runner.updates"].partitions) == 3, 10, "three partitions")
 

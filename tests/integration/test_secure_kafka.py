@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
@@ -110,8 +110,9 @@ def secured(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFac
     home = tmp_path_factory.mktemp("secure")
     authority = Authority(home)
     ours = infrastructure.broker
+    port, controller, password, certificate, token = free_ports(5)
     broker = SecureBroker(
-        home / "kafka", *free_ports(2), ours.java, ours.jars, *free_ports(3), authority.file,
+        home / "kafka", port, controller, ours.java, ours.jars, password, certificate, token, authority.file,
         authority.issue("broker").both,
     )  # fmt: skip
     broker.prepare()

@@ -247,10 +247,15 @@ def test_a_recreated_topic_has_another_identity(world: World, session: Session) 
     assert before.topic_id != after.topic_id
 
 
-def polled(session: Session, count: int) -> list:  # type: ignore[type-arg]
+def polled(session: Session, count: int) -> list[Record]:
     """So many records, over as many polls as it takes."""
-    records: list = []  # type: ignore[type-arg]
-    eventually(lambda: records.extend(session.poll(100, 0.1)) or len(records) >= count, 10, f"{count} records")
+    records: list[Record] = []
+
+    def enough() -> bool:
+        records.extend(session.poll(100, 0.1))
+        return len(records) >= count
+
+    eventually(enough, 10, f"{count} records")
     return records
 
 

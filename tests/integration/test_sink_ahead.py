@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,7 +18,7 @@ from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.spark.rows import SparkRows
 from tests.support.made_up_domain import MadeUp
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
 
 STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
@@ -33,7 +34,9 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first transaction waits for it; and what has not landed yet is not missed in Postgres."""
-    original, staged, displaced = SparkRows.to_arrow, [], []
+    original = SparkRows.to_arrow
+    staged: list[Any] = []
+    displaced: list[Any] = []
     both = threading.Event()
 
     def noted(*arguments: Any) -> Any:
@@ -70,7 +73,8 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     driver_staging_offsets: int,
 ) -> None:
     """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
-    original, begun, early = checkpoint.ends, threading.Event(), []
+    original, begun = checkpoint.ends, threading.Event()
+    early: list[Any] = []
 
     def ends(*arguments: Any) -> Any:
         begun.set()
@@ -115,7 +119,12 @@ def test_executor_staging_begins_when_the_batch_before_has_landed(
             seen.append("landed")
 
     monkeypatch.setattr(SparkRows, "copy_by_executors", noted)
-    monkeypatch.setattr(checkpoint, "ends", lambda *arguments: (begun.set(), ends(*arguments))[1])
+
+    def told(*arguments: Any) -> Any:
+        begun.set()
+        return ends(*arguments)
+
+    monkeypatch.setattr(checkpoint, "ends", told)
     made_up.send(range(5))
     until_landed(query(driver_staging_offsets=100, step=step))
     assert seen[0] == "landed"
@@ -157,8 +166,9 @@ def test_two_threads_reduce_a_batch_of_their_own_each(spark: Any, checkout: Path
         def sparkSession(self) -> Any:  # noqa: N802 - PySpark's own name
             return SimpleNamespace(sql=lambda statement: named[-1])
 
-    frames, found = [Frame(), Frame()], {}
-    threads = [threading.Thread(target=lambda one=one: found.update({one: reduced(one)})) for one in frames]  # type: ignore[arg-type, misc]
+    frames = [Frame(), Frame()]
+    found: dict[Any, Any] = {}
+    threads = [threading.Thread(target=lambda one=one: found.update({one: reduced(one)})) for one in frames]
     for thread in threads:
         thread.start()
     for thread in threads:

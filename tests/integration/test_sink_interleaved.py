@@ -62,7 +62,7 @@ def test_the_seeds_reach_what_they_are_for(run: Run) -> None:
     """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
     seen: Counter[str] = Counter()
     for seed in SEEDS[:6]:
-        world = run(seed, reduced=True)
+        world = run(seed, True)
         seen.update(world.counts)
         seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)
     assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()

@@ -22,7 +22,7 @@ from onefold.spark_sink.spark import rows as spark_rows
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 
 
 def nothing(name: str) -> None:

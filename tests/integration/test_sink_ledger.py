@@ -142,8 +142,13 @@ def test_a_lost_commit_is_resolved_by_entering_again(
 ) -> None:
     """Whoever lost the connection in COMMIT cannot know; the compare-and-swap does."""
     behind = Sink(postgres_proxy.dsn, plan, "behind the proxy")
+
+    def lose(name: str) -> None:
+        if name == "sink.before_commit":
+            postgres_proxy.lose_next_commit(loss)
+
     with pytest.raises(psycopg.OperationalError):
-        behind.land(100, 104, lambda name: name == "sink.before_commit" and postgres_proxy.lose_next_commit(loss))
+        behind.land(100, 104, lose)
     assert postgres_proxy.lost.is_set()
     again = Sink(postgres_proxy.dsn, plan, "again")
     assert again.land(100, 104) == (loss == "request")
@@ -197,9 +202,13 @@ def test_staging_tables_of_dead_sinks_are_dropped_and_those_of_living_ones_kept(
 ) -> None:
     dead = Sink(database, plan, "dead")
     dead.connection.close()
-    eventually(
-        lambda: _staging_of(dead, sink) == 0 or Sink(database, plan).connection.close(), 20, "garbage is dropped"
-    )
+
+    def dropped() -> bool:
+        if _staging_of(dead, sink):
+            Sink(database, plan).connection.close()
+        return _staging_of(dead, sink) == 0
+
+    eventually(dropped, 20, "garbage is dropped")
     assert _staging_of(sink, other_sink) == _staging_of(other_sink, sink) == len(plan.domain.targets)
 
 

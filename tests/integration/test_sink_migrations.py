@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,7 +18,7 @@ from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 
 
 def files(root: Path, pipeline: str) -> list[str]:

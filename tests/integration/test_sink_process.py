@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from onefold.exit_codes import UNAVAILABLE
@@ -15,7 +16,7 @@ from onefold.stack.embedded import Infrastructure
 from tests.support.made_up_domain import MadeUp
 from tests.support.waiting import eventually
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 
 _CHILD = """
 import json, logging, sys

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.processor.io.admin import connect
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, Waiting
 from onefold.spark_sink.plan import Plan
@@ -22,7 +24,7 @@ from tests.support.proxy import Loss, PostgresProxy
 from tests.support.sink import LANDED_IN_S
 from tests.support.waiting import eventually
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
 
 
@@ -157,7 +159,11 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
                 for file in home.glob("offsets/*"):
                     file.write_text("v1\nnot json")
 
-    one = query(max_offsets=20, step=lambda name: name == "sink.before_merge" and next(hits) % 3 == 1 and ruin())
+    def step(name: str) -> None:
+        if name == "sink.before_merge" and next(hits) % 3 == 1:
+            ruin()
+
+    one = query(max_offsets=20, step=step)
     made_up.send(range(50))
     until_landed(one)
     ruin()
@@ -257,7 +263,7 @@ def test_a_partition_that_is_added_is_landed_from_its_start(
     one = query()
     made_up.send(range(10))
     until_landed(one)
-    admin = AdminClient(client)
+    admin = connect(client)
     for future in admin.create_partitions([NewPartitions(topic, 3) for topic in made_up.topics]).values():
         future.result()
     eventually(lambda: len(admin.list_topics(made_up.notes).topics[made_up.notes].partitions) == 3, 20, "3 partitions")

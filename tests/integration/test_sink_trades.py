@@ -29,7 +29,7 @@ from tests.support.deltas import TOPIC, Deltas, encode
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
 LANDED_IN_S = 90
 SHORT, LONG = 1_000_000, 0
@@ -249,9 +249,14 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(_DEADLOCK.replace("{failures}", str(failures)).encode())
-    started = []
+    started: list[Query] = []
     start = Query.start
-    monkeypatch.setattr(Query, "start", lambda query: (started.append(query), start(query))[1])
+
+    def noted(query: Query) -> None:
+        started.append(query)
+        start(query)
+
+    monkeypatch.setattr(Query, "start", noted)
     deltas.send(100)
     until_landed(trades_query(driver_staging_offsets=driver_staging_offsets))
     deltas.check(reader)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from onefold.spark_sink.contracts import load_domain
@@ -19,7 +20,7 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.query import Query
 from tests.support.made_up_domain import MadeUp
 
-Reader = "psycopg.Connection[Any]"
+Reader = psycopg.Connection[Any]
 
 # Field, Avro type, column type.
 TYPES: list[tuple[str, Any, str]] = [

@@ -1,5 +1,6 @@
 """One fault, one exit code: of the processor and of the sink."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -43,17 +44,17 @@ def test_a_contract_that_is_missing_or_none_is_a_fault_of_the_configuration(
         (tmp_path / "runner.Update.avsc").write_text(content)
     broken = replace(pipelines.find()["runner"], contracts=tmp_path)
     monkeypatch.setattr(pipelines, "find", lambda: {"runner": broken})
-    monkeypatch.setattr(processor.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     assert run(broken) == USAGE
 
 
 def test_a_pipeline_that_is_not_there_is_a_fault_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `onefold sink nothing` says before it starts."""
-    monkeypatch.setattr(processor.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     assert processor.run("nothing", client={}, instance="one") == USAGE
 
 
 def test_an_address_that_is_none_is_a_fault_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a schema registry: whoever gave it can mend it."""
-    monkeypatch.setattr(processor.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     assert processor.run("runner", client={}, instance="one", schema_registry_url="nowhere") == USAGE

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -129,8 +130,8 @@ def _two_that_want_one_lock(seed: int) -> list[str]:
         for name in ("one", "two"):
             scheduler.start(
                 name,
-                lambda name=name: actor(name),
-                lambda name=name: name in wanted and bool(holder),  # type: ignore[misc]
+                partial(actor, name),
+                partial(lambda name: name in wanted and bool(holder), name),
             )
         scheduler.run()
     assert sorted(inside) == ["one", "two"]
@@ -140,9 +141,12 @@ def _two_that_want_one_lock(seed: int) -> list[str]:
 def test_who_never_comes_back_fails_the_run() -> None:
     go = threading.Event()
 
+    def hang() -> None:
+        go.wait(20)
+
     def run() -> None:
         with Scheduler(1, answer_s=0.1) as scheduler:
-            scheduler.start("hangs", lambda: bool(go.wait(20)) and None)
+            scheduler.start("hangs", hang)
             scheduler.run()
 
     with pytest.raises(Stuck, match="hangs does not come back from start"):

@@ -40,7 +40,7 @@ Make = Callable[..., Batches]
 
 def run(world: World, one: Batches, number: int, ends: dict[Partition, int], rows: Rows) -> None:
     world.offsets(number, ends)
-    one.on_batch(rows, number)  # type: ignore[arg-type]
+    one.on_batch(rows, number)
 
 
 def ended(one: Batches) -> BaseException | None:
@@ -278,7 +278,7 @@ def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
     monkeypatch.setattr(second, "to_arrow", fail)
     world.offsets(1, {LEFT: 9})
     with pytest.raises(RuntimeError, match="was not landed"):
-        one.on_batch(second, 1)  # type: ignore[arg-type]
+        one.on_batch(second, 1)
     assert str(one.failure) == "no Kafka"
     assert (one.reached[LEFT], len(world.tried), second.kept) == (5, 1, 0)
 

@@ -11,6 +11,7 @@ from onefold.pipelines import Pipeline
 from onefold.spark_sink import service
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting
 from onefold.spark_sink.service import LeftOut
+from onefold.spark_sink.spark import session
 from onefold.status_file import Status
 
 
@@ -111,7 +112,7 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
         return 0
 
     monkeypatch.setattr(service, "_serve", serve_nothing)
-    monkeypatch.setattr(service.session, "start", lambda *given: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(session, "start", lambda *given: SimpleNamespace(stop=lambda: None))
     given: dict[str, Any] = {
         "bootstrap_servers": "127.0.0.1:9",
         "kafka_options": {},

@@ -47,9 +47,9 @@ def test_records_that_several_queries_read_are_kept_while_they_are_needed(reduce
 def test_records_below_their_start_offset_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those of a partition without one."""
     monkeypatch.setattr(rows, "sf", columns)
-    frame = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
+    frame: Any = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
     start_offsets = {("t", 0): 2, ("t", 1): 3, ("u", 0): 1}
-    kept = trimmed(frame, start_offsets)  # type: ignore[arg-type]
-    assert kept.records == [("t", 0, 2), ("u", 0, 1)]  # type: ignore[attr-defined]
+    kept: Any = trimmed(frame, start_offsets)
+    assert kept.records == [("t", 0, 2), ("u", 0, 1)]
     again = spark_rows(frame, reduced=True).trimmed(start_offsets, 1)
-    assert again.to_arrow() == kept.records  # type: ignore[attr-defined]
+    assert again.to_arrow() == kept.records

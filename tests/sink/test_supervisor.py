@@ -1,5 +1,6 @@
 """A query supervisor: what is started again, when, and for how long. With a clock of the test's own."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import psycopg
@@ -15,11 +16,10 @@ PATIENCE_S = 60.0
 class Query:
     """Does as it is told. `starts` holds what each start raises; then it works."""
 
-    name = "made_up"
-
     def __init__(self) -> None:
+        self.name = "made_up"
         self.landed, self.started = 0, 0
-        self.starts: list[Exception] = []
+        self.starts: Sequence[Exception] = []
         self.trouble: BaseException | None = Waiting("not started yet")
         self.misses: list[Exception] = []
         self.audits = 0
@@ -28,8 +28,12 @@ class Query:
         self.started += 1
         self.landed = 0
         if self.starts:
-            raise self.starts.pop(0)
+            first, *self.starts = self.starts
+            raise first
         self.trouble = None
+
+    def stop(self) -> None:
+        self.trouble = Waiting("not started yet")
 
     def failure(self) -> BaseException | None:
         return self.trouble
@@ -118,7 +122,7 @@ def test_a_query_that_ended_is_started_again_after_a_pause(
 
 def test_pauses_double_up_to_two_seconds(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
     query.starts = [Waiting("no Kafka")] * 20
-    at = []
+    at: list[float] = []
     while len(at) < 7:
         before = query.started
         supervisor.tick()

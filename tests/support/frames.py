@@ -142,10 +142,12 @@ class World:
         monkeypatch.setattr(batches, "DriverStaged", lambda stage, rows: self._staged("driver", rows))
         monkeypatch.setattr(batches, "ExecutorStaged", lambda stage, rows: self._staged("executors", rows))
         monkeypatch.setattr(batches, "empty_unlogged", lambda connection, stage: self.staged_by.append("emptied"))
-        monkeypatch.setattr(
-            batches, "set_aside", lambda *arguments: self.set_aside.append(arguments) or "the good ones"
-        )
+        monkeypatch.setattr(batches, "set_aside", self._set_aside)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
+
+    def _set_aside(self, *arguments: Any) -> str:
+        self.set_aside.append(arguments)
+        return "the good ones"
 
     def batches(self, *, start: dict[Partition, int] | None = None, driver_offsets: int = 1000) -> Batches:
         plan = SimpleNamespace(
@@ -158,7 +160,7 @@ class World:
         topics = SimpleNamespace(ids=lambda names: self.ids)
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
-        made: Any = Batches
+        made: Callable[..., Batches] = Batches
         return made(plan, self.connection, None, topics, stage, start, dict(IDS), ends, Threads())
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:

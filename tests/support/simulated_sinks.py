@@ -228,7 +228,8 @@ class SimulatedQuery:
         stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka()
         start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, [TOPIC])
         ends: dict[int, dict[Partition, int]] = {}
-        self._batches = batches = Batches(plan, *self._connections, kafka, stage, start, ids, ends.__getitem__, process)
+        landing, looking = self._connections
+        self._batches = batches = Batches(plan, landing, looking, kafka, stage, start, ids, ends.__getitem__, process)
         self._reading = True
         process.start("reading", lambda: self._read(batches, start, ends))
 

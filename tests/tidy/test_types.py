@@ -12,17 +12,6 @@ from tests.support.rooms import ROOT, modules
 
 # Slow machines need a minute for the first time; after that only what was changed is read again.
 ANSWER_S = 300
-# Folders and files of tests that are not typed strictly yet; nothing is added here.
-NOT_YET = (
-    "tests/bench/",
-    "tests/chaos/",
-    "tests/dashboard/",
-    "tests/integration/",
-    "tests/proof/",
-    "tests/sink/",
-    "tests/stack/test_supervisor_outlives.py",
-    "tests/support/frames.py",
-)
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +34,8 @@ def test_the_package_is_typed_strictly(cache: Path) -> None:
 
 @pytest.mark.slow  # a quarter of a minute where nothing is cached, and no user ever imports a test
 def test_the_tests_are_typed_strictly(cache: Path) -> None:
-    """But for what is named here, and becomes less."""
-    found = mypy(cache, "-p", "tests").splitlines()
-
-    assert [line for line in found if not line.startswith(NOT_YET)] == []
+    """As the package is."""
+    assert mypy(cache, "-p", "tests") == ""
 
 
 def test_mypy_finds_what_is_wrong(cache: Path, tmp_path: Path) -> None:
