@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.values import Event
+from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.testing import TopologyDriver
@@ -242,3 +244,63 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     publishing.stop()
     deque(life, maxlen=0)
     assert publishing.failure is None
+
+
+def test_what_an_earlier_life_proposed_is_not_our_own() -> None:
+    """It has the same name, and the version that we propose for; what is decided is what it computed."""
+    world = Replicas(RUNNER, "a")
+    member = world.members["a"]
+    world.driver.send("runner.updates", update(1, 1))
+    world.drain()
+
+    def proposed() -> bytes:
+        """By a life that has read the second record, and whose append is long under way."""
+        assert member.replica is not None
+        decision_log = member.replica._log
+        assert isinstance(decision_log, SimulatedDecisionLog)
+        decision_log.late = []
+        while not decision_log.late:
+            member.go_on()
+        return decision_log.late[0]
+
+    world.driver.send("runner.updates", update(1, 2))
+    earlier = proposed()
+    member.kill()
+    member.topology = replace(RUNNER, handle=longer)
+    member.go_on()
+    own = proposed()
+    assert own != earlier
+    assert member.replica is not None
+    world.decision_log().append(earlier)
+    world.decision_log().append(own)
+    world.drain()
+
+    assert [message["distance_meters"] for message in world.driver.read("runner.messages")] == [10, 10]
+    assert member.replica.store.snapshot() == world.driver.states()
+
+
+def test_an_opening_of_an_earlier_time_opens_nothing() -> None:
+    """It was under way when the task was taken back, and comes when it is about to be opened again."""
+    world = Replicas(RUNNER, "a")
+    world.driver.send("runner.updates", update(1, 1))
+    world.drain()
+    openings = [
+        value
+        for _, value in world.decision_log().read(0)
+        if (record := AvroProposals().decode(value)) and isinstance(record, Proposal) and record.kind is Kind.OPEN
+    ]
+    world.members["a"].kill()
+    world.driver.send("runner.updates", update(1, 2))
+    world.driver.run()
+    world.driver.stop()
+
+    world.members["a"].go_on()
+    replica = world.members["a"].replica
+    assert replica is not None
+    version = replica.progress.transactions
+    world.decision_log().append(openings[0] or b"")
+    world.driver.send("runner.updates", update(1, 3))
+    world.drain()
+    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [1, 2, 3]
+    assert replica.progress.counts.accepted == 3
+    assert replica.progress.transactions > version, "a version that was given once is not given again"
