@@ -30,13 +30,20 @@ class Stage:
         self._at: dict[Place, int] = {}
         self._progressed: dict[Place, list[float]] = {}
 
-    def note(self, offsets: Mapping[Place, int], now: float) -> None:
-        """The offsets of the partitions at this moment (monotonic clock, seconds)."""
+    def note(self, offsets: Mapping[Place, int], now: float, ends: Mapping[Place, int] | None = None) -> None:
+        """The offsets of the partitions at this moment.
+
+        Args:
+            offsets: how far each is.
+            now: seconds of the monotonic clock.
+            ends: where each ended before that. A partition that is at its end has nothing to do, and does not stall.
+        """
+        ends = ends or {}
         for place, offset in offsets.items():
             before = self._at.get(place)
             self._at[place] = offset
             moments = self._progressed.setdefault(place, [])
-            if before is not None and offset > before:
+            if before is not None and (offset > before or offset >= ends.get(place, offset + 1)):
                 moments.append(now)
 
     def progressing(self, within_s: float, now: float) -> bool:
@@ -65,9 +72,9 @@ class ProgressMonitor:
         self._admin = AdminClient(
             {**settings.client(), "reconnect.backoff.max.ms": "1000", "log_level": "0"}, logger=_silent()
         )
-        ask: dict[str, Callable[[], dict[Place, int]]] = {
-            "processor": lambda: positions.stable_ends(self._admin, [topology.changelog], CALL_S),
-            "sink": lambda: _landed(settings.postgres(), domain, outputs),
+        ask: dict[str, Callable[[], tuple[dict[Place, int], dict[Place, int]]]] = {
+            "processor": lambda: (positions.stable_ends(self._admin, [topology.changelog], CALL_S), {}),
+            "sink": lambda: self._landed(settings.postgres(), domain, outputs),
         }
         # A thread each: one server that is away must not hide what the other one does.
         self._threads = [threading.Thread(target=self._run, args=(stage, ask[stage]), daemon=True) for stage in ask]
@@ -91,14 +98,17 @@ class ProgressMonitor:
         """By stage, the longest time in seconds in which some partition did not progress."""
         return {name: round(stage.longest_stall(since, until), 1) for name, stage in self._stages.items()}
 
-    def _run(self, name: str, ask: Callable[[], dict[Place, int]]) -> None:
+    def _run(self, name: str, ask: Callable[[], tuple[dict[Place, int], dict[Place, int]]]) -> None:
         while not self._stop.wait(ASK_EVERY_S):
             with suppress(KafkaException, psycopg.Error):
-                self._stages[name].note(ask(), time.monotonic())
+                offsets, ends = ask()
+                self._stages[name].note(offsets, time.monotonic(), ends)
 
-
-def _landed(dsn: str, sink: str, topics: set[str]) -> dict[Place, int]:
-    return {place: offset for place, offset in positions.landed(dsn, sink, CALL_S).items() if place[0] in topics}
+    def _landed(self, dsn: str, sink: str, topics: set[str]) -> tuple[dict[Place, int], dict[Place, int]]:
+        """The ends first: what comes meanwhile is not there yet. Without Kafka nothing is landed either."""
+        ends = positions.stable_ends(self._admin, topics, CALL_S)
+        landed = positions.landed(dsn, sink, CALL_S)
+        return {place: offset for place, offset in landed.items() if place[0] in topics}, ends
 
 
 def _silent() -> logging.Logger:

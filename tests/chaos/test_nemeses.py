@@ -54,3 +54,12 @@ def test_a_stall_is_counted_by_partition() -> None:
     stage.note({("topic", 2): 7}, 6.0)
     assert stage.longest_stall(4.5, 6) == 1.5
     assert not stage.progressing(1, now=6.5)
+
+
+def test_a_partition_that_is_at_its_end_does_not_stall() -> None:
+    """Of outputs that are rare: there is nothing to do, until there is."""
+    stage = Stage()
+    for now, offset, end in ((0, 7, 7), (1, 7, 7), (2, 7, 7), (3, 7, 8), (4, 7, 8), (5, 8, 8)):
+        stage.note({("topic", 0): offset}, float(now), {("topic", 0): end})
+
+    assert stage.longest_stall(0, 5) == 3  # from 2, when it was last at its end, to 5
