@@ -6,7 +6,7 @@ What goes to other topics is Avro within Avro: a replica that adopts a decision 
 import io
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 
@@ -22,7 +22,10 @@ from onefold.processor.io.contracts import FOLDER
 FORMAT = 1
 
 _PREFIX = bytes((FORMAT,))
-_DECISION: Any = fastavro.parse_schema(json.loads((FOLDER / "engine" / "decision.avsc").read_text()))
+_SCHEMA: Any = json.loads((FOLDER / "engine" / "decision.avsc").read_text())
+_DECISION: Any = fastavro.parse_schema(_SCHEMA)
+# What comes first: Avro has no names in its bytes, so whoever stops there has not read the rest.
+_HEAD: Any = fastavro.parse_schema({**_SCHEMA, "fields": _SCHEMA["fields"][:4]})
 _WRITES: Any = fastavro.parse_schema(json.loads((FOLDER / "engine" / "writes.avsc").read_text()))
 _NOTE = "note"
 _NOTHING: dict[str, Any] = {
@@ -36,6 +39,17 @@ _NOTHING: dict[str, Any] = {
 }
 # Of an optional value, and the end of an array.
 _NULL, _VALUE, _END = b"\x00", b"\x02", b"\x00"
+
+
+# What fastavro raises at bytes that are something else.
+_NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError)
+
+
+class Head(NamedTuple):
+    """Of a proposal what it takes to count: what it is for, and the version that it continues."""
+
+    kind: Kind
+    version: int
 
 
 class AvroProposals:
@@ -82,8 +96,23 @@ class AvroProposals:
             )
         try:
             return _decoded(fastavro.schemaless_reader(io.BytesIO(value[1:]), _DECISION, None))
-        except (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError):
+        except _NO_RECORD:
             return None  # somebody wrote into the log what is no record of it
+
+    def glance(self, value: bytes | None) -> Head | Note | None:
+        """For who only watches: a note, or a proposal's head, without the cost of its body. None for all else, a newer Onefold's
+        records among it.
+        """
+        if not value or value[0] != FORMAT:
+            return None
+        try:
+            head: Any = fastavro.schemaless_reader(io.BytesIO(value[1:]), _HEAD, None)
+            if head["kind"] == _NOTE:
+                record = self.decode(value)
+                return record if isinstance(record, Note) else None
+            return Head(Kind(head["kind"]), head["version"])
+        except _NO_RECORD:
+            return None
 
     def encode_writes(self, writes: Iterable[Write]) -> bytes:
         """Records for other topics: an Avro array. By hand: fastavro takes three times as long, and there are many."""

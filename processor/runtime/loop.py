@@ -47,6 +47,10 @@ class Runs(Protocol):
     def progress(self) -> Progress:
         """How far it is."""
 
+    @property
+    def score(self) -> tuple[int, int] | None:
+        """Of the decisions since it was opened, how many it has won, and how many there were. None: it has no replicas."""
+
     def open(self) -> None:
         """Begin: take the task, and restore it."""
 
@@ -70,7 +74,7 @@ class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
     `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
-    `caught_up` whether it has folded all that was there when it was opened.
+    `caught_up` whether it has folded all that was there when it was opened; `score` is the task's, see `Runs`.
 
     Args:
         make: makes the task; it gets a function to call while a long restore goes on.
@@ -85,6 +89,7 @@ class TaskLoop:
         self.detail = ""
         self.offsets_next: dict[str, int] = {}
         self.caught_up = False
+        self.score: tuple[int, int] | None = None
         self.fenced = False
         self.failure: BaseException | None = None
         self._clock = clock
@@ -166,6 +171,7 @@ class TaskLoop:
         self._failures = 0
         self.offsets_next = task.progress.offsets_next
         self.caught_up = task.caught_up()
+        self.score = task.score
         self._beat()
         return 0.0
 

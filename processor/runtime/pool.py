@@ -87,4 +87,6 @@ class TaskPool:
                 if found == phase:
                     reported = Phase.WAITING if phase == Phase.STOPPED else phase
                     return reported, detail or f"task {partition} is {phase}"
-        return Phase.RUNNING, f"{len(phases)} tasks"
+        scores = [loop.score for loop in self._loops.values() if loop.score is not None]
+        won, decided = sum(won for won, _ in scores), sum(decided for _, decided in scores)
+        return Phase.RUNNING, f"{len(phases)} tasks" + (f", {won:,} of {decided:,} decisions won" if scores else "")

@@ -72,6 +72,7 @@ class Publishing:
                     return LOOK_S
                 self._publisher = self._make()
                 self._publisher.open()
+                self._replica.publishes = True
                 log.info("publishes", partition=self._replica.partition, version=self._publisher.progress.transactions)
             self._publisher.turn()
         except Fenced:
@@ -96,5 +97,6 @@ class Publishing:
 
     def _leave(self) -> None:
         if self._publisher is not None:
+            self._replica.publishes = False
             self._publisher.close()
             self._publisher = None

@@ -25,6 +25,7 @@ from onefold.processor.runtime.quarantine import BATCH, CRASHES_MAX, WINDOW, Qua
 from onefold.processor.runtime.standing import standing_of
 from onefold.processor.runtime.store import Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
+from onefold.processor.runtime.telling import Telling
 from onefold.processor.runtime.transact import Transact
 
 # How long a replica waits for a record, or for what became of its proposal, before it looks at everything else.
@@ -81,6 +82,7 @@ class Replica:
         #: since when the version after it is decided. None: nothing waits.
         self.published = 0
         self.unpublished_since: float | None = None
+        self.publishes = False  # whether it does, as far as it knows
         self._inputs = inputs
         self._log = log
         self._changelog = changelog
@@ -98,6 +100,7 @@ class Replica:
         self._records: list[Record] = []  # read, and not yet decided
         self._pending: _Pending | None = None
         self._courtesy = Courtesy(clock)
+        self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._went_well = 0
         self._ends: dict[str, int] = {}
 
@@ -132,6 +135,7 @@ class Replica:
     def turn(self) -> int:
         """One cycle. Returns how many decisions were taken over."""
         decided = self._adopt(self._read_log())
+        self._telling.turn(self)
         if self._pending is not None:
             if self._clock() - self._pending.since > PENDING_S:
                 self._pending = None

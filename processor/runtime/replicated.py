@@ -34,6 +34,11 @@ class Replicated:
         """What is decided, as far as this replica has taken it over."""
         return self._replica.progress
 
+    @property
+    def score(self) -> tuple[int, int]:
+        """Of the decisions since it was opened, how many it has won, and how many there were."""
+        return self._replica.won, self._replica.decided
+
     def open(self) -> None:
         """Restore, and be ready to publish."""
         self._replica.open()

@@ -98,6 +98,11 @@ class Task:
             self._beat()
             yield record
 
+    @property
+    def score(self) -> None:
+        """No decisions are won: it is the only one that makes them."""
+        return None
+
     def caught_up(self) -> bool:
         """Whether all is folded that was there when the task was opened."""
         return all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items())

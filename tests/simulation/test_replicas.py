@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from onefold.processor.core.decision import Kind, Proposal
+from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.values import Event
@@ -226,6 +227,7 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     world.now += 10
     next(life)
     assert publishing.publishes
+    assert replica.publishes
     for _ in range(3):
         next(life)
         a.go_on()
@@ -239,6 +241,7 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
         a.go_on()
     next(life)
     assert not publishing.publishes, "the other one has fenced it"
+    assert not replica.publishes
     other.turn()
     assert len(world.driver.read("runner.messages")) == 2
     publishing.stop()
@@ -304,3 +307,21 @@ def test_an_opening_of_an_earlier_time_opens_nothing() -> None:
     assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [1, 2, 3]
     assert replica.progress.counts.accepted == 3
     assert replica.progress.transactions > version, "a version that was given once is not given again"
+
+
+def test_what_replicas_tell_decides_nothing() -> None:
+    """Also of one that says that it is far ahead."""
+    world = Replicas(RUNNER)
+    sent = values(40)
+    for value in sent:
+        world.driver.send("runner.updates", value)
+        for name in ("a", "c"):
+            boast = Note(0, name, {"replica": {"version": 10**9, "won": 1, "decided": 1, "published": 10**9}})
+            world.decision_log().append(AvroProposals().encode_note(boast))
+        world.run(seed=len(str(value)), turns=2)
+    world.drain()
+
+    assert outcome(world.driver) == elastic(sent)
+    for member in world.members.values():
+        assert member.replica is not None
+        assert member.replica.published <= member.replica.progress.transactions
