@@ -116,7 +116,7 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
     from confluent_kafka.admin import AdminClient
 
     try:
-        there = AdminClient(_quiet(settings)).list_topics(timeout=CALL_S).topics
+        there = AdminClient(quiet(settings)).list_topics(timeout=CALL_S).topics
     except KafkaException:
         return None
     missing = {}
@@ -130,8 +130,8 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
     return missing
 
 
-def _quiet(settings: Settings) -> dict[str, Any]:
-    """librdkafka's own complaints would mix with a command's output; a failed call is reported in our words."""
+def quiet(settings: Settings) -> dict[str, Any]:
+    """A client's settings. librdkafka's own complaints would mix with a command's output: what fails is said in our words."""
     return {**settings.client(), "log_level": "0"}
 
 
@@ -139,7 +139,7 @@ def _input_events(topology: Topology, settings: Settings) -> int | None:
     from onefold.processor.io import admin
 
     try:
-        return admin.lag(topology, _quiet(settings))
+        return admin.lag(topology, quiet(settings))
     except ProcessorError:
         return None
 
@@ -150,7 +150,7 @@ def _output_events(domain: str, settings: Settings) -> int | None:
     from confluent_kafka.admin import AdminClient
 
     try:
-        ends = stable_ends(AdminClient(_quiet(settings)), landed_topics(domain))
+        ends = stable_ends(AdminClient(quiet(settings)), landed_topics(domain))
         at = landed(settings.postgres(), domain)
     except (KafkaException, psycopg.Error):
         return None

@@ -19,7 +19,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
 ) -> None:
-    """Show the services, how to connect, and the lag of each domain to the database commit (0: drained).
+    """Show the services, how to connect, the lag of each domain to the database commit (0: drained), and its replicas.
 
     Example: onefold status --json
     """
@@ -30,22 +30,25 @@ def command(
 
 def describe(settings: Settings, show_password: bool = False) -> dict[str, Any]:
     """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "services": {name: {"state", ...}},
-    "lag": {domain: {...}}, "missing_topics": {domain: [...]}, "not_running": [domain]}.
+    "lag": {domain: {...}}, "missing_topics": {domain: [...]}, "not_running": [domain], "replicas": {domain:
+    {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some.
     The DSN is without its password unless that is asked for.
     """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
     dsn = settings.postgres_dsn or running.get("postgres_dsn")
     asked = bool(servers and dsn and _answering(running))
+    lag = _lag(settings) if asked else {}
     return {
         "running": bool(running),
         "bootstrap_servers": servers,
         "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
         "dashboard": running.get("dashboard"),
         "services": running.get("services", {}),
-        "lag": _lag(settings) if asked else {},
+        "lag": lag,
         "missing_topics": _missing_topics(settings) if asked else {},
         "not_running": _not_running(running),
+        "replicas": _replicas(settings) if _answers(lag) else {},
     }
 
 
@@ -69,6 +72,20 @@ def _lag(settings: Settings) -> dict[str, Any]:
     from onefold.operate import positions  # imports the clients, which a stack that is down does not need
 
     return positions.lag_of_all(settings)
+
+
+def _answers(lag: dict[str, Any]) -> bool:
+    """Whether Kafka does: what does not answer one question is not kept waiting for by another."""
+    return any(value["input_events"] is not None for value in lag.values())
+
+
+def _replicas(settings: Settings) -> dict[str, Any]:
+    from onefold.operate import replicas
+
+    return {
+        domain: now._asdict() | {"replicas": {name: one._asdict() for name, one in now.replicas.items()}}
+        for domain, now in replicas.replicas_of_all(settings).items()
+    }
 
 
 def _missing_topics(settings: Settings) -> dict[str, list[str]]:
@@ -97,4 +114,17 @@ def _text(settings: Settings, found: dict[str, Any]) -> str:
             lines.append(f"{'lag of ' + domain:24} Kafka has no topic {', '.join(missing)}: `onefold prepare` makes it")
         else:
             lines.append(f"{'lag of ' + domain:24} {shown['input_events']} to fold, {shown['output_events']} to land")
+    for domain, now in found["replicas"].items():
+        waiting = "unknown" if now["unpublished"] is None else f"{now['unpublished']:,}"
+        rate = f"{now['decisions_a_second']:,.0f} decisions a second"
+        lines.append(f"{'replicas of ' + domain:24} {rate}, {waiting} versions to publish")
+        lines += [f"{'  ' + domain + ' ' + name:24} {_replica(one)}" for name, one in now["replicas"].items()]
     return "\n".join(lines)
+
+
+def _replica(one: dict[str, Any]) -> str:
+    """How a replica is, in one line."""
+    if one["silent"]:
+        return f"not heard of for {one['heard_s']:.0f} s, {one['behind']:,} versions behind"
+    publishes = f", publishes {one['publishes']} of {one['tasks']} tasks" if one["publishes"] else ""
+    return f"{one['won']:,} of {one['decided']:,} decisions won, {one['behind']:,} versions behind{publishes}"

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from onefold.operate.replicas import SILENT_S, ReplicasNow, replicas_of_all
+from onefold.operate.settings import Settings
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads import campaigns, runner, trades
 from tests.support.processes import drained, instance, judge, produce
+from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
@@ -75,4 +78,52 @@ def test_from_elastic_to_replicas_and_back(fresh_domain: MakeDomain, client: dic
     with instance(topology, client, tmp_path / "elastic", name="e"):
         drained(topology, client)
 
+    judge(topology, client)
+
+
+def test_who_watches_sees_how_replicas_are(
+    fresh_domain: MakeDomain, client: dict[str, str], bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Both at first; one is killed, and the other's numbers go on."""
+    topology = fresh_domain("runner")
+    settings = Settings(bootstrap_servers=bootstrap_servers)
+    waves = iter(range(1_000))
+
+    def seen() -> ReplicasNow | None:
+        produce(client, topology.inputs[0], wave("runner", next(waves), 300))
+        return replicas_of_all(settings).get("runner")
+
+    def both_are_well() -> bool:
+        now = seen()
+        return (
+            now is not None
+            and now.replicas.keys() == {"replica-a", "replica-b"}
+            and all(one.tasks == 2 and one.decided > 0 and not one.silent for one in now.replicas.values())
+            and sum(one.publishes for one in now.replicas.values()) == 2
+            and now.decisions_a_second > 0
+        )
+
+    def b_is_silent() -> bool:
+        now = seen()
+        return now is not None and now.replicas["replica-b"].silent
+
+    with instance(topology, client, tmp_path / "a", instance="replica-a", replicas=2):
+        with instance(topology, client, tmp_path / "b", instance="replica-b", replicas=2):
+            eventually(both_are_well, 60, "both replicas are seen")
+        before = replicas_of_all(settings)["runner"].replicas["replica-a"]
+        eventually(b_is_silent, 60, "the killed one is seen to be silent")
+        now = replicas_of_all(settings)["runner"]
+        drained(topology, client)
+
+        def all_is_published() -> bool:
+            return replicas_of_all(settings)["runner"].unpublished == 0
+
+        eventually(all_is_published, 60, "all is published")
+    alive, killed = now.replicas["replica-a"], now.replicas["replica-b"]
+    assert (killed.silent, killed.publishes) == (True, 0)
+    assert killed.heard_s > SILENT_S
+    assert killed.behind > 0
+    assert not alive.silent
+    assert alive.won > before.won
+    assert alive.publishes == 2
     judge(topology, client)

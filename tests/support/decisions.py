@@ -1,0 +1,45 @@
+"""Records of a decision log, written by hand."""
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+
+from onefold.processor.core.decision import Kind, Proposal, Range
+from onefold.processor.core.decision_log import Body, Note
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Counts
+from onefold.processor.io.admin import create_topics
+from onefold.processor.io.proposals import AvroProposals
+
+
+def told(
+    name: str, version: int, won: int, decided: int, published: int, publishes: bool = False, task: int = 0
+) -> Note:
+    """What a replica tells of itself."""
+    standing = {"version": version, "won": won, "decided": decided, "published": published, "publishes": publishes}
+    return Note(task, name, {"replica": standing})
+
+
+def note(name: str, version: int, publishes: bool = False) -> bytes:
+    """The same of one that has won one decision of all, as a record."""
+    return AvroProposals().encode_note(told(name, version, 1, version, version, publishes))
+
+
+def proposal(version: int, kind: Kind = Kind.STEP) -> bytes:
+    """A proposal that continues a version."""
+    body = Body(Counts(), [(b"key", bytes(50))], b"")
+    return AvroProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, "a", body, kind))
+
+
+def writer(topology: Topology, client: dict[str, str]) -> Callable[..., None]:
+    """Makes the decision log of a pipeline, of one partition, and appends to it: values, as if written so long ago."""
+    create_topics(topology, 1, client, inputs=False, decisions=1)
+    producer = Producer(client)
+
+    def append(*values: bytes, ago_s: float = 0) -> None:
+        for value in values:
+            producer.produce(topology.decisions, value, partition=0, timestamp=int(1000 * (time.time() - ago_s)))
+        assert producer.flush(20) == 0
+
+    return append
