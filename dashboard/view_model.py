@@ -47,6 +47,7 @@ def of(update: Update, view: View) -> dict[str, Any]:
         "snapshot": snapshot,
         "lag": update.lag,
         "services": update.services,
+        "replicas": update.replicas,
         "address": dict(view),
     }
     if snapshot is None:

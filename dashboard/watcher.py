@@ -15,8 +15,9 @@ import structlog
 
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.snapshot import Lag, LagNow, Snapshot, View, take
-from onefold.operate import positions, state
+from onefold.operate import positions, replicas, state
 from onefold.operate.errors import UserError, first_line
+from onefold.operate.replicas import ReplicasNow
 from onefold.operate.settings import Settings
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
@@ -34,12 +35,14 @@ class Update:
         trouble: one sentence while the database does not answer, "" else.
         lag: as asked last.
         services: of the embedded stack, as in stack.json.
+        replicas: of the pipelines that have some, as asked last.
     """
 
     snapshot: Snapshot | None
     trouble: str
     lag: LagNow
     services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    replicas: Mapping[str, ReplicasNow] = field(default_factory=dict)
 
 
 class Watcher:
@@ -52,6 +55,7 @@ class Watcher:
         self._snapshots: dict[View, Snapshot] = {}
         self._trouble = ""
         self._lag = LagNow({}, None, None)
+        self._replicas: Mapping[str, ReplicasNow] = {}
         self._clock: tuple[datetime, float] | None = None
         self._turned = asyncio.Condition()
         self._somebody = asyncio.Event()
@@ -123,7 +127,7 @@ class Watcher:
 
     def _update(self, view: View) -> Update:
         services = state.read_running(self._settings.home).get("services", {})
-        return Update(self._snapshots.get(view), self._trouble, self._lag, services)
+        return Update(self._snapshots.get(view), self._trouble, self._lag, services, self._replicas)
 
     def _forget(self, view: View) -> None:
         if view not in self._watched:
@@ -135,6 +139,8 @@ class Watcher:
             asked_at = self._database_clock()
             found, problem = await asyncio.to_thread(ask_lag, self._settings)
             self._lag = LagNow(found, asked_at, self._database_clock(), problem)
+            # A Kafka that did not answer is not kept waiting for twice.
+            self._replicas = {} if problem else await asyncio.to_thread(replicas.replicas_of_all, self._settings)
             await asyncio.sleep(LAG_EVERY_S)
 
 
