@@ -143,7 +143,10 @@ def _encoded(record: dict[str, Any]) -> bytes:
 
 def _decoded(record: Any) -> Proposal | Note:
     if record["kind"] == _NOTE:
-        return Note(record["task"], record["proposer"], json.loads(record["note"]))
+        body = json.loads(record["note"])
+        if not isinstance(body, dict):
+            raise ValueError(f"a note is an object, and not {body!r}")
+        return Note(record["task"], record["proposer"], body)
     inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in record["inputs"]}
     states = [(state["key"], state["value"]) for state in record["states"]]
     body = Body(Counts(*record["counts"]), states, record["writes"], record["ticked_ms"])

@@ -59,7 +59,7 @@ def test_only_the_verb_that_was_asked_for_is_imported(words: list[str], imported
 
 
 @pytest.mark.parametrize(
-    ("words", "listed"), [([], main.VERBS), (["bench"], ("processor", "sink", "latency", "trades"))]
+    ("words", "listed"), [([], main.VERBS), (["bench"], ("processor", "sink", "latency", "hot-hot", "trades"))]
 )
 def test_a_group_alone_lists_what_is_in_it(
     words: list[str], listed: Iterable[str], capsys: pytest.CaptureFixture[str]
@@ -165,7 +165,7 @@ def test_a_verb_knows_the_short_help_unless_it_hands_its_options_on(
     """-h is psql's host, and pytest's own help."""
     *groups, verb = words
     package = ".".join((main.COMMANDS, *groups))
-    passed_on = getattr(importlib.import_module(f"{package}.{verb}"), "CONTEXT_SETTINGS", {})
+    passed_on = getattr(importlib.import_module(f"{package}.{verb}".replace("-", "_")), "CONTEXT_SETTINGS", {})
     if passed_on.get("ignore_unknown_options"):
         assert "help_option_names" not in main.load(package, verb).context_settings
     else:
