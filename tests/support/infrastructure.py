@@ -11,8 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
+from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, create_topics
+from onefold.processor.io.admin import connect, create_topics, lag
 from onefold.processor.loading import topology_of
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.embedded import infrastructure as start
@@ -73,9 +74,18 @@ def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
         eventually(
             lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made"
         )
+        eventually(lambda: _answer(topology, client), 20, f"{domain}'s topics have leaders")
         return topology
 
     return make
+
+
+def _answer(topology: Topology, client: dict[str, str]) -> bool:
+    """A broker is told of a new topic before its partitions have a leader."""
+    try:
+        return lag(topology, client) == 0
+    except Retriable:
+        return False
 
 
 def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
