@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.spark_sink.contracts import Domain
+from onefold.spark_sink.decisions import log_of
 
 # Batches of at most this many offsets are staged through the driver. A batch through the executors costs more to begin
 # (connections, Python workers, TRUNCATE); only in a large one copying on all cores is worth that.
@@ -13,13 +14,18 @@ DRIVER_STAGING_OFFSETS = 100_000
 # How many offsets a batch covers at most, about: no larger batch has been measured.
 MAX_OFFSETS_PER_BATCH = 400_000
 
+# The same of a decision log, whose records are transactions: by what they write, and not by how many there are.
+DRIVER_STAGING_BYTES = 8_000_000
+MAX_DECISIONS_PER_BATCH = 400
+
 
 @dataclass(frozen=True)
 class Plan:
     """What a query works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
 
     `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
-    batch whether its tasks should fail on purpose.
+    batch whether its tasks should fail on purpose. `decided`: the pipeline has replicas, and its tables are filled from their
+    decision log, whoever publishes or does not.
     """
 
     domain: Domain
@@ -35,3 +41,11 @@ class Plan:
     map_fails: Callable[[], bool] = lambda: False
     driver_staging_offsets: int = DRIVER_STAGING_OFFSETS
     max_offsets: int = MAX_OFFSETS_PER_BATCH
+    decided: bool = False
+    driver_staging_bytes: int = DRIVER_STAGING_BYTES
+    max_decisions: int = MAX_DECISIONS_PER_BATCH
+
+    @property
+    def reads(self) -> list[str]:
+        """The topics whose offsets the ledger keeps."""
+        return [log_of(self.domain.name)] if self.decided else list(self.domain.contracts)

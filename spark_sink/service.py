@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -40,6 +40,7 @@ def run(
     step: Callable[[str], None],
     map_fails: Callable[[], bool] = lambda: False,
     patience_s: float = 120.0,
+    decided: Collection[str] = (),
 ) -> int:
     """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
@@ -49,6 +50,7 @@ def run(
         writer: names this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: how long it goes on when nothing gets what it needs.
+        decided: names of pipelines whose tables are filled from their decision log, because they have replicas.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
@@ -75,6 +77,7 @@ def run(
                         notes=checkpoint_root / "notes",
                         step=step,
                         map_fails=map_fails,
+                        decided=pipeline.name in decided,
                     )
                 )
         if not plans:

@@ -3,20 +3,22 @@
 Spark's thread stages it; the lander's lands it, while Spark plans and reads the next one (docs/decisions/0015).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import psycopg
 import structlog
 
+from onefold.spark_sink import decisions
+from onefold.spark_sink.decisions import Decided
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
 from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing.isolate import set_aside
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
-from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
-from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.protocols import Record, Records, Rows, Scheduler, Topics
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
@@ -43,10 +45,12 @@ class Batches:
         ids: dict[str, str],
         ends: Callable[[int], dict[Partition, int]],
         scheduler: Scheduler,
+        decided: Mapping[Partition, Decided] | None = None,
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
         `connection` lands, `reader` only reads the ledger beside it. `ends` gives the end offsets of a batch by its id.
+        `decided`: the topic is a decision log, and this is what its records below `start` amount to.
         """
         self._plan = plan
         self._connection = connection
@@ -54,6 +58,7 @@ class Batches:
         self._topics = topics
         self._stage = stage
         self._next = self._reached = start
+        self._decided = dict(decided) if decided is not None else None
         self._ids = ids
         self._ends = ends
         self._lander = Lander(plan.domain.name, scheduler)
@@ -79,13 +84,19 @@ class Batches:
         try:
             ends = self._ends(batch_id)
             batch = self._cover(ends)
-            if ledger.landed(self._reader, batch):  # a concurrent sink was faster: it need not be read
-                self._lander.hand_over(lambda: self._count(batch, ends))
+            # what a log decides is known only to who has read all of it
+            if self._decided is None and ledger.landed(self._reader, batch):
+                self._lander.hand_over(lambda: self._count(batch, ends))  # a concurrent sink was faster
             else:
-                self._stage_and_hand_over(batch, ends, rows)
+                batch = self._stage_and_hand_over(batch, ends, rows)
             if not self._on_driver(batch) or batch.offsets > AHEAD_OFFSETS:
                 self._lander.finish()
             self._next = self._next | ends
+            if self._decided is not None:
+                self._decided |= {part.key: part.decisions.after for part in batch.ranges if part.decisions is not None}
+                if any(at is not None and at["closed"] for at in self._decided.values()):
+                    self._lander.finish()
+                    decisions.refuse_closed(*self._standing())
         except BaseException as error:  # noqa: BLE001 - kept for the query; even an exit must not pass unanswered
             # What was staged before is worth landing. What that fails with the lander keeps.
             with suppress(BaseException):
@@ -106,11 +117,14 @@ class Batches:
         covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
-    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows) -> None:
-        if not self._on_driver(batch):
-            self._lander.finish()  # the connection is needed: it empties the tables for the executors
+    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows) -> Batch:
         with ExitStack() as stack:
             held = stack.enter_context(rows.held(batch.offsets))
+            if self._decided is not None:
+                batch = self._decide(batch, held)
+                held = held.decided(batch.ranges)
+            if not self._on_driver(batch):
+                self._lander.finish()  # the connection is needed: it empties the tables for the executors
             staged = self._staged(batch, held)
             self._lander.finish()
             kept = stack.pop_all()
@@ -121,6 +135,32 @@ class Batches:
             self._count(batch, ends)
 
         self._lander.hand_over(land_it)
+        return batch
+
+    def _decide(self, batch: Batch, rows: Rows) -> Batch:
+        """What comes true in the batch, by the rule and by what came true before it. Postgres is asked when it is landed."""
+        assert self._decided is not None, "only of a decision log"
+        seen = rows.seen()
+        return replace(
+            batch,
+            ranges=tuple(
+                replace(
+                    part,
+                    decisions=decisions.decide(
+                        *part.key,
+                        part.topic_id,
+                        self._decided.get(part.key),
+                        range(part.start, part.end),
+                        seen.get(part.key, ()),
+                    ),
+                )
+                for part in batch.ranges
+            ),
+        )
+
+    def _standing(self) -> tuple[str, dict[int, Decided]]:
+        assert self._decided is not None, "only of a decision log"
+        return decisions.log_of(self._plan.domain.name), {key[1]: at for key, at in self._decided.items()}
 
     def _count(self, batch: Batch, ends: dict[Partition, int]) -> None:
         self._reached = self._reached | ends
@@ -148,7 +188,7 @@ class Batches:
             if not blames_a_row(error):
                 raise
             targets = self._stage.targets
-            good = set_aside(self._connection, batch.sink, self._stage, rows.to_arrow(), targets, self._topics)
+            good = set_aside(self._connection, batch.sink, self._stage, rows.to_arrow(), targets, self._records)
             self._enter(batch, DriverStaged(self._stage, good))
 
     def _enter(self, batch: Batch, staged: Staged) -> None:
@@ -166,8 +206,16 @@ class Batches:
             log.warning(f"{batch.sink}: {sentence(error)}; landing the batch once more")
             land(self._connection, batch, staged, targets, step)
 
+    @property
+    def _records(self) -> Records:
+        """By the `offset` that rows have."""
+        return self._topics if self._decided is None else _Writes(self._topics)
+
     def _on_driver(self, batch: Batch) -> bool:
-        return batch.offsets <= self._plan.driver_staging_offsets
+        if self._decided is None:
+            return batch.offsets <= self._plan.driver_staging_offsets
+        written = sum(part.decisions.written for part in batch.ranges if part.decisions is not None)
+        return written <= self._plan.driver_staging_bytes
 
     def _staged(self, batch: Batch, rows: Rows) -> Staged:
         if self._on_driver(batch):
@@ -189,6 +237,8 @@ def _may_pass(error: Exception) -> bool:
 
 def _with_last_records(batch: Batch, staged: Staged) -> Batch:
     """`batch` with the last record of each partition. Raises Rewind when one lies outside the batch's ranges."""
+    if all(part.decisions is not None for part in batch.ranges):
+        return replace(batch, ranges=tuple(replace(part, last_record=_last_of_log(part)) for part in batch.ranges))
     ranges = tuple(replace(part, last_record=staged.last_records.get(part.key)) for part in batch.ranges)
     inside = [
         part for part in ranges if part.last_record is not None and part.start <= part.last_record.offset < part.end
@@ -196,3 +246,25 @@ def _with_last_records(batch: Batch, staged: Staged) -> Batch:
     if len(inside) != len(staged.last_records):
         raise Rewind("the rows of a batch lie outside of the offsets that Spark's checkpoint gives it")
     return replace(batch, ranges=ranges)
+
+
+def _last_of_log(part: OffsetRange) -> LastRecord:
+    """Every offset of a decision log has a record."""
+    assert part.decisions is not None, "of a decision log"
+    return LastRecord(part.end - 1, part.decisions.fingerprints[-1])
+
+
+class _Writes:
+    """What decisions write, by their places, as if each were a record."""
+
+    def __init__(self, log: Records) -> None:
+        self._log = log
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        """The write at that place; None when the log does not have it any more."""
+        at = decisions.offset_of(offset)
+        found = self._log.record_from(topic, partition, at)
+        if found is None or found.offset != at:
+            return None
+        key, value = decisions.write_at(found.value, offset - decisions.place(at))
+        return Record(offset, key, value, found.timestamp)

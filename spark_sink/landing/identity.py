@@ -4,6 +4,7 @@ Kafka itself says nothing when a topic was deleted and made anew, or when its lo
 are just numbers, and readers go on in the middle of other data.
 """
 
+from onefold.spark_sink.decisions import Decided, log_of, refuse_closed
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Partition, Position
@@ -32,6 +33,53 @@ def recognise(
         ledger.open_partition(connection, sink, key, reach[key].start, ids[key[0]], writer)
     now = ledger.positions(connection, sink)
     return {key: now[key].next_offset for key in reach}, ids
+
+
+def choose_source(connection: Connection, sink: str, writer: str, topics: Topics, decided: bool) -> None:
+    """Before `recognise`: are the tables filled from what this sink would read? In a new ledger the first sink says so.
+
+    Args:
+        decided: this sink would read the decision log, and not the output topics.
+
+    Raises:
+        Refused: they are filled from the other one; or the beginning of the log is gone, and with it what came true by it.
+        Waiting: Kafka does not answer, or has no decision log yet.
+    """
+    log = log_of(sink)
+    stored = ledger.positions(connection, sink)
+    known = {partition for topic, partition in stored if topic == log}
+    if not decided:
+        if known:
+            raise Refused(
+                f"the tables of {sink} are filled from {log}, and cannot be filled from its output topics as well: start its "
+                f"replicas again, or start {sink} over, see docs/operating.md"
+            )
+        return
+    topic_id = topics.ids([log])[log]
+    new = {key[1]: reach for key, reach in topics.reach([log]).items() if key[1] not in known}
+    for partition, reach in sorted(new.items()):
+        if reach.start > 0:
+            raise Refused(
+                f"{log}/{partition} begins at offset {reach.start}: what came true before cannot be known from it; "
+                "restore a backup of Postgres that knows it"
+            )
+    if new:
+        ledger.open_log(connection, sink, topic_id, sorted(new), writer)
+
+
+def decided_at(
+    connection: Connection, sink: str, topics: Topics, start: dict[Partition, int]
+) -> tuple[dict[Partition, int], dict[Partition, Decided]]:
+    """The next offset of every partition of the decision log, and what all records below it amount to, as of one moment.
+
+    Raises:
+        Refused: a task is not decided in the log any more, and nothing new is there.
+    """
+    now = ledger.positions(connection, sink)
+    log = log_of(sink)
+    ends = topics.reach([log])
+    refuse_closed(log, {key[1]: now[key].decided for key in start if now[key].next_offset >= ends[key].end})
+    return {key: now[key].next_offset for key in start}, {key: now[key].decided for key in start}
 
 
 def same_topics(topics: Topics, ids: dict[str, str]) -> None:

@@ -15,13 +15,13 @@ from psycopg import sql
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Refused, blames_a_row, sentence
 from onefold.spark_sink.landing.land import merge
-from onefold.spark_sink.landing.protocols import Topics
+from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
 from onefold.spark_sink.postgres.connection import Connection
 
 
 def set_aside(
-    connection: Connection, sink: str, stage: Stage, rows: pa.Table, targets: Mapping[str, Target], topics: Topics
+    connection: Connection, sink: str, stage: Stage, rows: pa.Table, targets: Mapping[str, Target], records: Records
 ) -> pa.Table:
     """`rows` again, with each row that Postgres refuses turned into a row for REJECTED.
 
@@ -40,7 +40,7 @@ def set_aside(
         refused = _halve(connection, stage, part, targets[name]) if error else {}
         if error and not refused:
             raise error
-        kept.append(_replace(part, sink, refused, topics))
+        kept.append(_replace(part, sink, refused, records))
     return pa.concat_tables(kept)
 
 
@@ -80,13 +80,13 @@ def _halve(connection: Connection, stage: Stage, part: pa.Table, target: Target)
     return refused
 
 
-def _replace(part: pa.Table, sink: str, refused: dict[int, str], topics: Topics) -> pa.Table:
+def _replace(part: pa.Table, sink: str, refused: dict[int, str], records: Records) -> pa.Table:
     if not refused:
         return part
     rows = part.to_pylist()
     for number, reason in refused.items():
         row = rows[number]
-        record = topics.record_from(row["topic"], row["partition"], row["offset"])
+        record = records.record_from(row["topic"], row["partition"], row["offset"])
         value = (record.value if record and record.offset == row["offset"] else None) or b""
         origin = (row["topic"], row["partition"], row["offset"])
         row["target"], row["line"] = REJECTED, _line(sink, reason, "\\x" + value.hex(), *origin)

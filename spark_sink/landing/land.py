@@ -41,7 +41,8 @@ def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[
         if start_offsets is not None:
             if any(target.reduced for target in targets.values()) and ledger.overlaps(batch, start_offsets):
                 raise Overlap(start_offsets)
-            _apply(connection, staged, targets, start_offsets, step)
+            since = {part.key: part.row_offset(start_offsets[part.key]) for part in batch.ranges}
+            _apply(connection, staged, targets, since, step)
         step("sink.before_commit")
     step("sink.after_commit")
     return start_offsets is not None
@@ -51,7 +52,7 @@ def _apply(
     connection: Connection,
     staged: Staged,
     targets: Mapping[str, Target],
-    start_offsets: dict[Partition, int],
+    since: dict[Partition, int],
     step: Step,
 ) -> None:
     step("sink.before_copy")
@@ -61,13 +62,13 @@ def _apply(
     for name in staged.targets:
         relation = staged.relation(name)
         whole = sql.SQL("({})").format(relation)
-        connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, start_offsets)))
+        connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, since)))
     step("sink.after_merge")
 
 
-def above(relation: sql.Composable, start_offsets: dict[Partition, int]) -> sql.Composable:
-    """`relation` without the rows below their partition's start offset: another sink has landed those."""
-    keys = sorted(start_offsets)
+def above(relation: sql.Composable, since: dict[Partition, int]) -> sql.Composable:
+    """`relation` without the rows that have a lesser offset than `since` of their partition: another sink has landed those."""
+    keys = sorted(since)
     return sql.SQL(
         "(SELECT staged.* FROM ({}) AS staged"
         " JOIN unnest({}::text[], {}::integer[], {}::bigint[]) AS landed(topic, partition, until)"
@@ -76,7 +77,7 @@ def above(relation: sql.Composable, start_offsets: dict[Partition, int]) -> sql.
         relation,
         sql.Literal([topic for topic, _ in keys]),
         sql.Literal([partition for _, partition in keys]),
-        sql.Literal([start_offsets[key] for key in keys]),
+        sql.Literal([since[key] for key in keys]),
     )
 
 

@@ -5,14 +5,15 @@ others: then a landing runs without Spark, and every switch between two sinks is
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 import pyarrow as pa
 
-from onefold.spark_sink.landing.ledger import LastRecord, Partition
+from onefold.spark_sink.decisions import Seen
+from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition
 from onefold.spark_sink.landing.stage import Stage
 
 
@@ -21,6 +22,12 @@ class Rows(Protocol):
 
     def held(self, offsets: int) -> AbstractContextManager[Self]:
         """These rows while they are in use: they may be asked for more than once. `offsets`: how many the batch covers."""
+
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        """Of a decision log: every record of the batch, as whoever decides needs it."""
+
+    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
+        """Of a decision log: the rows made of what the decisions write. Before it is called there are none."""
 
     def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
         """The rows made of the records at or above their partition's start offset, and of no partition without one.
@@ -57,7 +64,14 @@ class Record:
         return zlib.crc32((self.key or b"") + (self.value or b"") + str(self.timestamp).encode())
 
 
-class Topics(Protocol):
+class Records(Protocol):
+    """Single records. Raises Waiting, with the reason, when Kafka does not answer."""
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        """The first record at `offset` or later; None when there is none."""
+
+
+class Topics(Records, Protocol):
     """What is asked of Kafka about topics. Every method raises Waiting, with the reason, when Kafka does not answer."""
 
     def ids(self, topics: list[str]) -> dict[str, str]:
@@ -65,9 +79,6 @@ class Topics(Protocol):
 
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
         """How far every partition of `topics` reaches."""
-
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
-        """The first record at `offset` or later; None when there is none."""
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""

@@ -22,11 +22,13 @@ from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.land import merge
+from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
+from onefold.spark_sink.spark.decided import LogRows
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
 
@@ -118,20 +120,30 @@ class Query:
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root, plan.notes)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        names = list(plan.domain.contracts)
-        start, ids = identity.recognise(connection, plan.domain.name, plan.writer, topics, names)
+        identity.choose_source(connection, self.name, plan.writer, topics, plan.decided)
+        start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
+        decided = None
+        if plan.decided:
+            start, decided = identity.decided_at(connection, self.name, topics, start)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
-        frame = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
+        frame = self._frame(start)
         parallelism = self._spark.sparkContext.defaultParallelism
         reducer = reduce.reducer(plan.domain, stage.targets)
         ends = partial(checkpoint.ends, folder)
-        self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads())
+        self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided)
+        kind = LogRows if plan.decided else SparkRows
 
         def on_batch(records: DataFrame, batch_id: int) -> None:
-            batches.on_batch(SparkRows(plan, records, reducer, parallelism), batch_id)
+            batches.on_batch(kind(plan, records, reducer, parallelism), batch_id)
 
         writer = frame.writeStream.foreachBatch(on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
+
+    def _frame(self, start: dict[Partition, int]) -> DataFrame:
+        plan = self._plan
+        if plan.decided:
+            return read.source(self._spark, plan.reads, plan.java_options, start, plan.max_decisions)
+        return read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
 
 
 def _rehearse(connection: Connection, stage: Stage) -> None:

@@ -39,7 +39,7 @@ _SILENCE_MS = "15000"
 
 # A body that does not parse gives a record of nulls: one bad record must not end the query. Dates before 1582 are those
 # of the calendar that Avro, Postgres and Python have, and not an error.
-_AVRO = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
+AVRO = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
 
 # Years of six digits, or Spark would put a plus before the 10,000th; the era, or there would be none before the first.
 _DATE, _TIME = "yyyyyy-MM-dd", "HH:mm:ss.SSSSSS"
@@ -64,7 +64,14 @@ def stream(
 
     `kafka_options` are those of Kafka's Java client. A batch holds at most about `max_offsets` records.
     """
-    source = (
+    return lines(source(spark, list(domain.contracts), kafka_options, start, max_offsets), domain)
+
+
+def source(
+    spark: SparkSession, topics: list[str], kafka_options: dict[str, str], start: dict[Partition, int], max_offsets: int
+) -> DataFrame:
+    """The committed records of `topics`, as Kafka's reader has them; the rest as of `stream`."""
+    return (
         spark.readStream.format("kafka")
         .options(**{f"kafka.{name}": value for name, value in kafka_options.items()})
         .option("kafka.isolation.level", "read_committed")
@@ -73,24 +80,25 @@ def stream(
         .option("kafka.request.timeout.ms", _SILENCE_MS)
         .option("kafka.default.api.timeout.ms", _SILENCE_MS)
         .option("kafkaConsumer.pollTimeoutMs", _SILENCE_MS)
-        .option("subscribe", ",".join(domain.contracts))
+        .option("subscribe", ",".join(topics))
         .option("startingOffsets", _starting_offsets(start))
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", str(max_offsets))
         .load()
     )
-    return lines(source, domain)
 
 
-def lines(source: DataFrame, domain: Domain) -> DataFrame:
-    """`source` in the shape of Kafka's reader -> rows to be staged."""
+def lines(records: DataFrame, domain: Domain, written_to: str = "topic") -> DataFrame:
+    """`records` in the shape of Kafka's reader -> rows to be staged.
+
+    `written_to` is the column with the topic whose contract a record keeps. In `topic` is the one that it was read from.
+    """
     numbered = list(enumerate(domain.contracts.items()))
-    records = [_decoded(topic, contract).alias(_record(number)) for number, (topic, contract) in numbered]
-    flawed = [
-        sf.when(sf.col("topic") == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered
-    ]
+    carrier = sf.col(written_to)
+    decoded = [_decoded(carrier == topic, contract).alias(_record(number)) for number, (topic, contract) in numbered]
+    flawed = [sf.when(carrier == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered]
     written = [
-        sf.when(sf.col("topic") == topic, sf.expr(_csv(_fields(_record(number), contract))))
+        sf.when(carrier == topic, sf.expr(_csv(_fields(_record(number), contract))))
         for number, (topic, contract) in numbered
         if topic in domain.targets
     ]
@@ -99,13 +107,14 @@ def lines(source: DataFrame, domain: Domain) -> DataFrame:
         for number, (topic, _) in numbered
         if topic in domain.reduced
     ]
-    reduced = sf.col("topic").isin(domain.reduced)
+    reduced = carrier.isin(domain.reduced)
     flaw, rejected = sf.col("flaw"), sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
+    given = dict.fromkeys(("topic", "partition", "offset", "value", written_to))
     return (
-        source.select("topic", "partition", "offset", "value", sf.expr(FINGERPRINT).alias("fingerprint"), *records)
+        records.select(*given, sf.expr(FINGERPRINT).alias("fingerprint"), *decoded)
         .select("*", sf.coalesce(*flawed).alias("flaw"))
         .select(
-            sf.when(flaw.isNotNull(), REJECTED).when(~reduced, sf.col("topic")).alias("target"),
+            sf.when(flaw.isNotNull(), REJECTED).when(~reduced, carrier).alias("target"),
             *("topic", "partition", "offset", "fingerprint"),
             sf.when(flaw.isNotNull(), rejected).otherwise(sf.coalesce(*written, sf.lit(None))).alias("line"),
             *kept,
@@ -121,7 +130,7 @@ def record_column(domain: Domain, topic: str) -> str:
 def no_records(spark: SparkSession, contract: Contract) -> DataFrame:
     """The fields of the contract as columns, and no rows."""
     nothing = sf.lit(None).cast("binary")
-    return spark.range(0).select(from_avro(nothing, contract.schema, _AVRO).alias("record")).select("record.*")
+    return spark.range(0).select(from_avro(nothing, contract.schema, AVRO).alias("record")).select("record.*")
 
 
 def csv_line(cells: list[str]) -> str:
@@ -159,11 +168,11 @@ def _record(number: int) -> str:
     return f"record_{number}"
 
 
-def _decoded(topic: str, contract: Contract) -> Column:
-    """The record, null when the value does not open with the contract's header."""
+def _decoded(is_of_it: Column, contract: Contract) -> Column:
+    """The record, null when it is of another topic, or the value does not open with the contract's header."""
     opens = sf.expr(f"substring(value, 1, {len(contract.header)}) = X'{contract.header.hex()}'")
     body = sf.expr(f"substring(value, {len(contract.header) + 1})")
-    return sf.when((sf.col("topic") == topic) & opens, from_avro(body, contract.schema, _AVRO))
+    return sf.when(is_of_it & opens, from_avro(body, contract.schema, AVRO))
 
 
 def _flaw(record: str, contract: Contract) -> Column:

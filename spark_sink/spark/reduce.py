@@ -139,7 +139,7 @@ def _marks(view: str) -> str:
 def _rows(view: str, domain: Domain, reduction: Reduction, target: Target) -> str:
     """The lines that the query gives for the records of its topic."""
     record, origin = read.record_column(domain, reduction.topic), ", ".join(column.name for column in ORIGIN)
-    batch = f"SELECT {record}.*, {origin} FROM `{view}` WHERE line IS NULL AND topic = '{reduction.topic}'"
+    batch = f"SELECT {record}.*, {origin} FROM `{view}` WHERE {record} IS NOT NULL"
     line = read.csv_line([read.cell(f"`{column.name}`", column) for column in target.columns])
     nothing = ", ".join(f"cast(NULL AS {kind})" for name, kind in _SHAPE.items() if name != "target")
     return f"SELECT '{target.name}', {nothing}, {line} FROM {_over(reduction, batch)}"

@@ -1,6 +1,6 @@
 """The rows of a micro-batch in Spark: reduced, read, trimmed, and copied by the executors."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Self
@@ -11,7 +11,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from onefold.spark_sink.landing.ledger import Partition
+from onefold.spark_sink.decisions import Seen
+from onefold.spark_sink.landing.ledger import OffsetRange, Partition
 from onefold.spark_sink.landing.stage import REPORT, Stage, copy_as_attempt
 from onefold.spark_sink.plan import Plan
 
@@ -41,9 +42,7 @@ class SparkRows:
     @contextmanager
     def held(self, offsets: int) -> Iterator[Self]:
         """The rows; where several queries read the records, these are kept meanwhile, so that Kafka is read only once."""
-        frame = self._frame
-        if self._plan.map_fails():
-            frame = frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
+        frame = self._but_failing(self._frame)
         if not self._plan.domain.reductions:
             yield self._of(frame, offsets)
             return
@@ -53,6 +52,14 @@ class SparkRows:
             yield self._of(frame, offsets)
         finally:
             frame.unpersist()
+
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        """Output topics decide nothing."""
+        raise NotImplementedError
+
+    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
+        """Output topics decide nothing."""
+        raise NotImplementedError
 
     def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
         """Reduced again, from the records that are left."""
@@ -69,11 +76,17 @@ class SparkRows:
         def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return copy_as_attempt(batches, stage, dsn, writer)
 
-        return _map_in_arrow(self._rows, copy_all).toArrow()
+        return map_in_arrow(self._rows, copy_all, REPORT).toArrow()
 
     @cached_property
     def _rows(self) -> DataFrame:
         return self._reduced(self._frame).coalesce(self._tasks(self._offsets))
+
+    def _but_failing(self, frame: DataFrame) -> DataFrame:
+        """`frame`, whose tasks fail when that is asked for."""
+        if not self._plan.map_fails():
+            return frame
+        return frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
 
     def _of(self, frame: DataFrame, offsets: int) -> Self:
         return type(self)(self._plan, frame, self._reduced, self._parallelism, offsets)
@@ -93,11 +106,12 @@ def trimmed(frame: DataFrame, start_offsets: dict[Partition, int]) -> DataFrame:
     return frame.where(keep)
 
 
-def _map_in_arrow(
-    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+def map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], gives: str
 ) -> DataFrame:
-    """DataFrame.mapInArrow, without its demand for pandas, which it then does not use: pandas and numpy would more
-    than double what a user has to download. Private names of pyspark, which is pinned to one version."""
-    udf = UserDefinedFunction(function, REPORT, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    """DataFrame.mapInArrow, `gives` being the schema of its rows, without its demand for pandas, which it then does not use:
+    pandas and numpy would more than double what a user has to download. Private names of pyspark, which is pinned to one
+    version."""
+    udf = UserDefinedFunction(function, gives, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = udf(*[frame[name] for name in frame.columns])
     return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)

@@ -83,7 +83,12 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
     rows = tables(reader)
     assert sum(map(len, rows.values())) > 200
     old = dict(reader.execute("SELECT sha256, applied_at FROM onefold.migration").fetchall())
-    assert migrate_all(before, checkout / "sql") == ["onefold.07.version.sql", "averages.01.sql", "bank.01.sql"]
+    assert migrate_all(before, checkout / "sql") == [
+        "onefold.07.version.sql",
+        "onefold.08.decided.sql",
+        "averages.01.sql",
+        "bank.01.sql",
+    ]
 
     entered = reader.execute("SELECT pipeline, file, sha256, applied_at FROM onefold.applied").fetchall()
     assert {(pipeline, file) for pipeline, file, _, _ in entered} == {
@@ -150,8 +155,9 @@ def test_landing_goes_on_from_the_old_ledger(
 
 
 @pytest.mark.parametrize("domain", previous.DOMAINS)
-def test_the_last_records_of_the_old_ledger_are_recognised(domain: str, before: str) -> None:
+def test_the_last_records_of_the_old_ledger_are_recognised(domain: str, before: str, checkout: Path) -> None:
     """By their fingerprints, which this version takes of the same bytes in the same way."""
+    migrate_all(before, checkout / "sql")
     with psycopg.connect(before, autocommit=True) as connection:
         stored: dict[Any, Position] = ledger.positions(connection, domain)
     kept = {(r.topic, r.partition, r.offset): r for r in previous.topics(domain).records}

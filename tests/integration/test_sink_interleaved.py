@@ -4,8 +4,10 @@ On a real Postgres, without Spark: see `tests/support/simulated_sinks.py`. A fai
 seed runs the same schedule again.
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,15 @@ from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.landing.steps import STEPS
 from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all
-from tests.support.simulated_sinks import NAME, World, live, plan_of
+from tests.support.simulated_sinks import NAME, MemoryLog, World, live, plan_of
 
 SEEDS = range(12)
+# Of what decisions write: some batches are staged by executors, and some through the driver.
+DRIVER_BYTES = 8
 KINDS = pytest.mark.parametrize("reduced", [False, True], ids=["record by record", "reduced"])
+SOURCES = pytest.mark.parametrize("decided", [False, True], ids=["output topics", "decision log"])
 
-Run = Callable[[int, bool], World]
+Run = Callable[..., World]
 
 
 @pytest.fixture
@@ -31,10 +36,12 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
     plan = plan_of(tmp_path, database)
     migrate_all(database, plan.sql_root)
 
-    def one(seed: int, reduced: bool) -> World:
+    def one(seed: int, reduced: bool, decided: bool = False) -> World:
         reader.execute(f"TRUNCATE onefold.ledger, {NAME}.notes, {NAME}.sums")
         with Scheduler(seed) as scheduler:
-            world = World(plan, scheduler, reader, reduced)
+            log = MemoryLog(random.Random(seed)) if decided else None
+            changed = replace(plan, decided=decided, driver_staging_bytes=DRIVER_BYTES)
+            world = World(changed, scheduler, reader, reduced, log)
             for writer in ("one", "two"):
                 scheduler.start(writer, lambda writer=writer: live(world, writer))  # type: ignore[misc]
             scheduler.run()
@@ -45,24 +52,28 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
 
 
 @KINDS
+@SOURCES
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_sinks_in_any_order_land_every_offset_once(run: Run, seed: int, reduced: bool) -> None:
-    run(seed, reduced)
+def test_two_sinks_in_any_order_land_every_offset_once(run: Run, seed: int, reduced: bool, decided: bool) -> None:
+    """Of a decision log: what its decisions write, once, and nothing of what its other proposals would write."""
+    run(seed, reduced, decided)
 
 
 @KINDS
-def test_a_seed_is_a_schedule(run: Run, reduced: bool) -> None:
+@SOURCES
+def test_a_seed_is_a_schedule(run: Run, reduced: bool, decided: bool) -> None:
     """With all that Postgres has a say in: who waits for whose lock, and what a kill leaves behind."""
-    first, second = run(3, reduced), run(3, reduced)
+    first, second = run(3, reduced, decided), run(3, reduced, decided)
     assert first.scheduler.schedule == second.scheduler.schedule
     assert first.counts == second.counts
 
 
-def test_the_seeds_reach_what_they_are_for(run: Run) -> None:
+@SOURCES
+def test_the_seeds_reach_what_they_are_for(run: Run, decided: bool) -> None:
     """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
     seen: Counter[str] = Counter()
     for seed in SEEDS[:6]:
-        world = run(seed, True)
+        world = run(seed, True, decided)
         seen.update(world.counts)
         seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)
     assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()

@@ -223,7 +223,7 @@ def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
         return pa.Table.from_batches(copy_all(sink.table(102).to_batches()))
 
     monkeypatch.setattr(
-        spark_rows, "_map_in_arrow", lambda frame, copy_all: SimpleNamespace(toArrow=lambda: toArrow(copy_all))
+        spark_rows, "map_in_arrow", lambda frame, copy_all, gives: SimpleNamespace(toArrow=lambda: toArrow(copy_all))
     )
     one = spark_rows.SparkRows(plan, SimpleNamespace(coalesce=lambda tasks: None), lambda frame: frame, 1)  # type: ignore[arg-type]
     stage.empty_unlogged(sink.connection, sink.stage)
@@ -243,7 +243,7 @@ def test_only_the_rows_that_postgres_refuses_are_set_aside(
     targets, mark = plan.domain.targets, sink.table(105).set_column(0, "target", pa.nulls(1, pa.string()))
     rows = pa.concat_tables([sink.table(*range(100, 105)), mark])
     good = set_aside(
-        sink.connection, plan.domain.name, sink.stage, rows, targets, Kafka(sink.topic)  # type: ignore[arg-type]
+        sink.connection, plan.domain.name, sink.stage, rows, targets, Kafka(sink.topic)
     )  # fmt: skip
     assert landed() == (100, [])
     staged = DriverStaged(sink.stage, good)
@@ -265,7 +265,7 @@ def test_rows_that_are_refused_only_together_are_nobodys_fault(
     targets = {**plan.domain.targets, sink.topic: replace(plan.domain.targets[sink.topic], merge=insert)}
     with pytest.raises(psycopg.errors.UniqueViolation):
         set_aside(
-            sink.connection, "s", sink.stage, sink.table(100, 100), targets, Kafka(sink.topic)  # type: ignore[arg-type]
+            sink.connection, "s", sink.stage, sink.table(100, 100), targets, Kafka(sink.topic)
         )  # fmt: skip
     assert landed() == (100, [])
 
@@ -275,7 +275,7 @@ def test_a_row_that_stands_for_a_batch_is_never_set_aside(
 ) -> None:
     reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 101)")
     with pytest.raises(Refused, match=rf"refuses what sql/reduce/{sink.topic}\.sql makes of a batch"):
-        set_aside(sink.connection, "s", sink.stage, sink.table(100, 101), reduced, Kafka(sink.topic))  # type: ignore[arg-type]
+        set_aside(sink.connection, "s", sink.stage, sink.table(100, 101), reduced, Kafka(sink.topic))
 
 
 def test_an_error_that_is_no_rows_fault_ends_the_search(
@@ -283,4 +283,4 @@ def test_an_error_that_is_no_rows_fault_ends_the_search(
 ) -> None:
     reader.execute(f"DROP TABLE {made_up.name}.notes")
     with pytest.raises(psycopg.errors.UndefinedTable):
-        set_aside(sink.connection, "s", sink.stage, sink.table(100), plan.domain.targets, Kafka(sink.topic))  # type: ignore[arg-type]
+        set_aside(sink.connection, "s", sink.stage, sink.table(100), plan.domain.targets, Kafka(sink.topic))

@@ -141,7 +141,7 @@ def test_a_column_is_added_under_a_view_and_under_a_sink_that_lands(
 def test_the_tables_of_a_newer_release_are_refused(plan: Plan, made_up: MadeUp, database: str, reader: Reader) -> None:
     """Before anything is done to them."""
     migrate(database, ENGINE, ENGINE_SQL)
-    reader.execute("UPDATE onefold.version SET number = number + 1")
+    reader.execute("UPDATE onefold.version SET number = %s", (KNOWN_VERSION + 1,))
     for pipeline, root in ((ENGINE, ENGINE_SQL), (made_up.name, plan.sql_root)):
         with pytest.raises(Refused) as refusal:
             migrate(database, pipeline, root)
@@ -153,6 +153,7 @@ def test_the_tables_of_a_newer_release_are_refused(plan: Plan, made_up: MadeUp, 
     assert reader.execute("SELECT to_regnamespace(%s)", (made_up.name,)).fetchone() == (None,)
 
 
-def test_a_new_database_has_the_version_that_the_sink_knows(plan: Plan, database: str, reader: Reader) -> None:
+def test_a_new_database_has_a_version_that_older_sinks_know(plan: Plan, database: str, reader: Reader) -> None:
+    """The second one begins with the first decision log that is landed: until then the way back is open."""
     migrate(database, ENGINE, ENGINE_SQL)
-    assert reader.execute("SELECT number FROM onefold.version").fetchall() == [(KNOWN_VERSION,)]
+    assert reader.execute("SELECT number FROM onefold.version").fetchall() == [(KNOWN_VERSION - 1,)]

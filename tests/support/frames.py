@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from onefold.processor.core.decision import Proposal
+from onefold.spark_sink.decisions import Decided, Seen
 from onefold.spark_sink.landing import batches, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
@@ -92,8 +94,9 @@ class Frame:
 class Rows:
     """A batch of records that are staged as they are. `kept`: how often it is held now."""
 
-    def __init__(self, *records: Record) -> None:
+    def __init__(self, *records: Record, proposals: Mapping[Record, Proposal] | None = None) -> None:
         self.records = list(records)
+        self.proposals = proposals or {}
         self.kept = 0
 
     @contextmanager
@@ -103,6 +106,18 @@ class Rows:
             yield self
         finally:
             self.kept -= 1
+
+    def seen(self) -> dict[Partition, list[Seen]]:
+        found: dict[Partition, list[Seen]] = {}
+        for topic, partition, offset in self.records:
+            found.setdefault((topic, partition), []).append(
+                Seen(offset, offset, 1, self.proposals.get((topic, partition, offset)))
+            )
+        return found
+
+    def decided(self, ranges: Sequence[OffsetRange]) -> Rows:
+        true = {(*part.key, offset) for part in ranges if part.decisions for offset in part.decisions.offsets}
+        return Rows(*(one for one in self.records if one in true))
 
     def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Rows:
         return Rows(*(one for one in self.records if one[:2] in start_offsets and one[2] >= start_offsets[one[:2]]))
@@ -149,19 +164,27 @@ class World:
         self.set_aside.append(arguments)
         return "the good ones"
 
-    def batches(self, *, start: dict[Partition, int] | None = None, driver_offsets: int = 1000) -> Batches:
+    def batches(
+        self,
+        *,
+        start: dict[Partition, int] | None = None,
+        driver_offsets: int = 1000,
+        decided: dict[Partition, Decided] | None = None,
+        driver_bytes: int = 1000,
+    ) -> Batches:
         plan = SimpleNamespace(
             domain=SimpleNamespace(name="made_up"),
             writer="me",
             step=lambda name: None,
             driver_staging_offsets=driver_offsets,
+            driver_staging_bytes=driver_bytes,
         )
         stage = SimpleNamespace(targets={})
         topics = SimpleNamespace(ids=lambda names: self.ids)
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
         made: Callable[..., Batches] = Batches
-        return made(plan, self.connection, None, topics, stage, start, dict(IDS), ends, Threads())
+        return made(plan, self.connection, None, topics, stage, start, dict(IDS), ends, Threads(), decided)
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
         """What Spark writes down about a batch before it hands it over."""

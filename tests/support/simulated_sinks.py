@@ -12,8 +12,9 @@ actor tells the scheduler by `pg_blocking_pids` whether its session waits for an
 frees the locks of a session that it ends before the session leaves `pg_stat_activity`, which a kill waits for.
 """
 
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,12 +23,14 @@ from typing import Any, Self
 import psycopg
 import pyarrow as pa
 
+from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.contracts import Column, Target, load_domain
+from onefold.spark_sink.decisions import Decided, Seen, log_of, place
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import identity
 from onefold.spark_sink.landing.batches import Batches
-from onefold.spark_sink.landing.ledger import LastRecord, Partition
+from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage, report_schema
 from onefold.spark_sink.plan import Plan
@@ -37,6 +40,7 @@ from onefold.spark_sink.supervisor import QuerySupervisor
 NAME = "made_up"
 TOPIC = f"{NAME}.notes"
 SUMS = f"{TOPIC}.sums"
+LOG = log_of(NAME)
 #: What the topic holds: some offsets are markers, and the log of a partition does not begin at zero.
 REACH = {(TOPIC, 0): Reach(100, 131), (TOPIC, 1): Reach(7, 29)}
 #: Staged through the driver up to this many offsets, and by "executors" above.
@@ -61,24 +65,83 @@ def offsets_with_a_record(partition: Partition) -> list[int]:
     return [offset for offset in range(REACH[partition].start, REACH[partition].end) if offset % 5]
 
 
+class MemoryLog:
+    """A decision log with two tasks: what replicas propose side by side. It knows by itself which proposals come true.
+
+    Each that comes true writes notes with numbers of its own. What the others write would be seen: it has other numbers.
+    """
+
+    def __init__(self, dice: random.Random) -> None:
+        self.records: dict[Partition, list[tuple[Proposal | None, list[int]]]] = {}
+        self.true: dict[Partition, list[int]] = {}
+        for partition, count in ((0, 18), (1, 11)):
+            self._propose(dice, (LOG, partition), count)
+
+    @property
+    def reach(self) -> dict[Partition, Reach]:
+        return {key: Reach(0, len(records)) for key, records in self.records.items()}
+
+    def seen(self, key: Partition, offset: int) -> Seen:
+        proposal, numbers = self.records[key][offset]
+        return Seen(offset, offset, len(numbers), proposal)
+
+    def _propose(self, dice: random.Random, key: Partition, count: int) -> None:
+        records, true, task = self.records.setdefault(key, []), self.true.setdefault(key, []), key[1]
+        version, at = 1, 0
+
+        def add(version: int, start: int, end: int, kind: Kind = Kind.STEP, numbers: Sequence[int] = ()) -> None:
+            proposal = Proposal(task, version, {"in": Range("id-in", start, end)}, "somebody", None, kind)
+            records.append((proposal, [*numbers]))
+
+        def lose() -> None:
+            """Whatever may lie there: of the version before, of another start, of the other task, a second opening, a note."""
+            lost = [-len(records) - 1]
+            match dice.randrange(5):
+                case 0:
+                    add(version - 1, at, at + 3, numbers=lost)
+                case 1:
+                    add(version, at + 1, at + 3, numbers=lost)
+                case 2:
+                    records.append((Proposal(1 - task, version, {"in": Range("id-in", at, at + 3)}, "other"), lost))
+                case 3:
+                    add(version + 5, at, at, Kind.OPEN, lost)
+                case _:
+                    records.append((None, []))
+
+        add(1, 0, 2, numbers=[-1000])  # before it was ever opened
+        add(1, 0, 0, Kind.OPEN)
+        for _ in range(count):
+            if dice.random() < 0.6:
+                lose()
+            numbers = [1000 * task + len(true) + n for n in range(dice.randrange(4))]
+            add(version, at, at + 3, numbers=numbers)
+            true += numbers
+            version, at = version + 1, at + 3
+
+
 class Killed(BaseException):
     """What a process meets that is killed: nobody may catch it on the way."""
 
 
 class MemoryKafka:
-    """The topic's identity and reach, and its records."""
+    """The topic's identity and reach, and its records; those of the decision log, when there is one."""
+
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        self._log = log
 
     def ids(self, topics: list[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "id-1")
 
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
-        return dict(REACH)
+        return dict(self._log.reach if self._log else REACH)
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         later = [one for one in offsets_with_a_record((topic, partition)) if one >= offset]
         return Record(later[0], None, str(later[0]).encode(), 0) if later else None
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
+        if self._log:
+            return last.offset
         return last.offset if last.offset in offsets_with_a_record((topic, partition)) else None
 
     def is_compacted(self, topic: str) -> bool:
@@ -93,6 +156,7 @@ class World:
     scheduler: Scheduler
     observer: "psycopg.Connection[Any]"
     reduced: bool
+    log: MemoryLog | None = None
     counts: dict[str, int] = field(default_factory=lambda: {"kills": 0, "trimmed": 0, "failures": 0})
 
     @property
@@ -102,15 +166,22 @@ class World:
         columns = (Column("partition", "integer"), Column("records", "bigint"), Column("offsets", "bigint"))
         return {SUMS: Target(SUMS, columns, _SUMS_MERGE, reduced=True)}
 
+    @property
+    def reach(self) -> dict[Partition, Reach]:
+        """Of what is landed."""
+        return self.log.reach if self.log else REACH
+
     def is_landed(self) -> bool:
         """The ledger is at the end."""
         rows = self.observer.execute("SELECT topic, partition, next_offset FROM onefold.ledger").fetchall()
-        return {(topic, partition): end for topic, partition, end in rows} == {key: at.end for key, at in REACH.items()}
+        return {(topic, partition): end for topic, partition, end in rows} == {
+            key: at.end for key, at in self.reach.items()
+        }
 
     def check(self) -> None:
         """Every record was added once, and the ledger is at the end."""
         assert self.is_landed()
-        ordered = {key: offsets_with_a_record(key) for key in REACH}
+        ordered = self.log.true if self.log else {key: offsets_with_a_record(key) for key in REACH}
         if self.reduced:
             found = self.observer.execute(f"SELECT partition, records, offsets FROM {NAME}.sums ORDER BY 1").fetchall()
             assert found == [(key[1], len(offsets), sum(offsets)) for key, offsets in ordered.items()]
@@ -131,6 +202,15 @@ class MemoryRows:
         self._process.step("reading")
         yield self
 
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        log = self._process.world.log
+        assert log is not None
+        return {key: [log.seen(key, offset) for offset in found] for key, found in self._offsets.items()}
+
+    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
+        chosen = {part.key: part.decisions.offsets if part.decisions else () for part in ranges}
+        return type(self)(self._process, {key: [*chosen.get(key, ())] for key in self._offsets})
+
     def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
         self._process.world.counts["trimmed"] += 1
         kept = {key: found for key, found in self._offsets.items() if key in start_offsets}
@@ -139,15 +219,25 @@ class MemoryRows:
 
     def to_arrow(self) -> pa.Table:
         rows: list[dict[str, Any]] = []
-        for (topic, partition), found in sorted(self._offsets.items()):
-            for offset in found:
+        for (topic, partition), found in sorted(self._numbered().items()):
+            for offset, number in found:
                 row = {"topic": topic, "partition": partition, "offset": offset, "fingerprint": offset}
-                line = f'{offset},"note","{topic}",{partition},{offset}\n'
+                line = f'{number},"note","{topic}",{partition},{offset}\n'
                 rows.append(row if self._process.world.reduced else {**row, "target": TOPIC, "line": line})
             if self._process.world.reduced and found:
-                rows.append({"target": SUMS, "line": f"{partition},{len(found)},{sum(found)}\n"})
+                rows.append({"target": SUMS, "line": f"{partition},{len(found)},{sum(n for _, n in found)}\n"})
         kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
         return pa.Table.from_pylist(rows, pa.schema([*kinds, ("fingerprint", pa.int64()), ("line", pa.string())]))
+
+    def _numbered(self) -> dict[Partition, list[tuple[int, int]]]:
+        """Per row its offset, and the number that it says."""
+        log = self._process.world.log
+        if log is None:
+            return {key: [(offset, offset) for offset in found] for key, found in self._offsets.items()}
+        return {
+            key: [(place(at, n), number) for at in found for n, number in enumerate(log.records[key][at][1])]
+            for key, found in self._offsets.items()
+        }
 
     def copy_by_executors(self, stage: Stage) -> pa.Table:
         plan = self._process.world.plan
@@ -225,11 +315,17 @@ class SimulatedQuery:
         plan = replace(world.plan, writer=process.writer, step=process.step)
         self._connections = [connect(plan.postgres_dsn, plan.writer) for _ in range(2)]
         process.pids = [connection.info.backend_pid for connection in self._connections]
-        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka()
-        start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, [TOPIC])
+        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.log)
+        identity.choose_source(self._connections[0], NAME, plan.writer, kafka, plan.decided)
+        start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, plan.reads)
+        decided: dict[Partition, Decided] | None = None
+        if plan.decided:
+            start, decided = identity.decided_at(self._connections[0], NAME, kafka, start)
         ends: dict[int, dict[Partition, int]] = {}
-        landing, looking = self._connections
-        self._batches = batches = Batches(plan, landing, looking, kafka, stage, start, ids, ends.__getitem__, process)
+        lands, reads = self._connections
+        self._batches = batches = Batches(
+            plan, lands, reads, kafka, stage, start, ids, ends.__getitem__, process, decided
+        )
         self._reading = True
         process.start("reading", lambda: self._read(batches, start, ends))
 
@@ -247,11 +343,11 @@ class SimulatedQuery:
         self._world.scheduler.wait(lambda: not self._reading)
 
     def _read(self, batches: Batches, at: dict[Partition, int], ends: dict[int, dict[Partition, int]]) -> None:
-        dice = self._world.scheduler.dice
+        dice, reach = self._world.scheduler.dice, self._world.reach
         try:
-            while any(at[key] < REACH[key].end for key in at):
-                end = {key: min(at[key] + dice.randint(0, BATCH_OFFSETS_MAX), REACH[key].end) for key in sorted(at)}
-                offsets = {key: [one for one in offsets_with_a_record(key) if at[key] <= one < end[key]] for key in at}
+            while any(at[key] < reach[key].end for key in at):
+                end = {key: min(at[key] + dice.randint(0, BATCH_OFFSETS_MAX), reach[key].end) for key in sorted(at)}
+                offsets = {key: self._offsets(key, at[key], end[key]) for key in at}
                 ends[len(ends)] = end
                 batches.on_batch(MemoryRows(self._process, offsets), len(ends) - 1)
                 at = end
@@ -260,6 +356,9 @@ class SimulatedQuery:
             self._world.counts["failures"] += 1
         finally:
             self._reading = False
+
+    def _offsets(self, key: Partition, start: int, end: int) -> list[int]:
+        return [*range(start, end)] if self._world.log else [n for n in offsets_with_a_record(key) if start <= n < end]
 
 
 def live(world: World, writer: str) -> None:

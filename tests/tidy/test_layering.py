@@ -63,9 +63,18 @@ MAY_IMPORT = {
     ),
     "onefold.processor": (),
     "onefold.spark_sink.postgres": ("onefold.spark_sink.errors",),
+    # One rule of what came true, and one reading of a proposal, for every reader alike; the judge has its own.
+    "onefold.spark_sink.decisions": (
+        "onefold.processor.core.decision",
+        "onefold.processor.core.decision_log",
+        "onefold.processor.core.errors",
+        "onefold.processor.io.proposals",
+        "onefold.spark_sink.errors",
+    ),
     # A landing needs neither Spark nor Kafka: whoever hands in rows and topics can run one.
     "onefold.spark_sink.landing": (
         "onefold.spark_sink.contracts",
+        "onefold.spark_sink.decisions",
         "onefold.spark_sink.errors",
         "onefold.spark_sink.plan",
         "onefold.spark_sink.postgres",
