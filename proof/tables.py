@@ -91,13 +91,24 @@ class Snapshot:
 
 
 class Comparison:
-    """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row."""
+    """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row.
 
-    def __init__(self, workload: Workload, snapshot: Snapshot, expected: Expected, last: dict[str, Any]) -> None:
+    `landed_from` is the topic that all rows come from; without it each table has that of its outputs.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        snapshot: Snapshot,
+        expected: Expected,
+        last: dict[str, Any],
+        landed_from: str | None = None,
+    ) -> None:
         self._workload = workload
         self._snapshot = snapshot
         self._model: Model = expected.model
         self._last = last
+        self._landed_from = landed_from
         self.checks: list[Check] = []
 
     def findings(self) -> Iterator[Finding]:
@@ -114,6 +125,7 @@ class Comparison:
         names = tuple(column.name for column in table.columns)
         wanted, last, width = self._model.rows[table.name], self._last.get(table.name, {}), len(names)
         place = [names.index(name) for name in table.key]
+        topic = self._landed_from or table.topic
         found = matched = 0
         for row in self._snapshot.rows(table.name, (*names, *_ORIGIN)):
             found += 1
@@ -128,11 +140,11 @@ class Comparison:
             if values != correct and (wrong := _differing(table, names, correct, values)):
                 yield _different(table, key, wrong, origin, source)
             elif table.summed:
-                if origin[0] != table.topic:
-                    text = f"its rows are sums over {table.topic}"
+                if origin[0] != topic:
+                    text = f"its rows are sums over {topic}"
                     yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), text=text)
-            elif written is None or origin != (table.topic, written.partition, written.offset):
-                text = f"the last output record of this row is {_spot(table.topic, written)}"
+            elif written is None or origin != (topic, written.partition, written.offset):
+                text = f"the last output record of this row is {_spot(topic, written)}"
                 yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), str(source), text)
             elif written.source != source:
                 text = f"the output record names {written.source}"
@@ -150,7 +162,7 @@ class Comparison:
                 written = self._last.get(table.name, {}).get(key)
                 text = "it was written, and not landed" if written else "no output record was ever written for it"
                 text = "a level of the sums" if table.summed else text
-                spot = _spot(table.topic, written) if written else None
+                spot = _spot(self._landed_from or table.topic, written) if written else None
                 yield Finding("missing row", table.name, _row(table, key), {}, spot, str(source), text)
 
     def _view(self, view: View) -> Iterator[Finding]:

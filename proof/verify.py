@@ -5,6 +5,8 @@
        transaction is open, and the sink has landed every output record.
     3. In one snapshot of the database compare every row, both ways (`tables`); compare outputs, dead letters and
        repartitioned copies (`outputs`).
+       Where the tables are filled from a decision log, its decisions are what was written, whether somebody has published
+       them already or not (`decided`); of the output topics what is there is judged when all of it is there.
     4. When nothing moved meanwhile, the verdict is what holds: valid or invalid. Else compare again.
 
 Unknown, and never valid, is: what cannot be read whole, a log whose beginning is gone, a topic that was recreated,
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from onefold.proof.decided import Decided
 from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.invariants import invariants
 from onefold.proof.log import Log, Place
@@ -81,8 +84,16 @@ class _Judge:
         several = len(reads) > 1
         self._order_topic = f"{domain}.order" if several else ""
         others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
+        log, self._decided = f"{domain}.decisions", None
+        with Snapshot(dsn) as snapshot:
+            if any(topic == log for topic, _ in snapshot.ledger(self._work.name)):
+                self._decided = Decided(self._take_written)
+        self._landed_from = log if self._decided else None
+        others += [log] if self._decided else []
         self._log = Log(client, [*reads, *self._work.outputs, *others])
         self._outputs = Outputs(self._work)
+        # What was published of what a log decided, in the output topics.
+        self._published = Outputs(self._work)
         registry = Registry(schema_registry_url) if schema_registry_url else None
         self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry)
         self._order = Order(reads, self._oracle.feed) if several else None
@@ -127,34 +138,65 @@ class _Judge:
             self._progress("reading the topics", self._read)
         if record.topic in self._work.reads:
             self._order.feed(record) if self._order else self._oracle.feed(record)
-        elif record.topic == self._order_topic and self._order:
+        elif record.topic == self._changelog:
+            if record.key == b"p":
+                self._progresses[record.partition] = json.loads(record.value or b"{}")
+        elif self._decided is None:
+            self._take_written(record)
+        elif record.topic == self._landed_from:
+            self._decided.feed(record)
+        elif record.topic != self._order_topic:
+            self._published.feed(record)
+
+    def _take_written(self, record: Record) -> None:
+        """What the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""
+        if record.topic == self._order_topic and self._order:
             self._order.add(record)
-        elif record.topic != self._changelog:
+        elif record.topic in self._outputs.records:
             self._outputs.feed(record)
-        elif record.key == b"p":
-            self._progresses[record.partition] = json.loads(record.value or b"{}")
 
     def _holdup(self, ends: dict[Place, int]) -> str:
         """What has not drained yet, in one sentence; nothing when all has."""
         # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
         high, stable = self._log.high_ends(), self._log.stable_ends()
         for topic, partition in self._log.places:
+            if self._decided is not None and topic not in self._work.reads:
+                continue  # a publisher may be in the middle of it, or dead
             if high[topic, partition] > stable[topic, partition]:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
         for topic in self._work.reads:
             for partition in range(self._log.topics[topic].partitions):
-                at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
+                at = self._reached(partition).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
                     raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
                 if at.get("next_offset", 0) < ends[topic, partition]:
                     done = at.get("next_offset", 0)
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
-        return self._unlanded(ends)
+        return self._uncopied() or self._unlanded(ends)
+
+    def _reached(self, partition: int) -> dict[str, dict[str, Any]]:
+        """Of a task, by input topic: its id, and what is read next."""
+        if self._decided is None:
+            found: dict[str, dict[str, Any]] = self._progresses.get(partition, {}).get("inputs", {})
+            return found
+        standing = self._decided.standings.get(partition)
+        inputs = standing.inputs if standing else {}
+        return {topic: {"topic_id": topic_id, "next_offset": at} for topic, (topic_id, at) in inputs.items()}
+
+    def _uncopied(self) -> str:
+        """Decided copies for other partitions take effect when they have been published."""
+        for (task, topic), version in self._decided.wrote.items() if self._decided is not None else ():
+            if topic in self._work.reads and self._published_version(task) < version:
+                return f"task {task} has copies for {topic} that nobody has published yet"
+        return ""
+
+    def _published_version(self, task: int) -> int:
+        return int(self._progresses.get(task, {}).get("transactions", 0))
 
     def _unlanded(self, ends: dict[Place, int]) -> str:
         with Snapshot(self._dsn) as snapshot:
             ledger = snapshot.ledger(self._work.name)
-        for topic in self._work.outputs:
+        for topic in [self._landed_from] if self._landed_from else self._work.outputs:
             for partition in range(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
@@ -167,12 +209,14 @@ class _Judge:
         self._progress("comparing", self._read)
         expected = self._oracle.settled()
         with Snapshot(self._dsn) as snapshot:
-            comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
+            comparison = Comparison(self._work, snapshot, expected, self._outputs.last, self._landed_from)
             findings = [*comparison.findings(), *snapshot.rejected(self._work.name)]
             rules = invariants(self._work.name)
             unkept = list(snapshot.invariants(rules))
         findings += [*unkept, *self._outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
         findings += self._judge_counts(expected)
+        if self._decided is not None and self._is_published():
+            findings += self._published.judge(expected)
         letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.unsent)
         others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]
@@ -184,11 +228,19 @@ class _Judge:
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
 
+    def _is_published(self) -> bool:
+        """Is all that was decided in the output topics? Then they are judged as well, for who reads them."""
+        standings = self._decided.standings if self._decided is not None else {}
+        return all(self._published_version(task) >= standing.version for task, standing in standings.items())
+
     def _judge_counts(self, expected: Expected) -> list[Finding]:
         """The processor counts for itself how records ended; it must have counted the same."""
         findings = []
         for name, wanted in expected.counts.as_stored().items():
-            found = sum(progress.get("counts", {}).get(name, 0) for progress in self._progresses.values())
+            if self._decided is not None:
+                found = self._decided.counts[name]
+            else:
+                found = sum(progress.get("counts", {}).get(name, 0) for progress in self._progresses.values())
             if found != wanted:
                 difference = {name: (wanted, found)}
                 findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(wanted - found)))
