@@ -61,6 +61,25 @@ def landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, i
     return {(row.topic, row.partition): row.next_offset for row in rows}
 
 
+class _Decided(NamedTuple):
+    """Of tables that are filled from a decision log: up to which offset of each input they have what came true; and whether
+    a task has left the log, so that what it does now is not in there.
+    """
+
+    reached: dict[Place, int]
+    left: bool
+
+
+def _decided(dsn: str, sink: str, log: str) -> _Decided:
+    asked = "SELECT partition, decided FROM onefold.ledger WHERE sink = %s AND topic = %s AND decided IS NOT NULL"
+    with psycopg.connect(dsn, connect_timeout=int(CALL_S)) as connection:
+        rows = connection.execute(asked, (sink, log)).fetchall()
+    reached = {
+        (topic, partition): at["next_offset"] for partition, decided in rows for topic, at in decided["inputs"].items()
+    }
+    return _Decided(reached, any(decided["closed"] for _, decided in rows))
+
+
 def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
     """Per partition the last stable offset: where a reader of committed records would stand at the end. Topics that are not
     there are left out. Raises KafkaException when Kafka does not answer.
@@ -93,8 +112,7 @@ def lag_of(domain: str, settings: Settings) -> Lag:
         topology = loading.load_topology(pipelines.found()[domain])
     except Faulty:
         return dict(UNKNOWN)
-    waiting_in = _input_events(topology, settings)
-    waiting_out = _output_events(domain, settings)
+    waiting_in, waiting_out = _waiting(topology, settings)
     total = waiting_in + waiting_out if waiting_in is not None and waiting_out is not None else None
     return {"input_events": waiting_in, "output_events": waiting_out, "events": total}
 
@@ -135,6 +153,35 @@ def quiet(settings: Settings) -> dict[str, Any]:
     return {**settings.client(), "log_level": "0"}
 
 
+def _waiting(topology: Topology, settings: Settings) -> tuple[int | None, int | None]:
+    """Input events that are not yet folded, and output events that have not yet landed."""
+    waiting_in = _input_events(topology, settings)
+    try:
+        at = landed(settings.postgres(), topology.name)
+        if any(topic == topology.decisions for topic, _ in at):
+            decided = _decided(settings.postgres(), topology.name, topology.decisions)
+            return _waiting_for_log(topology, settings, waiting_in, decided, at)
+    except psycopg.Error:
+        return waiting_in, None
+    topics = landed_topics(topology.name)
+    if not at:  # nobody has landed anything, and nobody knows yet from where
+        topics = [topology.decisions, *topics]
+    ends = _ends(topics, settings)
+    return waiting_in, _behind(ends, at) if ends is not None else None
+
+
+def _waiting_for_log(
+    topology: Topology, settings: Settings, unpublished: int | None, decided: _Decided, at: dict[Place, int]
+) -> tuple[int | None, int | None]:
+    """`_waiting` where the tables are filled from the decision log: nobody has to publish for them, and what is decided and
+    landed is done.
+    """
+    inputs, log = _ends(topology.reads, settings), _ends([topology.decisions], settings)
+    if inputs is None or log is None or unpublished is None:
+        return unpublished, None
+    return min(unpublished, _behind(inputs, decided.reached)), None if decided.left else _behind(log, at)
+
+
 def _input_events(topology: Topology, settings: Settings) -> int | None:
     from onefold.processor.io import admin
 
@@ -144,14 +191,15 @@ def _input_events(topology: Topology, settings: Settings) -> int | None:
         return None
 
 
-def _output_events(domain: str, settings: Settings) -> int | None:
-    """Readable ends of the output topics that are landed, less what the ledger says has landed."""
+def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int] | None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     try:
-        ends = stable_ends(AdminClient(quiet(settings)), landed_topics(domain))
-        at = landed(settings.postgres(), domain)
-    except (KafkaException, psycopg.Error):
+        return stable_ends(AdminClient(quiet(settings)), topics)
+    except KafkaException:
         return None
+
+
+def _behind(ends: dict[Place, int], at: dict[Place, int]) -> int:
     return sum(max(0, end - at.get(place, 0)) for place, end in ends.items())

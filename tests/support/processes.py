@@ -32,6 +32,7 @@ from onefold.processor import service
 from threading import Event
 options = json.loads(sys.argv[1])
 hang_at = options.pop("hang_at", None)
+service.TAKE_UP_S = options.pop("publishes_after_s", service.TAKE_UP_S)
 step = failpoint.from_environment()
 sys.exit(service.run(**options, step=lambda name: Event().wait() if name == hang_at else step(name)))
 """

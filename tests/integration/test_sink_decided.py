@@ -1,0 +1,147 @@
+"""Tables that are filled from the decision log: replicas, a broker, a Postgres and a Spark that are real, and no publisher."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.operate import positions
+from onefold.operate.settings import Settings
+from onefold.processor.core.topology import Topology
+from onefold.proof.verdict import INVALID, VALID, Verdict
+from onefold.proof.verify import verify
+from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads.shaping import Shape
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.decisions import offset_of, place
+from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.supervisor import QuerySupervisor
+from tests.support.processes import drained, instance, judge, produce, records
+from tests.support.waiting import eventually
+
+MakeDomain = Callable[..., Topology]
+MakeQuery = Callable[..., Query]
+WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
+LANDED_IN_S = 150.0
+NEVER_S = 1e9
+
+
+class Landing:
+    """The sink of a domain, landing from its decision log."""
+
+    def __init__(self, query: MakeQuery, checkout: Path, topology: Topology, client: dict[str, str], dsn: str) -> None:
+        root = checkout / "sql"
+        self.topology = topology
+        self.client = client
+        self.dsn = dsn
+        self._query = query
+        self._options = {
+            "domain": load_domain(topology.name, checkout / "avro", root),
+            "sql_root": root,
+            "decided": True,
+        }
+        self.settings = Settings(bootstrap_servers=client["bootstrap.servers"], postgres_dsn=dsn)
+
+    def supervisor(self, **changes: Any) -> QuerySupervisor:
+        return QuerySupervisor(self._query(**{**self._options, **changes}), LANDED_IN_S, time.monotonic)
+
+    def until_drained(self, *supervisors: QuerySupervisor) -> None:
+        def landed() -> bool:
+            for one in supervisors:
+                one.tick()
+            return positions.lag_of(self.topology.name, self.settings)["events"] == 0
+
+        for topic in self.topology.inputs:
+            records(self.client, topic)  # a commit is answered before its records can be read
+        eventually(landed, LANDED_IN_S, "all that is decided has landed")
+
+    def judged(self) -> Verdict:
+        return verify(self.topology.name, client=self.client, dsn=self.dsn, timeout_s=10)
+
+
+def wave(domain: str, seed: int, count: int, shape: Shape | None = None) -> list[tuple[bytes | None, bytes | None]]:
+    return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count, shape=shape)]
+
+
+@pytest.mark.parametrize("domain", WORKLOADS)
+@pytest.mark.parametrize("driver_staging_bytes", [1_000_000_000, -1], ids=["driver staging", "executor staging"])
+def test_the_tables_need_no_publisher(
+    fresh_domain: MakeDomain,
+    client: dict[str, str],
+    query: MakeQuery,
+    checkout: Path,
+    database: str,
+    tmp_path: Path,
+    domain: str,
+    driver_staging_bytes: int,
+) -> None:
+    """Nobody publishes anything, one of the replicas is killed, and rows go on. Later somebody does, and nothing changes."""
+    topology = fresh_domain(domain)
+    landing = Landing(query, checkout, topology, client, database)
+    silent: dict[str, Any] = {"replicas": 2, "publishes_after_s": NEVER_S}
+    with ExitStack() as stack:
+        a = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", **silent))
+        stack.enter_context(instance(topology, client, tmp_path / "b", name="b", **silent))
+        sink = landing.supervisor(driver_staging_bytes=driver_staging_bytes)
+        produce(client, topology.inputs[0], wave(domain, 1, 300))
+        landing.until_drained(sink)
+        a.kill()
+        a.wait()
+        produce(client, topology.inputs[0], wave(domain, 2, 300))
+        landing.until_drained(sink)
+        assert not any(records(client, topic) for topic in topology.outputs), "nobody has published"
+        verdict = landing.judged()
+        assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
+
+        stack.enter_context(instance(topology, client, tmp_path / "c", name="c", replicas=2))
+        produce(client, topology.inputs[0], wave(domain, 3, 300, Shape(hostile=0.05, keyless=0.05)))
+        drained(topology, client)
+        landing.until_drained(sink)
+    judge(topology, client)
+    verdict = landing.judged()
+    assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
+
+
+def test_two_sinks_and_the_way_back_that_is_refused(
+    fresh_domain: MakeDomain, client: dict[str, str], query: MakeQuery, checkout: Path, database: str, tmp_path: Path
+) -> None:
+    """Two sinks land one log in small batches. The judge sees what is wrong with a row's origin. When the task is no longer
+    decided in the log, what was decided has landed, and the sink says why nothing more does."""
+    topology = fresh_domain("trades")
+    landing = Landing(query, checkout, topology, client, database)
+    with instance(topology, client, tmp_path / "a", name="a", replicas=2):
+        with instance(topology, client, tmp_path / "b", name="b", replicas=2):
+            sinks = [landing.supervisor(writer=name, max_decisions=50) for name in ("one", "two")]
+            for number in range(4):
+                produce(client, topology.inputs[0], wave("trades", number, 100, Shape(hostile=0.05, keyless=0.05)))
+            drained(topology, client)
+            landing.until_drained(*sinks)
+            assert landing.judged().outcome == VALID
+            assert wrong_origins(landing) == {"wrong origin": 1}
+        back = pytest.raises(Refused, match="went back to Kafka transactions")
+        with instance(topology, client, tmp_path / "elastic", name="e"), back:
+            landing.until_drained(*sinks)
+        assert positions.lag_of("trades", landing.settings)["events"] is None, "what it does now lands nowhere"
+    with pytest.raises(Refused, match="went back to Kafka transactions"):
+        landing.until_drained(landing.supervisor(writer="three"))
+    with pytest.raises(Refused, match="cannot be filled from its output topics as well"):
+        landing.supervisor(writer="three", decided=False).tick()
+
+
+def wrong_origins(landing: Landing) -> dict[str, int]:
+    """What the judge finds when a row says that it comes from the record of the log before, whatever became of that."""
+    with psycopg.connect(landing.dsn, autocommit=True) as connection:
+        key, at = connection.execute(
+            'SELECT trade_id, "offset" FROM trades.current ORDER BY 2 DESC LIMIT 1'
+        ).fetchone() or ("", 0)
+        spoil = 'UPDATE trades.current SET "offset" = %s WHERE trade_id = %s'
+        connection.execute(spoil, (place(offset_of(at) - 1), key))
+        verdict = landing.judged()
+        connection.execute(spoil, (at, key))
+    assert verdict.outcome == INVALID
+    return verdict.kinds()
