@@ -56,5 +56,6 @@ def command(
         status_file=Path(status) if status else None,
         step=step,
         map_fails=map_fails,
+        decided={pipeline.name for pipeline in chosen if pipeline.decided_tables},
     )
     raise typer.Exit(code)

@@ -49,7 +49,7 @@ ENGINE = "onefold"
 #: More replicas compute the same more often, and are no safer.
 REPLICAS_MAX = 5
 
-_KEYS = {"topology", "workload", "contracts", "sql", "kafka_only", "replicas"}
+_KEYS = {"topology", "workload", "contracts", "sql", "kafka_only", "replicas", "decided_tables"}
 
 
 class Faulty(Exception):
@@ -69,6 +69,7 @@ class Pipeline:
         sql: the folder of its schema/, merge/ and reduce/.
         kafka_only: its output topics that are not landed in a table.
         replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
+        decided_tables: its tables are filled from its decision log, and not from its output topics.
         imported_from: what has to be on Python's path for its modules; None for what is installed.
     """
 
@@ -80,6 +81,7 @@ class Pipeline:
     sql: Path
     kafka_only: tuple[str, ...] = ()
     replicas: int = 1
+    decided_tables: bool = False
     imported_from: Path | None = None
 
     def load_topology(self) -> Any:
@@ -191,7 +193,13 @@ class _Source:
         replicas = table.get("replicas", 1)
         if type(replicas) is not int or not 1 <= replicas <= REPLICAS_MAX:
             raise Faulty(f"{where}: replicas is {replicas!r}; it is a number from 1 to {REPLICAS_MAX}")
-        texts = {key: value for key, value in table.items() if key not in ("kafka_only", "replicas")}
+        decided_tables = table.get("decided_tables", False)
+        if type(decided_tables) is not bool:
+            raise Faulty(f"{where}: decided_tables is {decided_tables!r}; it is true or false")
+        if decided_tables and replicas == 1:
+            raise Faulty(f"{where}: decided_tables needs replicas, as in replicas = 2: without them nothing is decided")
+        others = ("kafka_only", "replicas", "decided_tables")
+        texts = {key: value for key, value in table.items() if key not in others}
         if wrong := [key for key, value in texts.items() if not isinstance(value, str)]:
             raise Faulty(f"{where}: {wrong[0]} is a text")
         if ":" not in table.get("topology", ""):
@@ -208,6 +216,7 @@ class _Source:
             **folders,
             kafka_only=tuple(kafka_only),
             replicas=replicas,
+            decided_tables=decided_tables,
             imported_from=self.imported_from,
         )
 

@@ -48,7 +48,7 @@ def test_the_built_in_ones_are_declared_as_everybody_declares_theirs() -> None:
 
 def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And by the services that run elsewhere, through a variable."""
-    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\nreplicas = 2\n')
+    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\nreplicas = 2\ndecided_tables = true\n')
     (project / "handler_a.py").write_text(HANDLER)
     (project / "deep" / "er").mkdir(parents=True)
     monkeypatch.chdir(project / "deep" / "er")
@@ -56,6 +56,7 @@ def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: 
     assert pipeline.contracts == project / "avro"
     assert pipeline.kafka_only == ("orders.mails",)
     assert pipeline.replicas == 2
+    assert pipeline.decided_tables
     assert pipeline.load_workload() is None
     assert pipeline.load_topology().name == "orders"
 
@@ -156,3 +157,16 @@ def test_replicas_are_a_small_number(project: Path, given: str) -> None:
     (fault,) = pipelines.find(project).faults
     assert "pipeline orders: replicas is " in fault
     assert fault.endswith("it is a number from 1 to 5")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("decided_tables = 1\nreplicas = 2", "decided_tables is 1; it is true or false"),
+        ("decided_tables = true", "decided_tables needs replicas, as in replicas = 2: without them nothing is decided"),
+    ],
+)
+def test_decided_tables_are_of_a_pipeline_with_replicas(project: Path, given: str, sentence: str) -> None:
+    orders(project, "handler_a", f"{given}\n")
+    (fault,) = pipelines.find(project).faults
+    assert fault.endswith(f"pipeline orders: {sentence}")
