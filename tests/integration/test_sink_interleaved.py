@@ -8,17 +8,21 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from onefold.processor.loading import topology_of
+from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.landing.steps import STEPS
 from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all
-from tests.support.simulated_sinks import NAME, MemoryLog, World, live, plan_of
+from tests.support.simulated_processors import Processors
+from tests.support.simulated_sinks import NAME, TOPIC, MemoryLog, World, live, plan_of
 
 SEEDS = range(12)
 # Of what decisions write: some batches are staged by executors, and some through the driver.
@@ -77,3 +81,32 @@ def test_the_seeds_reach_what_they_are_for(run: Run, decided: bool) -> None:
         seen.update(world.counts)
         seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)
     assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_processors_and_two_sinks_give_what_one_of_each_gives(
+    tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connection[Any]", brief_logs: None, seed: int
+) -> None:
+    """The processors both want every task, the sinks all that is committed, and each of them is killed now and then."""
+    write_domain(tmp_path, checkout, NAME)
+    plan = plan_of(tmp_path, database)
+    migrate_all(database, plan.sql_root)
+    runner = topology_of("runner")
+    driver, undisturbed = TopologyDriver(runner, partitions=2), TopologyDriver(runner, partitions=2)
+    for number in range(1, 60):
+        update = {"user_id": number % 7, "distance_meters": 10, "timestamp_utc": number, "run_id": 1}
+        for one in (driver, undisturbed):
+            one.send("runner.updates", {**update, "sequence_id": number})
+    undisturbed.run()
+
+    with Scheduler(seed) as scheduler:
+        processors = Processors(driver, scheduler, "runner.messages", TOPIC)
+        processors.start(("one", "two"))
+        world = World(plan, scheduler, reader, reduced=False, topic=processors)
+        for writer in ("left", "right"):
+            scheduler.start(writer, partial(live, world, writer))
+        scheduler.run()
+        world.check()
+        assert driver.read("runner.messages") == undisturbed.read("runner.messages")
+        assert driver.states() == undisturbed.states()
+        assert processors.fenced > 0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psycopg
 import pyarrow as pa
@@ -60,9 +60,30 @@ _SUMS_MERGE = (
 )
 
 
-def offsets_with_a_record(partition: Partition) -> list[int]:
-    """All others are markers."""
-    return [offset for offset in range(REACH[partition].start, REACH[partition].end) if offset % 5]
+class Topic(Protocol):
+    """What is landed record by record: partitions of a topic."""
+
+    @property
+    def reach(self) -> dict[Partition, Reach]:
+        """What it holds now, markers included."""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will come."""
+
+    def offsets(self, key: Partition) -> list[int]:
+        """Those that have a record."""
+
+
+class MemoryTopic:
+    """Holds all of it from the beginning."""
+
+    reach = REACH
+    finished = True
+
+    def offsets(self, key: Partition) -> list[int]:
+        """All others are markers."""
+        return [offset for offset in range(REACH[key].start, REACH[key].end) if offset % 5]
 
 
 class MemoryLog:
@@ -126,23 +147,24 @@ class Killed(BaseException):
 class MemoryKafka:
     """The topic's identity and reach, and its records; those of the decision log, when there is one."""
 
-    def __init__(self, log: MemoryLog | None = None) -> None:
+    def __init__(self, topic: Topic, log: MemoryLog | None = None) -> None:
+        self._topic = topic
         self._log = log
 
     def ids(self, topics: list[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "id-1")
 
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
-        return dict(self._log.reach if self._log else REACH)
+        return dict(self._log.reach if self._log else self._topic.reach)
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
-        later = [one for one in offsets_with_a_record((topic, partition)) if one >= offset]
+        later = [one for one in self._topic.offsets((topic, partition)) if one >= offset]
         return Record(later[0], None, str(later[0]).encode(), 0) if later else None
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         if self._log:
             return last.offset
-        return last.offset if last.offset in offsets_with_a_record((topic, partition)) else None
+        return last.offset if last.offset in self._topic.offsets((topic, partition)) else None
 
     def is_compacted(self, topic: str) -> bool:
         return False
@@ -157,6 +179,7 @@ class World:
     observer: "psycopg.Connection[Any]"
     reduced: bool
     log: MemoryLog | None = None
+    topic: Topic = field(default_factory=MemoryTopic)
     counts: dict[str, int] = field(default_factory=lambda: {"kills": 0, "trimmed": 0, "failures": 0})
 
     @property
@@ -169,10 +192,12 @@ class World:
     @property
     def reach(self) -> dict[Partition, Reach]:
         """Of what is landed."""
-        return self.log.reach if self.log else REACH
+        return self.log.reach if self.log else self.topic.reach
 
     def is_landed(self) -> bool:
         """The ledger is at the end."""
+        if not self.topic.finished:
+            return False
         rows = self.observer.execute("SELECT topic, partition, next_offset FROM onefold.ledger").fetchall()
         return {(topic, partition): end for topic, partition, end in rows} == {
             key: at.end for key, at in self.reach.items()
@@ -181,7 +206,7 @@ class World:
     def check(self) -> None:
         """Every record was added once, and the ledger is at the end."""
         assert self.is_landed()
-        ordered = self.log.true if self.log else {key: offsets_with_a_record(key) for key in REACH}
+        ordered = self.log.true if self.log else {key: self.topic.offsets(key) for key in self.topic.reach}
         if self.reduced:
             found = self.observer.execute(f"SELECT partition, records, offsets FROM {NAME}.sums ORDER BY 1").fetchall()
             assert found == [(key[1], len(offsets), sum(offsets)) for key, offsets in ordered.items()]
@@ -315,7 +340,7 @@ class SimulatedQuery:
         plan = replace(world.plan, writer=process.writer, step=process.step)
         self._connections = [connect(plan.postgres_dsn, plan.writer) for _ in range(2)]
         process.pids = [connection.info.backend_pid for connection in self._connections]
-        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.log)
+        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.topic, world.log)
         identity.choose_source(self._connections[0], NAME, plan.writer, kafka, plan.decided)
         start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, plan.reads)
         decided: dict[Partition, Decided] | None = None
@@ -343,9 +368,13 @@ class SimulatedQuery:
         self._world.scheduler.wait(lambda: not self._reading)
 
     def _read(self, batches: Batches, at: dict[Partition, int], ends: dict[int, dict[Partition, int]]) -> None:
-        dice, reach = self._world.scheduler.dice, self._world.reach
+        dice, world = self._world.scheduler.dice, self._world
         try:
-            while any(at[key] < reach[key].end for key in at):
+            while any(at[key] < world.reach[key].end for key in at) or not world.topic.finished:
+                reach = world.reach
+                if not any(at[key] < reach[key].end for key in at):
+                    self._process.step("waiting for records")
+                    continue
                 end = {key: min(at[key] + dice.randint(0, BATCH_OFFSETS_MAX), reach[key].end) for key in sorted(at)}
                 offsets = {key: self._offsets(key, at[key], end[key]) for key in at}
                 ends[len(ends)] = end
@@ -358,7 +387,9 @@ class SimulatedQuery:
             self._reading = False
 
     def _offsets(self, key: Partition, start: int, end: int) -> list[int]:
-        return [*range(start, end)] if self._world.log else [n for n in offsets_with_a_record(key) if start <= n < end]
+        return (
+            [*range(start, end)] if self._world.log else [n for n in self._world.topic.offsets(key) if start <= n < end]
+        )
 
 
 def live(world: World, writer: str) -> None:
