@@ -85,10 +85,10 @@ def run(
         gc.set_threshold(*GC_THRESHOLDS)
         assignment: Assignment
         if replicas > 1:
-            pool = TaskPool(_replicas(topology, codec, client, instance, step))
-            assignment = EveryTask(partitions, pool.start)
+            pool = TaskPool(_replicas(topology, codec, client, instance, step), clock=time.monotonic)
+            assignment = EveryTask(partitions, pool.start, stop.wait)
         else:
-            pool = TaskPool(_tasks(topology, codec, client, instance, step))
+            pool = TaskPool(_tasks(topology, codec, client, instance, step), clock=time.monotonic)
             assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
         clock = _Clock(topology, client, pool) if topology.tick is not None else None
         _Instance(pool, assignment, watchdog_s, clock).run(status, stop)
@@ -122,7 +122,7 @@ def _tasks(
             finally:
                 decisions.close()
 
-        return Task(topology, session, codec, step, beat, compute_lock, take_back=take_back)
+        return Task(topology, session, codec, step, beat, compute_lock, take_back=take_back, clock=time.monotonic)
 
     return make
 
@@ -154,9 +154,10 @@ def _replicas(
             step,
             beat,
             compute_lock,
+            clock=time.monotonic,
         )
         patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once
-        return Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s))
+        return Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=time.monotonic))
 
     return make
 

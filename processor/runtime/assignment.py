@@ -1,7 +1,6 @@
 """Who has which task, without a group: every instance has all of them. That is how replicas run."""
 
 from collections.abc import Callable, Mapping
-from threading import Event
 
 
 class EveryTask:
@@ -10,18 +9,19 @@ class EveryTask:
     Args:
         partitions: how many tasks there are.
         assigned: called once, from the first `poll`, with all partition numbers.
+        wait: waits so many seconds, or less when there is something else to do.
     """
 
-    def __init__(self, partitions: int, assigned: Callable[[list[int]], None]) -> None:
+    def __init__(self, partitions: int, assigned: Callable[[list[int]], None], wait: Callable[[float], object]) -> None:
         self._partitions = partitions
         self._assigned = assigned
-        self._closed = Event()
+        self._wait = wait
         self.assigned_once = False
 
     def poll(self, timeout_s: float) -> None:
         """Nothing ever comes or goes."""
         if self.assigned_once:
-            self._closed.wait(timeout_s)
+            self._wait(timeout_s)
         else:
             self.assigned_once = True
             self._assigned(list(range(self._partitions)))
@@ -30,5 +30,4 @@ class EveryTask:
         """There is no group: Kafka's own tools show nothing of replicas."""
 
     def close(self) -> None:
-        """Leave."""
-        self._closed.set()
+        """There is no group to leave."""

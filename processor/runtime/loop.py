@@ -5,7 +5,6 @@ in a simulation.
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sized
 from enum import StrEnum
 from typing import Protocol
@@ -82,7 +81,7 @@ class TaskLoop:
     """
 
     def __init__(
-        self, partition: int, make: Callable[[Callable[[], None]], Runs], clock: Callable[[], float] = time.monotonic
+        self, partition: int, make: Callable[[Callable[[], None]], Runs], *, clock: Callable[[], float]
     ) -> None:
         self.partition = partition
         self.phase = Phase.RESTORING
@@ -193,8 +192,10 @@ class TaskLoop:
 class TaskThread(TaskLoop):
     """A loop in a thread of its own."""
 
-    def __init__(self, partition: int, make: Callable[[Callable[[], None]], Runs]) -> None:
-        super().__init__(partition, make)
+    def __init__(
+        self, partition: int, make: Callable[[Callable[[], None]], Runs], *, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(partition, make, clock=clock)
         self._thread = LifeThread(self.life, f"task-{partition}")
 
     def start(self) -> None:

@@ -1,6 +1,5 @@
 """The tasks that this instance has now: started when the group gives them, stopped when it takes them away."""
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -22,10 +21,12 @@ class TaskPool:
 
     Args:
         make: makes the task of a partition; it gets the loop's heartbeat.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, make: Callable[[int, Callable[[], None]], Runs]) -> None:
+    def __init__(self, make: Callable[[int, Callable[[], None]], Runs], *, clock: Callable[[], float]) -> None:
         self._make = make
+        self._clock = clock
         self._loops: dict[int, TaskThread] = {}
         self._fenced_at: dict[int, float] = {}
 
@@ -33,7 +34,7 @@ class TaskPool:
         """Begin the tasks of these partitions; those that run already go on."""
         for partition in partitions:
             if partition not in self._loops:
-                loop = TaskThread(partition, partial(self._make, partition))
+                loop = TaskThread(partition, partial(self._make, partition), clock=self._clock)
                 self._loops[partition] = loop
                 loop.start()
 
@@ -42,10 +43,10 @@ class TaskPool:
         loops = [self._loops.pop(partition) for partition in list(partitions) if partition in self._loops]
         for loop in loops:
             loop.stop()
-        deadline = time.monotonic() + STOP_TIMEOUT_S
+        deadline = self._clock() + STOP_TIMEOUT_S
         for loop in loops:
             self._fenced_at.pop(loop.partition, None)
-            if not loop.join(max(0.0, deadline - time.monotonic())):
+            if not loop.join(max(0.0, deadline - self._clock())):
                 log.warning("task did not end in time; its successor fences it", partition=loop.partition)
 
     def stop_all(self) -> None:
@@ -54,7 +55,7 @@ class TaskPool:
 
     def check(self) -> None:
         """Start fenced tasks again after a pause, and raise what a task could not go on from."""
-        now = time.monotonic()
+        now = self._clock()
         for partition, loop in list(self._loops.items()):
             if loop.failure is not None:
                 raise loop.failure
@@ -68,7 +69,7 @@ class TaskPool:
 
     def silent_for_s(self) -> float:
         """Seconds since the quietest task that should be working made a step."""
-        now = time.monotonic()
+        now = self._clock()
         return max((now - loop.turned_at for loop in self._loops.values() if loop.phase != Phase.STOPPED), default=0.0)
 
     def offsets_next(self) -> dict[tuple[str, int], int]:

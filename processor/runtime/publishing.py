@@ -1,6 +1,5 @@
 """When a replica publishes: when something decided stays unpublished. How it does that is in `publisher`."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import structlog
@@ -34,7 +33,8 @@ class Publishing:
         replica: Replica,
         make: Callable[[], Publisher],
         patience_s: float = TAKE_UP_S,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._replica = replica
         self._make = make

@@ -5,7 +5,6 @@ The states restart from the changelog, which a publisher keeps behind the log (`
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -69,7 +68,8 @@ class Replica:
         beat: Callable[[], None] = lambda: None,
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self.topology = topology
         self.name = name

@@ -1,6 +1,5 @@
 """One task: one partition of the inputs, its states, its session. Here is the cycle: poll, compute, decide, apply."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain
@@ -33,8 +32,8 @@ class Task:
             would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
             A record that is folded alone has it until it is committed: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
-        clock: monotonic seconds.
         take_back: takes the task from a decision log (`Publisher.take_back`).
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -46,8 +45,9 @@ class Task:
         beat: Callable[[], None] = lambda: None,
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
         take_back: Callable[[], object] | None = None,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self.topology = topology
         self._session = session

@@ -173,7 +173,15 @@ class TopologyDriver:
             session = SimulatedSession(self.log, self.topology, partition)
             log = SimulatedDecisionLog(self.log, self.topology.decisions, partition)
             publisher = Publisher(self.topology, partition, "driver", session, log, AvroProposals(), self._step)
-            task = Task(self.topology, session, self.codec, self._step, check_every_s=0, take_back=publisher.take_back)
+            task = Task(
+                self.topology,
+                session,
+                self.codec,
+                self._step,
+                check_every_s=0,
+                take_back=publisher.take_back,
+                clock=_standing_still,
+            )
             task.open()
             self._tasks[partition] = task
         return self._tasks[partition]
@@ -194,6 +202,11 @@ class TopologyDriver:
 
     def _key(self, topic: str, data: bytes) -> str:
         return str(self.topology.keys[topic](self.codec.decode(Record(topic, 0, 0, None, data))))
+
+
+def _standing_still() -> float:
+    """The clock of all tasks: how large a transaction is would otherwise depend on how fast the machine is."""
+    return 0.0
 
 
 @functools.cache

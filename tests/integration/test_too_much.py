@@ -1,6 +1,7 @@
 """What is too much for the cluster, on a real broker: the partition goes on, and only what can never be written is set aside."""
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any, cast
@@ -87,7 +88,7 @@ def task_of(client: dict[str, str], topology: Topology) -> Iterator[Any]:
     opened: list[Task] = []
 
     def make(session: KafkaSession) -> Task:
-        task = Task(topology, session, Plain())
+        task = Task(topology, session, Plain(), clock=time.monotonic)
         task.open()
         opened.append(task)
         return task

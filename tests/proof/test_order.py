@@ -19,6 +19,7 @@ from onefold.processor.testing import Crash, SimulatedLog, SimulatedSession
 from onefold.proof.expect import Record
 from onefold.proof.order import Order
 from onefold.proof.verdict import CannotTell
+from tests.support.clock import Clock
 
 LEFT, RIGHT = "join.left", "join.right"
 
@@ -159,7 +160,7 @@ def test_what_is_written_down_is_what_was_folded_whatever_crashes(step: str) -> 
 
 
 def _open(log: SimulatedLog, step: Any) -> Task:
-    task = Task(JOIN, SimulatedSession(log, JOIN, 0), Plain(), step)
+    task = Task(JOIN, SimulatedSession(log, JOIN, 0), Plain(), step, clock=Clock())
     task.open()
     return task
 

@@ -13,6 +13,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
+from tests.support.clock import Clock
 
 RUNNER = topology_of("runner")
 CAMPAIGNS = topology_of("campaigns")
@@ -223,7 +224,7 @@ def test_another_log_under_the_same_name_is_refused(disturb: Any, says: str) -> 
     driver.send("runner.updates", update(1, 1, 10, 0))
     driver.run()
     disturb(log)
-    task = Task(RUNNER, SimulatedSession(log, RUNNER, 0), driver.codec)
+    task = Task(RUNNER, SimulatedSession(log, RUNNER, 0), driver.codec, clock=Clock())
 
     with pytest.raises(Refused, match=says):
         task.open()

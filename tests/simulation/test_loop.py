@@ -17,6 +17,7 @@ from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
+from tests.support.clock import Clock
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -41,9 +42,9 @@ def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any =
     def make(beat: Any) -> Task:
         session = Troubled(driver.log, topology, 0)
         session.troubles = troubles
-        return Task(topology, session, driver.codec, beat=beat)
+        return Task(topology, session, driver.codec, beat=beat, clock=Clock())
 
-    return TaskThread(0, make)
+    return TaskThread(0, make, clock=Clock())
 
 
 @pytest.mark.parametrize("trouble", [Abortable("lost"), Retriable("not now"), Corrupted("who knows")])
@@ -75,9 +76,9 @@ def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest
             raise Abortable("a failure of state was injected")
 
     def make(beat: Any) -> Task:
-        return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
+        return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock())
 
-    running = TaskThread(0, make)
+    running = TaskThread(0, make, clock=Clock())
     running.start()
     for number in range(1, 10):
         driver.send("runner.updates", update(number))
@@ -171,7 +172,7 @@ def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(m
     monkeypatch.setattr(batch_size, "FIRST_RECORDS", 5)
     monkeypatch.setattr(task_module, "BATCH", (30, 3, 1))
     driver = TopologyDriver(RUNNER)
-    task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec)
+    task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=Clock())
     task.open()
     sent = itertools.count(1)
     for burst in (84, 0, 7):

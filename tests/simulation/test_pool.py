@@ -13,10 +13,12 @@ from onefold.processor.core.values import Record
 from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime import pool as pool_module
+from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
+from tests.support.clock import Clock
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -34,7 +36,8 @@ class Tasks:
         self.may_open, self.may_close = threading.Event(), threading.Event()
         self.may_open.set()
         self.may_close.set()
-        self.pool = TaskPool(self._make)
+        self.clock = Clock()
+        self.pool = TaskPool(self._make, clock=self.clock)
 
     def _make(self, partition: int, beat: Any) -> Task:
         tasks, driver = self, TopologyDriver(RUNNER, partitions=PARTITIONS)
@@ -56,7 +59,7 @@ class Tasks:
                 super().close()
                 tasks.closed.append(partition)
 
-        return Task(RUNNER, Session(driver.log, RUNNER, partition), driver.codec, beat=beat)
+        return Task(RUNNER, Session(driver.log, RUNNER, partition), driver.codec, beat=beat, clock=self.clock)
 
     def run(self, *partitions: int) -> None:
         """Until these run, and nothing else."""
@@ -72,23 +75,6 @@ def tasks() -> Iterator[Tasks]:
     made.may_open.set()
     made.may_close.set()
     made.pool.stop_all()
-
-
-class Clock:
-    """The pool's clock, which a test sets."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """In place of the pool's own; that of the tasks goes on."""
-    clock = Clock()
-    monkeypatch.setattr(pool_module, "time", clock)
-    return clock
 
 
 class Assignment:
@@ -176,7 +162,7 @@ def test_a_task_that_does_not_end_is_left_behind(tasks: Tasks, monkeypatch: pyte
     assert tasks.pool.offsets_next() == {}
 
 
-def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Tasks, clock: Clock) -> None:
+def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Tasks) -> None:
     """Not at once, which could fence the successor in turn; each time anew; and the others go on."""
     tasks.pool.start([0])
     tasks.run(0)
@@ -184,23 +170,23 @@ def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Task
     tasks.pool.start([1])
     eventually(lambda: tasks.pool._loops[1].fenced, 10, "fenced")
     tasks.pool.check()
-    clock.now += pool_module.FENCED_PAUSE_S
+    tasks.clock.now += pool_module.FENCED_PAUSE_S
     tasks.pool.check()
     assert tasks.opened == [0, 1]
 
     tasks.troubles.append(Fenced("another owner"))
-    clock.now += 0.01
+    tasks.clock.now += 0.01
     tasks.pool.check()
     eventually(lambda: tasks.opened == [0, 1, 1] and tasks.pool._loops[1].fenced, 10, "fenced again")
     tasks.pool.check()
     assert tasks.opened == [0, 1, 1]
-    clock.now += 2 * pool_module.FENCED_PAUSE_S
+    tasks.clock.now += 2 * pool_module.FENCED_PAUSE_S
     tasks.pool.check()
     tasks.run(0, 1)
     assert tasks.opened == [0, 1, 1, 1]
 
 
-def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks, clock: Clock) -> None:
+def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks) -> None:
     """And when the partition is given to us once more, its pause is not over by what was before."""
     for _ in range(2):
         tasks.troubles.append(Fenced("another owner"))
@@ -208,7 +194,7 @@ def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks, cloc
         eventually(lambda: tasks.pool._loops[1].fenced, 10, "fenced")
         tasks.pool.check()
         assert tasks.opened[1:] in ([], [1])
-        clock.now += 2 * pool_module.FENCED_PAUSE_S
+        tasks.clock.now += 2 * pool_module.FENCED_PAUSE_S
         tasks.pool.stop([1])
         tasks.pool.check()
 
@@ -225,13 +211,13 @@ def test_what_a_task_cannot_go_on_from_is_raised(tasks: Tasks) -> None:
         tasks.pool.check()
 
 
-def test_a_task_that_hangs_is_seen_and_one_that_has_ended_is_not(tasks: Tasks, clock: Clock) -> None:
+def test_a_task_that_hangs_is_seen_and_one_that_has_ended_is_not(tasks: Tasks) -> None:
     """The watchdog's question: how long the quietest of those was silent that should work."""
     tasks.may_open.clear()
     tasks.troubles.append(Fenced("another owner"))
     tasks.pool.start([0])
     eventually(lambda: tasks.opened, 10, "it opens")
-    clock.now = tasks.pool._loops[0].turned_at + 50
+    tasks.clock.now += 50
     assert tasks.pool.silent_for_s() == pytest.approx(50)
     assert tasks.pool.summary() == (Phase.RESTORING, "task 0 is restoring")
 
@@ -239,3 +225,17 @@ def test_a_task_that_hangs_is_seen_and_one_that_has_ended_is_not(tasks: Tasks, c
     eventually(lambda: tasks.pool._loops[0].fenced, 10, "fenced")
     assert tasks.pool.silent_for_s() == 0
     assert tasks.pool.summary() == (Phase.WAITING, "another owner")
+
+
+def test_without_a_group_an_instance_has_every_task_from_its_first_round() -> None:
+    """Once; after that there is only to wait, which whoever runs the instance may end early."""
+    given: list[list[int]] = []
+    waited: list[float] = []
+    assignment = EveryTask(3, given.append, waited.append)
+    assert not assignment.assigned_once
+    for _ in range(3):
+        assignment.poll(0.25)
+        assert assignment.assigned_once
+
+    assert given == [[0, 1, 2]]
+    assert waited == [0.25, 0.25]

@@ -14,6 +14,7 @@ from onefold.processor.loading import topology_of
 from onefold.processor.runtime.quarantine import CRASHES_MAX, Quarantine
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
+from tests.support.clock import Clock
 
 RUNNER = topology_of("runner")
 POISON = 666
@@ -98,7 +99,7 @@ def test_the_crash_of_another_task_is_not_counted(turn: str) -> None:
     driver = driver_with(*[10] * 9)
     for _ in range(2 * CRASHES_MAX + 2):
         session = SimulatedSession(driver.log, RUNNER, 0)
-        task = Task(RUNNER, session, driver.codec, compute_lock=DeadlyLock(turn))
+        task = Task(RUNNER, session, driver.codec, compute_lock=DeadlyLock(turn), clock=Clock())
         task.open()
         with pytest.raises(Crash):
             task.turn()
@@ -119,7 +120,7 @@ class Life:
         self._row = row
         self._due = 0
         topology = dataclasses.replace(RUNNER, handle=self._handle)
-        self.task = Task(topology, SimulatedSession(driver.log, topology, 0), driver.codec, self._step)
+        self.task = Task(topology, SimulatedSession(driver.log, topology, 0), driver.codec, self._step, clock=Clock())
         while self.task.quarantine.level < 2:
             self.task.open()
 

@@ -220,7 +220,7 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
         a.go_on()
     assert a.replica is not None
     replica = a.replica
-    publishing = Publishing(replica, lambda: world.publisher(a), 10.0, world.clock)
+    publishing = Publishing(replica, lambda: world.publisher(a), 10.0, clock=world.clock)
     life = publishing.life()
     next(life)
     assert not publishing.publishes

@@ -13,6 +13,7 @@ from onefold.processor.loading import topology_of
 from onefold.processor.runtime.loop import TaskThread
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
+from tests.support.clock import Clock
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -27,7 +28,7 @@ def task_over(
     driver: TopologyDriver, step: Callable[[str], None] = lambda name: None, check_every_s: float = 0
 ) -> Task:
     session = SimulatedSession(driver.log, RUNNER, 0)
-    task = Task(RUNNER, session, driver.codec, step, check_every_s=check_every_s)
+    task = Task(RUNNER, session, driver.codec, step, check_every_s=check_every_s, clock=Clock())
     task.open()
     return task
 
@@ -173,7 +174,9 @@ def test_only_an_unknown_error_makes_the_next_owner_careful(trouble: Exception, 
     driver.send(INPUT, update(1))
     step = raising_in_the_second_transaction(trouble)
     running = TaskThread(
-        0, lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
+        0,
+        lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()),
+        clock=Clock(),
     )
     with pytest.raises(type(trouble)):
         deque(running._live(), maxlen=0)
@@ -192,7 +195,9 @@ def test_a_person_is_asked_only_when_the_log_is_another(trouble: Exception, hand
     driver.send(INPUT, update(1))
     step = raising_in_the_second_transaction(trouble)
     running = TaskThread(
-        0, lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat)
+        0,
+        lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()),
+        clock=Clock(),
     )
     running.start()
     eventually(lambda: running.failure or running.offsets_next == {INPUT: 1}, 10, "an end, or the record is folded")

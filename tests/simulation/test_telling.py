@@ -81,10 +81,10 @@ def test_an_instance_says_how_many_decisions_it_has_won() -> None:
     late = world.members["b"]
 
     def make(partition: int, beat: Any) -> Replicated:
-        publishing = Publishing(world.replica(late), lambda: world.publisher(late), 1e9)
+        publishing = Publishing(world.replica(late), lambda: world.publisher(late), 1e9, clock=world.clock)
         return Replicated(world.replica(late, beat=beat), lambda replica: publishing)
 
-    pool = TaskPool(make)
+    pool = TaskPool(make, clock=world.clock)
     pool.start([0])
     world.driver.send("runner.updates", update(1, 4))
     try:

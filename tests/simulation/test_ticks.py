@@ -19,6 +19,7 @@ from onefold.processor.runtime.store import Store
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession
 from onefold.testing import STEPS, TopologyDriver
+from tests.support.clock import Clock
 from tests.support.replicas import Replicas
 from tests.support.waiting import eventually
 
@@ -263,9 +264,9 @@ def test_a_task_is_given_no_tick_before_it_has_caught_up(contracts: Path) -> Non
 
     def make(partition: int, beating: Any) -> Task:
         loops[:] = [pool._loops[partition]] if partition in pool._loops else []
-        return Task(METERS, Watched(driver.log, METERS, partition), driver.codec)
+        return Task(METERS, Watched(driver.log, METERS, partition), driver.codec, clock=Clock())
 
-    pool = TaskPool(make)
+    pool = TaskPool(make, clock=Clock())
     pool.start([0])
     try:
         eventually(lambda: pool.caught_up() == [0], 10, "the task has caught up")

@@ -15,6 +15,7 @@ from onefold.processor.runtime.loop import BACKOFF_FIRST_S, TaskLoop
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
+from tests.support.clock import Clock
 
 RUNNER = topology_of("runner")
 
@@ -69,7 +70,7 @@ def test_a_transaction_that_was_too_much_comes_in_smaller_ones() -> None:
     """Also when what fits is far below: all records get through, none is set aside, and sizes grow again after that."""
     driver = driver_with(*[10] * 3_000)
     session = Narrow(driver, fits=70)
-    task = Task(RUNNER, session, driver.codec)
+    task = Task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
 
     aborts = turns(task)
@@ -85,7 +86,7 @@ def test_a_record_that_cannot_be_written_is_set_aside(at: int) -> None:
     driver = driver_with(*[10] * 3_000)
     session = Narrow(driver)
     session.poisons = (at,)
-    task = Task(RUNNER, session, driver.codec)
+    task = Task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
 
     assert turns(task) <= 4 + ALONE_MAX
@@ -100,7 +101,7 @@ def test_two_such_records_are_both_set_aside() -> None:
     driver = driver_with(*[10] * 50)
     session = Narrow(driver)
     session.poisons = (20, 21)
-    task = Task(RUNNER, session, driver.codec)
+    task = Task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
     turns(task)
 
@@ -113,7 +114,7 @@ def test_a_record_is_not_blamed_for_a_cluster_that_is_away() -> None:
     """Nothing goes through then, not even a transaction with nothing in it. When it is back, everything does."""
     driver = driver_with(*[10] * 20)
     session = Narrow(driver)
-    task = Task(RUNNER, session, driver.codec)
+    task = Task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
     session.away = True
     for _ in range(50):
@@ -166,7 +167,11 @@ def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
                 raise troubles.pop(0)
             return super().poll(count_max, timeout_s)
 
-    running = TaskLoop(0, lambda beat: Task(RUNNER, Troubled(driver.log, RUNNER, 0), driver.codec, beat=beat))
+    running = TaskLoop(
+        0,
+        lambda beat: Task(RUNNER, Troubled(driver.log, RUNNER, 0), driver.codec, beat=beat, clock=Clock()),
+        clock=Clock(),
+    )
     for wait_s in running.life():
         if wait_s:
             waits.append(wait_s)
@@ -195,7 +200,9 @@ def test_thousands_of_failures_in_a_row_end_nothing(monkeypatch: pytest.MonkeyPa
             return super().poll(count_max, timeout_s)
 
     monkeypatch.setattr(loop.log, "warning", lambda *_, **__: None)
-    running = TaskLoop(0, lambda beat: Task(RUNNER, Away(driver.log, RUNNER, 0), driver.codec, beat=beat))
+    running = TaskLoop(
+        0, lambda beat: Task(RUNNER, Away(driver.log, RUNNER, 0), driver.codec, beat=beat, clock=Clock()), clock=Clock()
+    )
     waits: list[float] = []
     for wait_s in running.life():
         if wait_s:

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
+from tests.support.clock import Clock
 
 PATIENCE_S = 60.0
 
@@ -43,16 +44,6 @@ class Query:
         if self.misses and isinstance(self.misses[0], psycopg.Error):
             raise self.misses.pop(0)
         return self.misses.pop(0) if self.misses else None
-
-
-class Clock:
-    """Seconds, as the test says."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

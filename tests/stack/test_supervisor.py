@@ -20,6 +20,7 @@ from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX_S, STABLE_S, Managed, Supervisor
 from tests.support import previous
+from tests.support.clock import Clock
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,15 +40,6 @@ def service(folder: Path, name: str, script: str, ready: str = "status_file", st
 
 
 SAY_RUNNING = """echo '{"state": "running", "detail": "well"}' > "$STATUS";"""
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

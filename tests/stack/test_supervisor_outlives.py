@@ -16,7 +16,8 @@ from onefold.stack import together
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX_S, Managed, Supervisor
 from onefold.stack.supervisor import run as run_supervisor
-from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, Clock, service, turn_until
+from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, service, turn_until
+from tests.support.clock import Clock
 from tests.support.waiting import eventually
 
 FAILURES = 2_000  # beyond 1,024 a power of two is no float any more
