@@ -3,12 +3,12 @@
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from onefold.pipelines import Pipeline
-from onefold.spark_sink import service
+from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
@@ -51,12 +51,22 @@ class StopsAfter(threading.Event):
         return self.is_set()
 
 
-def serve(*supervisors: QuerySupervisor, turns: int = 3) -> tuple[Any, LeftOut, list[Any]]:
-    left_out, reported = LeftOut(), []
-    status = Status(None)
-    status.write = lambda state, detail: reported.append((state, detail))  # type: ignore[method-assign]
-    code = service._serve(list(supervisors), left_out, status, StopsAfter(turns), lambda: None)  # type: ignore[arg-type]
-    return code, left_out, reported
+class Reported(Status):
+    """What would be in the file, line by line."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.lines: list[tuple[str, str]] = []
+
+    def write(self, state: str, detail: str) -> None:
+        self.lines.append((state, detail))
+
+
+def serve(*supervisors: QuerySupervisor, turns: int = 3) -> tuple[int, LeftOut, list[tuple[str, str]]]:
+    left_out, reported = LeftOut(), Reported()
+    served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
+    code = service._serve(served, left_out, reported, StopsAfter(turns), lambda: None)
+    return code, left_out, reported.lines
 
 
 @pytest.mark.parametrize("error", [Misconfigured("no such column"), Refused("another topic")])

@@ -1,22 +1,24 @@
 """Lines on their way to COPY, and what tasks report of them. Without Spark and Postgres."""
 
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import stage
 from onefold.spark_sink.landing.batches import remaining
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, advance, overlaps
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
+from onefold.spark_sink.postgres.connection import Connection
 
 NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
 SCHEMA = pa.schema(
     list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string()], strict=True))
 )
 REPORT = ("attempt", "target", "topic", "partition", "rows", "last_offset", "fingerprint")
-STAGE = Stage({"a": None, "b": None}, 1)  # type: ignore[dict-item]
+STAGE = Stage({name: Target(name, (), ()) for name in ("a", "b")}, 1)
 
 
 def table(*rows: tuple[Any, ...]) -> pa.Table:
@@ -47,7 +49,7 @@ def test_the_bytes_of_a_part_of_an_array_are_those_of_its_strings(chunk: slice) 
     assert bytes(stage._bytes_of(array)).decode() == "".join(strings[chunk])
 
 
-class Connection:
+class Counts:
     """Answers every count, and notes the statements."""
 
     def __init__(self, *counts: int | None) -> None:
@@ -62,15 +64,17 @@ class Connection:
         count = self._counts.pop(0)
         return None if count is None else (count,)
 
+    def connection(self) -> Connection:
+        return cast("Connection", self)
+
 
 def reports(*rows: tuple[Any, ...]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(REPORT, row, strict=True)) for row in rows], schema=stage.report_schema())
 
 
 def executor_staged() -> ExecutorStaged:
-    target = type("Target", (), {"columns": ()})
     return ExecutorStaged(
-        Stage({"a": target(), "b": target()}, 1),
+        STAGE,
         reports(
             ("12", "a", "t", 0, 3, 5, 50),
             ("9", "a", "t", 1, 4, 8, 80),
@@ -81,29 +85,29 @@ def executor_staged() -> ExecutorStaged:
 
 
 def test_of_executor_staging_the_reported_rows_are_added_up_by_target() -> None:
-    staged, connection = executor_staged(), Connection(7, 1)
-    staged.fill(connection)  # type: ignore[arg-type]
+    staged, counts = executor_staged(), Counts(7, 1)
+    staged.fill(counts.connection())
     assert staged.targets == ["a", "b"]
     assert staged.last_records == {
         ("t", 0): LastRecord(5, 50),
         ("t", 1): LastRecord(9, 90),
         ("t", 2): LastRecord(4, 40),
     }
-    assert len(connection.asked) == 2
-    assert all("WHERE attempt = ANY ('{9,12}'::xid8[])" in asked for asked in connection.asked)
+    assert len(counts.asked) == 2
+    assert all("WHERE attempt = ANY ('{9,12}'::xid8[])" in asked for asked in counts.asked)
 
 
 @pytest.mark.parametrize("counts", [(6, 1), (8, 1), (0, 1), (7, 0), (7, None)], ids=str)
 def test_staged_rows_that_are_not_all_there_are_never_merged(counts: tuple[int | None, ...]) -> None:
     """Postgres empties UNLOGGED tables when it crashes, and says nothing about it."""
     with pytest.raises(Rewind, match="staged rows for"):
-        executor_staged().fill(Connection(*counts))  # type: ignore[arg-type]
+        executor_staged().fill(Counts(*counts).connection())
 
 
 def test_before_executor_staging_every_staging_table_is_emptied() -> None:
-    connection = Connection()
-    stage.empty_unlogged(connection, STAGE)  # type: ignore[arg-type]
-    assert connection.asked == ['TRUNCATE "onefold_stage"."s1_0"', 'TRUNCATE "onefold_stage"."s1_1"']
+    counts = Counts()
+    stage.empty_unlogged(counts.connection(), STAGE)
+    assert counts.asked == ['TRUNCATE "onefold_stage"."s1_0"', 'TRUNCATE "onefold_stage"."s1_1"']
 
 
 def batch(*ranges: tuple[int, int, int]) -> Batch:
@@ -142,6 +146,9 @@ class Ledger:
     def __init__(self, moved: int) -> None:
         self.rowcount = moved
 
+    def connection(self) -> Connection:
+        return cast("Connection", self)
+
     def execute(self, statement: str, values: Any) -> Any:
         return self
 
@@ -154,5 +161,5 @@ def test_positions_that_do_not_all_move_fail_the_transaction(moved: int, ranges:
     """Under the lock that cannot be. The swap says so itself, and does not rest on it."""
     whole = batch(*[(0, 5, 9), (1, 5, 9)][:ranges])
     with pytest.raises(Rewind, match=f"{moved} of {ranges} positions could be moved"):
-        advance(Ledger(moved), whole)  # type: ignore[arg-type]
-    assert advance(Ledger(ranges), whole) == {part.key: 5 for part in whole.ranges}  # type: ignore[arg-type]
+        advance(Ledger(moved).connection(), whole)
+    assert advance(Ledger(ranges).connection(), whole) == {part.key: 5 for part in whole.ranges}

@@ -40,7 +40,7 @@ class Condition:
         right = other.value if isinstance(other, Condition) else lambda record: other
         return Condition(lambda record: operation(self.value(record), right(record)))
 
-    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # as of PySpark's own columns
         return self._with(other, operator.eq)
 
     def __ge__(self, other: object) -> Condition:
@@ -54,8 +54,6 @@ class Condition:
 
     def __or__(self, other: object) -> Condition:
         return self._with(other, operator.or_)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 # In the place of pyspark.sql.functions.
