@@ -1,7 +1,11 @@
 """The table of nemeses: every one heals what it breaks, whatever that was."""
 
+from collections.abc import Callable
+from typing import cast
+
 import pytest
 
+from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.nemeses.table import SERVICES, nemeses
 from onefold.chaos.progress import Stage
 
@@ -16,19 +20,20 @@ class Diary:
     def __init__(self) -> None:
         self.done: list[tuple[str, tuple[object, ...]]] = []
 
-    def __getattr__(self, act: str):  # type: ignore[no-untyped-def]
+    def __getattr__(self, act: str) -> Callable[..., None]:
         return lambda *arguments: self.done.append((act, arguments))
 
 
 @pytest.mark.parametrize("nemesis", NEMESES.values(), ids=NEMESES)
-def test_everything_is_healed(nemesis) -> None:  # type: ignore[no-untyped-def]
+def test_everything_is_healed(nemesis: Nemesis) -> None:
     """And whoever was scaled up is scaled down to one again."""
     diary = Diary()
-    nemesis.prepare(diary)
-    nemesis.inject(diary)
+    stack = cast("Stack", diary)
+    nemesis.prepare(stack)
+    nemesis.inject(stack)
     broken = {(UNDONE_BY[act], arguments) for act, arguments in diary.done if act in UNDONE_BY}
     before = len(diary.done)
-    nemesis.heal(diary)
+    nemesis.heal(stack)
 
     assert broken <= set(diary.done[before:])
     assert {arguments[1] for act, arguments in diary.done[-1:] if act == "scale"} <= {1}

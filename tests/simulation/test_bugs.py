@@ -85,7 +85,7 @@ BUGS = {
     "too deep": (too_deep, "the handler raised RecursionError: "),
     "no such topic": (giving([("runner.nothing", {})]), "folding it raised KeyError: 'runner.nothing'"),
     "no row": (giving([("runner.stats", {})]), "folding it raised KeyError: 'run_id'"),
-    "no key": (giving([Output("runner.messages", MESSAGE, key=b"1")]), "folding it raised TypeError: the key of an"),  # type: ignore[arg-type]
+    "no key": (giving([Output("runner.messages", MESSAGE, key=b"1")]), "folding it raised TypeError: the key of an"),  # type: ignore[arg-type]  # the bug
     "no text": (giving([Output("runner.messages", MESSAGE, key="\ud800")]), "folding it raised UnicodeEncodeError: "),
     "our header": (giving([Output("runner.messages", MESSAGE, headers=[("onefold-source", b"")])]), "the processor's"),
     "no pair": (not_a_pair, "folding it raised TypeError: cannot unpack"),

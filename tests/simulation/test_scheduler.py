@@ -51,7 +51,7 @@ def test_one_waits_for_another() -> None:
                 done.append("second")
 
             scheduler.start("patient", patient)
-            scheduler.start("other", lambda done=done: done.append("first"))  # type: ignore[misc]
+            scheduler.start("other", partial(done.append, "first"))
             scheduler.run()
         assert done == ["first", "second"]
 

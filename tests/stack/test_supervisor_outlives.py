@@ -72,10 +72,16 @@ def test_two_thousand_starts_of_a_query_that_fails_are_a_reason() -> None:
         def failure(self) -> BaseException | None:
             return None
 
+        def displaced(self) -> BaseException | None:
+            return None
+
         def start(self) -> None:
             raise Waiting("there is no topic")
 
-    supervised: Any = QuerySupervisor(Fails(), patience_s=float("inf"), clock=Clock())  # type: ignore[arg-type]
+        def stop(self) -> None:
+            """It never ran."""
+
+    supervised = QuerySupervisor(Fails(), patience_s=float("inf"), clock=Clock())
     for _ in range(FAILURES):
         supervised._not_before = 0.0
         supervised.tick()
@@ -89,8 +95,8 @@ def test_a_service_that_cannot_be_started_is_restarting_and_the_others_run(
     broken = service(tmp_path, "broken", FOREVER)
     file = tmp_path / "file"
     file.touch()
-    changes: dict[str, Path] = {"folder": tmp_path / "gone"} if "folder" in trouble else {"log": file / "log"}
-    supervisor, troubled, well = bystander(replace(broken, **changes))  # type: ignore[arg-type]
+    broken = replace(broken, folder=tmp_path / "gone") if "folder" in trouble else replace(broken, log=file / "log")
+    supervisor, troubled, well = bystander(broken)
     until(supervisor, lambda: well.state == "running" and troubled.restarts > 1, "it goes on")
     assert troubled.state == "restarting"
     assert troubled.detail.startswith("could not be started: ")
