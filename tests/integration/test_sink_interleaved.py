@@ -47,7 +47,7 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
             changed = replace(plan, decided=decided, driver_staging_bytes=DRIVER_BYTES)
             world = World(changed, scheduler, reader, reduced, log)
             for writer in ("one", "two"):
-                scheduler.start(writer, lambda writer=writer: live(world, writer))  # type: ignore[misc]
+                scheduler.start(writer, partial(live, world, writer))
             scheduler.run()
             world.check()
         return world

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
@@ -51,6 +52,9 @@ class Kafka:
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         return last.fingerprint
 
+    def is_compacted(self, topic: str) -> bool:
+        return False
+
 
 def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
     sink: Sink, other_sink: Sink, plan: Plan, landed: Landed, monkeypatch: pytest.MonkeyPatch
@@ -70,7 +74,7 @@ def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
 
     monkeypatch.setattr(ledger, "positions", positions)
     start, ids = identity.recognise(
-        other_sink.connection, plan.domain.name, "two", Kafka(sink.topic), [sink.topic]  # type: ignore[arg-type]
+        other_sink.connection, plan.domain.name, "two", Kafka(sink.topic), [sink.topic]
     )  # fmt: skip
     assert key not in seen[0]
     assert start == {(sink.topic, 0): 100, key: 104}
@@ -225,7 +229,8 @@ def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
     monkeypatch.setattr(
         spark_rows, "map_in_arrow", lambda frame, copy_all, gives: SimpleNamespace(toArrow=lambda: toArrow(copy_all))
     )
-    one = spark_rows.SparkRows(plan, SimpleNamespace(coalesce=lambda tasks: None), lambda frame: frame, 1)  # type: ignore[arg-type]
+    frame = cast("DataFrame", SimpleNamespace(coalesce=lambda tasks: None))
+    one = spark_rows.SparkRows(plan, frame, lambda frame: frame, 1)
     stage.empty_unlogged(sink.connection, sink.stage)
     made = ExecutorStaged(sink.stage, one.copy_by_executors(sink.stage))
     assert left == [0]

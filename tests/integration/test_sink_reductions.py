@@ -2,9 +2,10 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured
@@ -62,9 +63,9 @@ def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
     notes = sorted((tmp_path / "notes").iterdir())
     assert len(notes) == len(domain.reductions)
 
-    nobody = SimpleNamespace(version=spark.version)
-    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
+    nobody = cast("SparkSession", SimpleNamespace(version=spark.version))
+    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")
     for note in notes:
         note.write_text(garbage)
     assert asked == reduce.targets(spark, domain, sql, tmp_path / "notes")
-    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")  # type: ignore[arg-type]
+    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")

@@ -17,7 +17,7 @@ from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing.batches import _Writes
 from onefold.spark_sink.landing.isolate import set_aside
-from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.landing.stage import DriverStaged
 from onefold.spark_sink.plan import Plan
@@ -45,11 +45,17 @@ class Kafka:
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         return Record(offset, None, self._value, 0)
 
+    def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
+        raise AssertionError("of a log its id and its reach are asked, and single records")
+
+    def is_compacted(self, topic: str) -> bool:
+        return False
+
 
 @pytest.fixture
 def choose(sink: Sink, plan: Plan) -> Any:
     def one(decided: bool, kafka: Kafka | None = None) -> None:
-        identity.choose_source(sink.connection, plan.domain.name, "one", kafka or Kafka(), decided)  # type: ignore[arg-type]
+        identity.choose_source(sink.connection, plan.domain.name, "one", kafka or Kafka(), decided)
 
     return one
 
