@@ -22,7 +22,8 @@ from onefold.spark_sink.landing.steps import STEPS
 from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all
 from tests.support.simulated_processors import Processors
-from tests.support.simulated_sinks import NAME, TOPIC, MemoryLog, World, live, plan_of
+from tests.support.simulated_sinks import World, live, plan_of
+from tests.support.simulated_topics import NAME, TOPIC, MemoryLog
 
 SEEDS = range(12)
 # Of what decisions write: some batches are staged by executors, and some through the driver.

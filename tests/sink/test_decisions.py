@@ -23,7 +23,7 @@ from onefold.spark_sink.decisions import (
     write_at,
 )
 from onefold.spark_sink.errors import Refused
-from tests.support.simulated_sinks import LOG, MemoryLog
+from tests.support.simulated_topics import LOG, MemoryLog
 
 PROPOSALS = AvroProposals()
 OPEN = Proposal(0, 1, {"in": Range("id", 0, 0)}, "a", kind=Kind.OPEN)

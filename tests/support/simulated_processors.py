@@ -110,7 +110,7 @@ class Processors:
         def make(beat: Any) -> Task:
             return Task(driver.topology, session, driver.codec, step, beat, check_every_s=0, clock=scheduler.monotonic)
 
-        loop = TaskLoop(partition, make, scheduler.monotonic)
+        loop = TaskLoop(partition, make, clock=scheduler.monotonic)
         for wait_s in loop.life():
             scheduler.pause(wait_s)
             if self._is_folded(loop, partition):
