@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
 
 from onefold.processor.core.abc import Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
@@ -61,10 +61,6 @@ class AmbiguousRequests(logging.Handler):
             self.signs.append(message)
 
 
-def _heard_elsewhere(error: KafkaError) -> None:
-    """An error that the call says which it concerns."""
-
-
 class KafkaSession(KafkaInputs):
     """The session of one task on a real cluster (see `core.abc.Session`).
 
@@ -109,9 +105,6 @@ class KafkaSession(KafkaInputs):
             "retry.backoff.ms": 20,
             # The lines that `AmbiguousRequests` reads are of level 6.
             "log_level": 6,
-            # Without it the client raises a fatal error from within whatever call is under way, and then calls the logger with
-            # that set. The next call on the producer says it as well.
-            "error_cb": _heard_elsewhere,
         }
         producer = Producer(settings, logger=self._ambiguous.logger)
         self.acquaint(producer)
@@ -218,8 +211,9 @@ class KafkaSession(KafkaInputs):
     def commit(self) -> None:
         """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
         # Delivery takes as long as it takes; only the call after it is short enough to be suspected when it is slow.
-        # Who was fenced meanwhile hears of it here.
-        with raising("commit"):
+        # Who was fenced meanwhile may hear of it here. The client raises that from within a callback; when it then calls the
+        # logger with the exception set, Python makes a SystemError of it. What it was the commit says.
+        with raising("commit"), contextlib.suppress(SystemError):
             self._writer.flush(DELIVERY_TIMEOUT_MS / 1000)
         started = time.monotonic()
         deadline = started + 2 * TRANSACTION_TIMEOUT_MS / 1000
@@ -241,7 +235,7 @@ class KafkaSession(KafkaInputs):
         self._begun = False
         if self._producer is None:
             return
-        with contextlib.suppress(KafkaException):
+        with contextlib.suppress(KafkaException, SystemError):
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         self._ambiguous.signs.append("a transaction was aborted")
 
@@ -249,7 +243,7 @@ class KafkaSession(KafkaInputs):
         """Leave; readers should not have to wait for the timeout of a transaction that we left open."""
         if self._begun:
             self._begun = False
-            with contextlib.suppress(KafkaException):
+            with contextlib.suppress(KafkaException, SystemError):
                 self._writer.abort_transaction(CALL_TIMEOUT_S)
         self._producer = None
         super().close()

@@ -48,8 +48,10 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
 
 @contextlib.contextmanager
 def raising(doing: str) -> Iterator[None]:
-    """Translates what a call to Kafka raises."""
+    """Translates what a call to Kafka raises. A `SystemError` is an exception of a callback that the client has lost."""
     try:
         yield
     except KafkaException as error:
         raise translate(error.args[0], doing) from error
+    except SystemError as error:
+        raise Corrupted(f"{doing}: the Kafka client failed in a callback: {error}") from error

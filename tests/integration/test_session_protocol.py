@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -245,6 +246,34 @@ def test_a_recreated_topic_has_another_identity(world: World, session: Session) 
     after = eventually(lambda: session.identities()[world.input], 10, "described")
 
     assert before.topic_id != after.topic_id
+
+
+@pytest.mark.parametrize("world", [KAFKA], indirect=True)
+def test_who_is_fenced_while_it_flushes_is_told_so(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client raises it in a callback, and makes a SystemError of it when another callback follows."""
+    session, successor = world.session(), world.session()
+    session.open()
+    write(session, world.output, b"zombie")
+    successor.open()
+
+    class Flushes:
+        """The real producer, but for what its flush raises."""
+
+        def __init__(self, producer: Any) -> None:
+            self._real = producer
+
+        def flush(self, timeout_s: float) -> None:
+            self._real.flush(timeout_s)
+            raise SystemError("a callback returned a result with an exception set")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    monkeypatch.setattr(session, "_producer", Flushes(session._producer))
+    with pytest.raises(Fenced):
+        session.commit()
+    session.close()
+    successor.close()
 
 
 def polled(session: Session, count: int) -> list[Record]:
