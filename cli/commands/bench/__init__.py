@@ -8,6 +8,7 @@ VERBS = {
     "processor": "Events folded a second.",
     "sink": "Output records landed a second.",
     "latency": "From produce to a visible row.",
+    "jobs": "How long jobs take that arrive in the wrong order.",
     "hot-hot": "How long nothing is decided when a process is killed.",
     "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }

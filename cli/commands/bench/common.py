@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from onefold.cli.console import console
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
@@ -105,7 +105,7 @@ def render(what: str, described: dict[str, str], figures: Figures) -> None:
     for name, value in figures.items():
         if value is not None:
             table.add_row(name.replace("_", " "), _as_text(value))
-    Console().print(table)
+    console().print(table)
 
 
 def _as_text(value: str | float | list[float]) -> str:

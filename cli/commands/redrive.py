@@ -1,0 +1,83 @@
+"""`onefold redrive`: jobs whose effects are missing are put back into their queues."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from onefold.exit_codes import UNAVAILABLE, USAGE
+from onefold.operate import pipelines
+from onefold.operate.errors import UserError, first_line
+from onefold.operate.settings import Settings, load
+from onefold.pipelines import Pipeline
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The pipeline whose jobs are looked at.")],
+    since: Annotated[
+        str, typer.Option(help="From when on, as 2026-11-23 or 2026-11-23T12:00+01:00; UTC without a zone.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is missing.")] = False,
+) -> None:
+    """Read from a date on what was put into the queues, and put those jobs back whose effects are missing: that are not done,
+    or whose objects are gone. Of jobs that build on one another all that come after one that is missing. Twice is as once.
+
+    Example: onefold redrive orders --since 2026-11-23 --dry-run
+    """
+    import psycopg
+
+    from onefold.processor.core.errors import ProcessorError, Refused
+
+    settings = load()
+    (name,) = pipelines.checked([domain])
+    pipeline = pipelines.found()[name]
+    if not pipeline.jobs:
+        raise UserError(f"{name} has no jobs", f"Declare some in {pipeline.declared_in}: docs/jobs.md.", USAGE)
+    since_ms = _milliseconds(since)
+    try:
+        for queue in pipeline.jobs:
+            _redrive(pipeline, queue, settings, since_ms, dry_run)
+    except psycopg.Error as error:
+        raise UserError(f"the database does not answer: {first_line(error)}", exit_code=UNAVAILABLE) from None
+    except ProcessorError as error:
+        raise UserError(str(error), exit_code=USAGE if isinstance(error, Refused) else UNAVAILABLE) from None
+
+
+def _redrive(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, dry_run: bool) -> None:
+    from onefold.cli.commands.work import context_of, prepare
+    from onefold.jobs import redrive, topics
+    from onefold.jobs.loading import contract_of, effect_of
+    from onefold.jobs.pending import PostgresPending
+    from onefold.jobs.writer import Writer
+    from onefold.processor.io.admin import connect
+
+    client = settings.usable_client()
+    contract, effect = contract_of(pipeline, queue), effect_of(pipeline, queue, context_of(pipeline, settings, client))
+    prepare(settings.postgres())
+    topics.create(connect(client), queue)
+    rows, writer, found = PostgresPending(settings.postgres(), "redrive"), Writer(client), 0
+    try:
+        jobs = redrive.intentions(queue, contract, client, since_ms, lambda sentence: typer.echo(sentence, err=True))
+        for one in redrive.lacking(jobs, effect, rows):
+            typer.echo(f"{queue} {one.job.log_id} {one.job.place.segment}/{one.job.place.entry}: {one.why}")
+            found += 1
+            if not dry_run:
+                redrive.put_back(one, effect, rows, writer.put)
+    finally:
+        rows.close()
+    if not found:
+        typer.echo(f"{queue}: nothing is missing")
+    else:
+        typer.echo(f"{queue}: {found:,} {'are missing' if dry_run else 'were put back'}")
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(
+            f"--since is {text!r}", "Write a date as 2026-11-23, or a time as 2026-11-23T12:00.", USAGE
+        ) from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

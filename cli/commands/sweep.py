@@ -1,0 +1,81 @@
+"""`onefold sweep`: asks the log what becomes of objects that nothing has named so far."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from onefold.cli import extras
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+# Of what is found; the sum says the rest.
+SHOWN = 20
+
+
+def command(
+    pipeline: Annotated[str, typer.Argument(help="The pipeline whose uploads are looked at.")],
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="How long a client is given: 90s, 30m, 12h, 1d.")
+    ] = "1d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be asked.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Find uploaded objects that are marked for so long, and ask the log to discard them. Nothing is deleted here: what an
+    entry names the log keeps, and says so; the worker deletes the rest. Also clears away what writers that died left unfinished.
+
+    Example: onefold sweep sheets --older-than 12h --dry-run
+    """
+    extras.require("sweep", "jobs")
+    from onefold.jobs.apps.sheets import uploads  # needs clients that `--help` does not
+    from onefold.jobs.objects import open_store
+
+    known = uploads.UPLOADS.partition(".")[0]
+    if pipeline != known:
+        raise UserError(f"there are no uploads of {pipeline}", f"There are: {known}.", USAGE)
+    patience_s, settings, progress = seconds(older_than), load(), Progress()
+    store = open_store(settings.object_store(), settings.objects_endpoint)
+    found = []
+    for one in uploads.unnamed(store, patience_s):
+        found.append(one)
+        progress.say(f"objects found: {len(found):,}")
+    progress.clear()
+    asked = cleared = 0
+    if not dry_run:
+        if found:
+            uploads.ask(uploads.to_kafka(settings.usable_client()), found)
+        asked, cleared = len(found), store.clear(patience_s)
+    size = sum(one.size for one in found)
+    if as_json:
+        listed = [{"object": one.name, "since": one.since.isoformat(), "size": one.size} for one in found]
+        typer.echo(json.dumps({"found": listed, "size": size, "asked": asked, "unfinished_cleared": cleared}))
+        return
+    for one in found[:SHOWN]:
+        typer.echo(f"{one.name}  {one.size:,} bytes, for {_words((datetime.now(UTC) - one.since).total_seconds())}")
+    if len(found) > SHOWN:
+        typer.echo(f"... and {len(found) - SHOWN:,} more")
+    typer.echo(f"{len(found):,} objects of {size:,} bytes that nothing has named for {older_than}.")
+    if asked:
+        typer.echo("The log was asked to discard them: the worker deletes what no entry names.")
+    if cleared:
+        typer.echo(f"{cleared:,} unfinished writes cleared away.")
+
+
+def seconds(text: str) -> float:
+    """Of "90s", "30m", "12h" or "1d". Raises UserError (exit code 2)."""
+    given = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if not given:
+        raise UserError(f"{text!r} is no duration", "Write a whole number and one of s, m, h, d: 12h.", USAGE)
+    return int(given[1]) * _UNITS_S[given[2]]
+
+
+def _words(age_s: float) -> str:
+    unit = next((unit for unit in "dhm" if age_s >= _UNITS_S[unit]), "s")
+    return f"{int(age_s // _UNITS_S[unit])} {unit}"

@@ -1,0 +1,97 @@
+"""`onefold work`: the workers of pipelines that have jobs, in the foreground."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onefold.cli import metrics
+from onefold.exit_codes import USAGE
+from onefold.operate import logs, pipelines
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings, load
+
+if TYPE_CHECKING:
+    from onefold.jobs.context import Context
+    from onefold.pipelines import Pipeline
+
+
+def command(
+    domains: Annotated[
+        list[str] | None, typer.Argument(help="Domains whose jobs are done; all that have jobs if none is named.")
+    ] = None,
+    instance: Annotated[
+        str, typer.Option(help="A name that survives a restart; unique among a domain's workers.")
+    ] = "1",
+) -> None:
+    """Do the jobs that pipelines have put into their queues, such as a mail for each order, until SIGTERM or Ctrl-C: a process
+    a domain. Several instances share the queues; a job at hand is handed over.
+
+    Example: onefold work orders --instance 2
+    """
+    settings = load()
+    known = pipelines.found()
+    names = pipelines.checked(domains or [name for name in pipelines.domains() if known[name].jobs])
+    without = [name for name in names if not known[name].jobs]
+    if without:
+        raise UserError(
+            f"{without[0]} has no jobs", f"Declare some in {known[without[0]].declared_in}: docs/jobs.md.", USAGE
+        )
+    client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
+    status = os.environ.get("ONEFOLD_STATUS_FILE")
+    if len(names) != 1:
+        from onefold.stack import together
+
+        path = Path(status or settings.home / "run" / f"work-{instance}.json")
+        together.work(names, instance, path, settings.metrics_port)
+        return
+    logs.configure(settings.log_format)
+    from onefold.jobs import service
+    from onefold.jobs.worker import Limits
+
+    pipeline = known[names[0]]
+    code = service.run(
+        pipeline,
+        context_of(pipeline, settings, client),
+        instance=instance,
+        prepare=lambda: prepare(settings.postgres()),
+        status_file=Path(status) if status else None,
+        limits=Limits(timeout_s=settings.job_timeout_s),
+        telemetry=metrics.of("worker", names, settings),
+    )
+    raise typer.Exit(code)
+
+
+def prepare(dsn: str) -> None:
+    """Make the engine's tables that are missing, as every sink does: whichever comes first.
+
+    Raises:
+        Refused: a newer Onefold has changed them.
+        psycopg.Error: the database does not answer.
+    """
+    from onefold.processor.core.errors import Refused
+    from onefold.spark_sink.contracts import ENGINE_SQL
+    from onefold.spark_sink.errors import SinkError
+    from onefold.spark_sink.postgres.schema import ENGINE, migrate
+
+    try:
+        migrate(dsn, ENGINE, ENGINE_SQL)
+    except SinkError as error:
+        raise Refused(str(error)) from error
+
+
+def context_of(pipeline: Pipeline, settings: Settings, client: dict[str, str]) -> Context:
+    """What the effects of a pipeline are made with."""
+    from onefold.jobs.context import Context
+    from onefold.jobs.objects import open_store
+
+    return Context(
+        pipeline.name,
+        settings.postgres(),
+        client,
+        lambda: open_store(settings.object_store(), settings.objects_endpoint),
+        settings.home,
+    )

@@ -1,0 +1,1 @@
+"""The effects that Onefold brings along, by pipeline."""

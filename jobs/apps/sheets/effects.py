@@ -1,0 +1,32 @@
+"""What the workers of sheets do, as declared in onefold.toml: each effect with the servers that it works with."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+from onefold.jobs.apps.sheets.entries import PostgresEntries
+from onefold.jobs.apps.sheets.snapshot import Finished, Snapshots
+from onefold.jobs.apps.sheets.uploads import KeepOrDiscard
+from onefold.jobs.context import Context
+from onefold.jobs.writer import Writer
+from onefold.spark_sink.postgres.connection import connect
+
+FINISHED = "sheets.finished"
+
+
+def snapshots(context: Context) -> Snapshots:
+    """Of the queue sheets.jobs."""
+    entries = PostgresEntries(lambda: connect(context.dsn, "snapshots", "worker"))
+    return Snapshots(entries, context.objects(), _to_the_log(Writer(context.client)))
+
+
+def uploads(context: Context) -> KeepOrDiscard:
+    """Of the queue sheets.objects."""
+    return KeepOrDiscard(context.objects())
+
+
+def _to_the_log(writer: Writer) -> Callable[[Finished], None]:
+    def publish(finished: Finished) -> None:
+        writer.write(FINISHED, finished.sheet_id.encode(), json.dumps(asdict(finished)).encode(), [])
+
+    return publish

@@ -1,0 +1,111 @@
+"""The effect of the queue sheets.jobs: a snapshot of a sheet as it is after one entry, of the snapshot before it and the entries
+in between.
+
+Idempotent by what it is made of: entries never change, each snapshot follows from the one before it, and names follow from
+content. So a job that is done twice, by two workers at once, or cut off anywhere, leaves the same objects.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onefold.jobs.apps.sheets.changes import Changes
+from onefold.jobs.apps.sheets.chunks import Chunks, Root, everything, object_id
+from onefold.jobs.apps.sheets.entries import Entries
+from onefold.jobs.apps.sheets.merge import Bounds, Merge, position_of
+from onefold.jobs.protocols import Done, Job, Missing, Objects, Refuse
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What is told to the log when a snapshot is finished: a record of sheets.finished, field by field."""
+
+    sheet_id: str
+    segment: int
+    entry: int
+    root: str
+    cells: int
+    size: int
+    chunks: int
+    shared: int
+
+
+class Snapshots:
+    """Makes snapshots."""
+
+    ordered = True
+
+    def __init__(
+        self, entries: Entries, objects: Objects, publish: Callable[[Finished], None], bounds: Bounds | None = None
+    ) -> None:
+        """`publish` returns when the log has it. Snapshots that follow from one another have the same `bounds`."""
+        self._entries, self._objects, self._publish, self._bounds = entries, objects, publish, bounds or Bounds()
+
+    def before(self, job: Job, newest: Done | None) -> Sequence[Job] | None:
+        """The snapshots in between. Raises `Refuse`: the job's entry is no snapshot entry."""
+        sheet, entry = job.log_id, job.place.entry
+        after = newest.place.entry if newest else 0
+        if self._entries.landed(sheet, after, entry) < entry:
+            return None
+        if self._entries.segment_of_snapshot(sheet, entry) != job.place.segment:
+            raise Refuse(f"entry {entry} of sheet {sheet} is no snapshot entry of segment {job.place.segment}")
+        return [
+            Job(job.queue, sheet, place, {"log_id": sheet, **place._asdict()})
+            for place in self._entries.snapshots_between(sheet, after, entry)
+        ]
+
+    def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
+        """Merge; a checkpoint behind each chunk that is written.
+
+        Raises `Refuse` for a payload that is none, and `Missing` for an object that should be there.
+        """
+        position = position_of(state)
+        if any(self._objects.size(name) is None for name in [*position.pages, *(chunk.id for chunk in position.page)]):
+            # They were thrown away since: what follows from entries is made once more.
+            position = position_of(None)
+        if position.ended:
+            yield position.as_state()
+            return
+        after, root = (newest.place.entry, newest.result["root"]) if newest else (0, None)
+        changes = Changes(
+            self._entries,
+            self._objects,
+            job.log_id,
+            after,
+            job.place.entry,
+            position.cell,
+            position.offsets,
+            self._bounds.range_bytes,
+        )
+        old = Chunks(self._objects, root, self._bounds.page_chunks)
+        merge = Merge(self._objects, old, changes, job.log_id, job.place, position, self._bounds)
+        for _ in merge.run():
+            yield position.as_state()
+
+    def finish(self, job: Job, state: Any) -> dict[str, Any]:
+        """Write the root, and tell the log its name."""
+        at = position_of(state)
+        if not at.ended:
+            raise ValueError(f"the snapshot of {job.log_id} at entry {job.place.entry} has not come to its end")
+        content = Root(job.log_id, job.place.segment, job.place.entry, at.cells, at.size, at.pages).content()
+        root = object_id(job.log_id, job.place, content)
+        self._objects.put(root, content)
+        counted: dict[str, Any] = {
+            "root": root,
+            "cells": at.cells,
+            "size": at.size,
+            "chunks": at.chunks,
+            "shared": at.shared,
+        }
+        self._publish(Finished(job.log_id, *job.place, **counted))
+        return counted
+
+    def stands(self, job: Job, result: Any) -> bool:
+        """Whether the root, its pages and its chunks are there, each chunk in its size."""
+        try:
+            return all(
+                (found := self._objects.size(name)) is not None and size in (None, found)
+                for name, size in everything(self._objects, result["root"])
+            )
+        except Missing:
+            return False

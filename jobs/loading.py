@@ -1,0 +1,58 @@
+"""What does the jobs of a queue, from its pipeline's declaration."""
+
+from onefold.exit_codes import UNAVAILABLE
+from onefold.jobs.context import Context
+from onefold.jobs.protocols import Effect
+from onefold.operate.errors import UserError, first_line
+from onefold.pipelines import Faulty, Pipeline
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
+from onefold.processor.io import contracts
+from onefold.processor.io.contracts import Contract
+
+# What an effect has, and a function that makes one has not.
+_METHODS = ("before", "steps", "finish", "stands")
+
+
+def effect_of(pipeline: Pipeline, queue: str, context: Context) -> Effect:
+    """The effect of a queue; made, when a function is declared.
+
+    Raises:
+        Misconfigured: it is none, or a setting that it needs is wrong.
+        Retriable: the function fails, as where a server is away.
+    """
+    try:
+        found = pipeline.load_job(queue)
+    except Faulty as fault:
+        raise Misconfigured(str(fault)) from fault
+    where = f"{pipeline.declared_in}: jobs.{queue} names {pipeline.jobs[queue]}"
+    made = not (isinstance(found, type) or _lacks(found))
+    if not made:
+        if not callable(found):
+            raise Misconfigured(f"{where}, which has no {_lacks(found)[0]}, and is no function that makes an effect")
+        try:
+            found = found(context)
+        except UserError as error:
+            kind = Retriable if error.exit_code == UNAVAILABLE else Misconfigured
+            raise kind(f"{where}: {error.message}") from error
+        except Exception as error:
+            raise Retriable(f"{where}, which fails: {type(error).__name__}: {first_line(error)}") from error
+    if lacks := _lacks(found):
+        raise Misconfigured(f"{where}, which makes a {type(found).__name__} without {lacks[0]}, and no effect")
+    effect: Effect = found
+    return effect
+
+
+def contract_of(pipeline: Pipeline, queue: str) -> Contract:
+    """The contract of a queue's records. Raises `Misconfigured`."""
+    try:
+        found = contracts.load(pipeline.contracts)
+    except Refused as fault:
+        raise Misconfigured(str(fault)) from fault
+    if queue not in found:
+        raise Misconfigured(f'no contract in {pipeline.contracts} names the topic {queue} in its "topics"')
+    return found[queue]
+
+
+def _lacks(found: object) -> list[str]:
+    lacking = [name for name in _METHODS if not callable(getattr(found, name, None))]
+    return lacking if hasattr(found, "ordered") else ["ordered", *lacking]

@@ -1,0 +1,185 @@
+"""The rows of jobs in Postgres, onefold.pending and onefold.done: single statements, each with its condition.
+
+There is no lock beyond that of a row within its statement. Time is the database's: two workers whose clocks differ by an hour
+agree on who has timed out.
+"""
+
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from onefold.jobs.protocols import Done, Job, PendingRow, Place
+from onefold.spark_sink.postgres.connection import Connection, connect
+
+_JOB = "queue = %s AND log_id = %s AND segment = %s AND entry = %s"
+_LOG = "queue = %s AND log_id = %s"
+_PLACE = "(segment, entry)"
+# What a `PendingRow` has beside its job.
+_STANDING = (
+    "retries, active, increment, state, reason, extract(epoch FROM clock_timestamp() - modified)::double precision"
+)
+
+
+class PostgresPending:
+    """`onefold.jobs.protocols.Pending` over one connection, which is one worker's.
+
+    Every method raises psycopg.Error when the database does not answer; what it did then is found out by the next try, whose
+    condition tells.
+    """
+
+    def __init__(self, dsn: str, worker: str) -> None:
+        """`worker`: what the server's own views show the connection as."""
+        self._connection: Connection = connect(dsn, worker, "worker")
+
+    def close(self) -> None:
+        """Leave; what is claimed stays so until its time-out."""
+        self._connection.close()
+
+    def add(self, job: Job) -> None:
+        """Insert its row, if there is none."""
+        self._connection.execute(
+            "INSERT INTO onefold.pending (queue, log_id, segment, entry, value) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            (*_key(job), Jsonb(dict(job.value))),
+        )
+
+    def find(self, job: Job) -> PendingRow | None:
+        """Its row."""
+        found = self._connection.execute(
+            f"SELECT value, {_STANDING} FROM onefold.pending WHERE {_JOB}", _key(job)
+        ).fetchone()
+        if found is None:
+            return None
+        value, *rest = found
+        return PendingRow(Job(job.queue, job.log_id, job.place, value), *rest)
+
+    def earlier(self, job: Job) -> PendingRow | None:
+        """The first row of the same log, when its place is an earlier one."""
+        found = self._connection.execute(
+            f"SELECT segment, entry, value, {_STANDING} FROM onefold.pending WHERE {_LOG} AND {_PLACE} < (%s, %s)"
+            " ORDER BY segment, entry LIMIT 1",
+            _key(job),
+        ).fetchone()
+        if found is None:
+            return None
+        segment, entry, value, *rest = found
+        return PendingRow(Job(job.queue, job.log_id, Place(segment, entry), value), *rest)
+
+    def following(self, job: Job) -> Job | None:
+        """The job of the first row of the same log with a later place."""
+        found = self._connection.execute(
+            f"SELECT segment, entry, value FROM onefold.pending WHERE {_LOG} AND {_PLACE} > (%s, %s)"
+            " ORDER BY segment, entry LIMIT 1",
+            _key(job),
+        ).fetchone()
+        return Job(job.queue, job.log_id, Place(*found[:2]), found[2]) if found else None
+
+    def claim(self, row: PendingRow, timeout_s: float) -> int | None:
+        """Its increment, now that it is ours; None: it is active and not timed out, or the row is not as it was seen."""
+        return self._next_increment(
+            "UPDATE onefold.pending SET active = true, increment = increment + 1, modified = clock_timestamp()"
+            f" WHERE {_JOB} AND increment = %s"
+            " AND (NOT active OR modified <= clock_timestamp() - make_interval(secs => %s)) RETURNING increment",
+            (*_key(row.job), row.increment, timeout_s),
+        )
+
+    def checkpoint(self, job: Job, increment: int, state: Any) -> int | None:
+        """The next increment; None: it is not ours any more."""
+        return self._next_increment(
+            "UPDATE onefold.pending SET state = %s, increment = increment + 1, modified = clock_timestamp()"
+            f" WHERE {_JOB} AND increment = %s AND active RETURNING increment",
+            (Jsonb(state), *_key(job), increment),
+        )
+
+    def release(self, job: Job, increment: int, *, reason: str = "") -> bool:
+        """Give it up, so that anybody may claim it; with a reason it is deferred, and counted in `retries`."""
+        return self._holds(
+            "UPDATE onefold.pending SET active = false, modified = clock_timestamp(),"
+            " retries = retries + (%s <> '')::integer, reason = %s"
+            f" WHERE {_JOB} AND increment = %s AND active",
+            (reason, reason, *_key(job), increment),
+        )
+
+    def defer(self, row: PendingRow, reason: str) -> bool:
+        """Count a try that was not even begun; only of a row that is as it was seen."""
+        return self._holds(
+            "UPDATE onefold.pending SET retries = retries + 1, reason = %s, modified = clock_timestamp()"
+            f" WHERE {_JOB} AND increment = %s AND NOT active",
+            (reason, *_key(row.job), row.increment),
+        )
+
+    def done(self, job: Job) -> Done | None:
+        """What came of it, when it is done."""
+        found = self._connection.execute(f"SELECT result FROM onefold.done WHERE {_JOB}", _key(job)).fetchone()
+        return Done(job.place, found[0]) if found else None
+
+    def newest_done(self, job: Job) -> Done | None:
+        """The last one of its log that is done and comes before it."""
+        found = self._connection.execute(
+            f"SELECT segment, entry, result FROM onefold.done WHERE {_LOG} AND {_PLACE} < (%s, %s)"
+            " ORDER BY segment DESC, entry DESC LIMIT 1",
+            _key(job),
+        ).fetchone()
+        return Done(Place(*found[:2]), found[2]) if found else None
+
+    def finish(self, job: Job, increment: int, result: Any) -> bool:
+        """Write that it is done, while its row is still ours. Again: nothing, and True while that holds.
+
+        The row is locked until the statement has committed: nobody takes it over in between.
+        """
+        return self._one(
+            "WITH mine AS MATERIALIZED ("
+            f" SELECT * FROM onefold.pending WHERE {_JOB} AND increment = %s AND active FOR UPDATE"
+            "), made AS ("
+            " INSERT INTO onefold.done (queue, log_id, segment, entry, result, retries, created)"
+            " SELECT queue, log_id, segment, entry, %s, retries, created FROM mine ON CONFLICT DO NOTHING"
+            ") SELECT EXISTS (SELECT FROM mine)",
+            (*_key(job), increment, Jsonb(result)),
+        )
+
+    def remove(self, job: Job, increment: int | None = None) -> bool:
+        """Delete its row: with an increment only while it is ours, without one only when the job is done."""
+        if increment is not None:
+            return self._holds(
+                f"DELETE FROM onefold.pending WHERE {_JOB} AND increment = %s AND active", (*_key(job), increment)
+            )
+        return self._holds(
+            f"DELETE FROM onefold.pending WHERE {_JOB} AND EXISTS (SELECT FROM onefold.done WHERE {_JOB})",
+            _key(job) * 2,
+        )
+
+    def quiet_s(self, queue: str, timeout_s: float) -> float:
+        """How many seconds ago a job of the queue was done last, or somebody at work has written a checkpoint; 0 where nothing
+        can be done: none is pending, but for those that a person has to look at.
+        """
+        found = self._connection.execute(
+            "SELECT extract(epoch FROM clock_timestamp() - greatest("
+            " min(created),"
+            " max(modified) FILTER (WHERE active AND modified > clock_timestamp() - make_interval(secs => %s)),"
+            " (SELECT max(done_at) FROM onefold.done WHERE queue = %s)))::double precision"
+            " FROM onefold.pending WHERE queue = %s AND reason NOT LIKE 'refused: %%' HAVING count(*) > 0",
+            (timeout_s, queue, queue),
+        ).fetchone()
+        return float(found[0]) if found and found[0] is not None else 0.0
+
+    def forget(self, job: Job, *, later: bool) -> int:
+        """Delete from `done` this job, and with `later` those of its log that come after it; says how many."""
+        statement = f"DELETE FROM onefold.done WHERE {_LOG} AND {_PLACE} >= (%s, %s)"
+        if not later:
+            statement = f"DELETE FROM onefold.done WHERE {_JOB}"
+        return self._connection.execute(statement.encode(), _key(job)).rowcount
+
+    def _holds(self, statement: Any, values: tuple[Any, ...]) -> bool:
+        return self._connection.execute(statement, values).rowcount == 1
+
+    def _one(self, statement: Any, values: tuple[Any, ...]) -> bool:
+        ((answer,),) = self._connection.execute(statement, values).fetchall()
+        return bool(answer)
+
+    def _next_increment(self, statement: Any, values: tuple[Any, ...]) -> int | None:
+        found = self._connection.execute(statement, values).fetchone()
+        return int(found[0]) if found else None
+
+
+def _key(job: Job) -> tuple[str, str, int, int]:
+    return job.queue, job.log_id, *job.place

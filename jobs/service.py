@@ -1,0 +1,239 @@
+"""The workers of a pipeline as a process: one for each queue, until SIGTERM or SIGINT."""
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import structlog
+
+from onefold.exit_codes import OK, REFUSED, USAGE
+from onefold.jobs import topics
+from onefold.jobs.context import Context
+from onefold.jobs.loading import contract_of, effect_of
+from onefold.jobs.pending import PostgresPending
+from onefold.jobs.protocols import Effect, Queue
+from onefold.jobs.queue import KafkaQueue
+from onefold.jobs.worker import Limits, Outcome, Worker
+from onefold.pipelines import Pipeline
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
+from onefold.processor.io.admin import connect
+from onefold.status_file import Status
+from onefold.telemetry import JOB_S, JOBS, SILENT, WORKER_WAITS, Telemetry
+
+log = structlog.get_logger()
+
+# How long a worker waits for a message before it looks whether it was asked to stop.
+_ROUND_S = 0.5
+# Between two tries at a server that does not answer, or a topic that is not there yet.
+_PAUSE_S = 1.0
+# The main thread's rhythm.
+_TELL_S = 0.3
+# How often a worker without a message asks whether any job waits, if anybody listens.
+_LOOK_EVERY_S = 5.0
+
+
+def run(
+    pipeline: Pipeline,
+    context: Context,
+    *,
+    instance: str,
+    prepare: Callable[[], object],
+    status_file: Path | None = None,
+    limits: Limits | None = None,
+    step: Callable[[str], None] = lambda name: None,
+    telemetry: Telemetry = SILENT,
+) -> int:
+    """Do the jobs of a pipeline until SIGTERM or SIGINT. Returns the exit code.
+
+    A job at hand is handed over at its next checkpoint. A server that is away is waited for.
+
+    Args:
+        instance: a name that survives a restart; unique among the workers of the pipeline.
+        prepare: makes the engine's tables, when they are missing; raises psycopg.Error while the database is away, and
+            `Refused` when a person has to look.
+        status_file: kept fresh, see `onefold.status_file`.
+        step: called at each step of each worker.
+        telemetry: told what it does, and whether it gets on.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    status = Status(status_file)
+    desks = [Desk(pipeline, queue, context, instance, telemetry) for queue in pipeline.jobs]
+    for desk in desks:
+        desk.start(stop, prepare, limits or Limits(), step)
+    while not stop.wait(_TELL_S) and all(desk.alive for desk in desks):
+        status.write(*_summary(desks))
+        for desk in desks:
+            desk.tell()
+    stop.set()
+    for desk in desks:
+        desk.join()
+    ended_by = next((desk.error for desk in desks if desk.error is not None), None)
+    status.write("stopped", str(ended_by) if ended_by else "asked to stop")
+    if ended_by is None:
+        return OK
+    if not isinstance(ended_by, Refused):
+        raise ended_by
+    log.error(str(ended_by))
+    return USAGE if isinstance(ended_by, Misconfigured) else REFUSED
+
+
+def _summary(desks: list["Desk"]) -> tuple[str, str]:
+    waiting = [desk for desk in desks if desk.waits_for]
+    if waiting:
+        return "waiting", waiting[0].waits_for
+    return "running", "; ".join(desk.summary() for desk in desks) or "it has no jobs"
+
+
+class Desk:
+    """A worker at its queue, in a thread.
+
+    Attributes:
+        waits_for: what it cannot go on without, or "".
+        error: what it ended with by itself: a `Refused`, or a bug.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, queue: str, context: Context, instance: str, telemetry: Telemetry = SILENT
+    ) -> None:
+        self._pipeline = pipeline
+        self._queue = queue
+        self._context = context
+        self._instance = instance
+        self._telemetry = telemetry
+        self._labels = {"domain": pipeline.name, "queue": queue}
+        self._received_at = self._moved_at = time.monotonic()
+        self._looked_at = 0.0
+        self._outcomes: Counter[Outcome] = Counter()
+        self._thread: threading.Thread | None = None
+        self.waits_for = f"{queue}: it begins"
+        self.error: BaseException | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(
+        self,
+        stop: threading.Event,
+        prepare: Callable[[], object],
+        limits: Limits,
+        step: Callable[[str], None],
+    ) -> None:
+        """Begin."""
+
+        def live() -> None:
+            try:
+                while not stop.is_set():
+                    self._spell(stop, prepare, limits, step)
+            except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
+                self.error = error
+
+        self._thread = threading.Thread(target=live, name=self._queue, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Until it has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def summary(self) -> str:
+        """What it has done since it was started, in a few words."""
+        told = [
+            f"{number:,} {outcome.value}"
+            for outcome, number in sorted(self._outcomes.items(), key=lambda one: one[0].value)
+        ]
+        return f"{self._queue}: {', '.join(told) or 'nothing to do yet'}"
+
+    def tell(self) -> None:
+        """Tell how it is."""
+        why = self.waits_for or "jobs are pending, and none gets further: `onefold status` says why"
+        self._telemetry.put(WORKER_WAITS, bool(self.waits_for), **self._labels)
+        self._telemetry.stands(self._pipeline.name, self._queue, self._moved_at, why)
+
+    def _came_to(self, outcome: Outcome | None, pending: PostgresPending, limits: Limits) -> None:
+        """After a message, or after a while without one."""
+        now = time.monotonic()
+        if outcome is not None:
+            self._outcomes[outcome] += 1
+            self._telemetry.add(JOBS, 1, outcome=outcome.name.lower(), **self._labels)
+            self._telemetry.took(JOB_S, now - self._received_at, **self._labels)
+        if outcome is Outcome.DONE:
+            self._moved_at = now
+        elif self._telemetry.listens and now - self._looked_at > _LOOK_EVERY_S:
+            self._looked_at = now
+            self._moved_at = max(self._moved_at, now - pending.quiet_s(self._queue, limits.timeout_s))
+
+    def _noting(self, step: Callable[[str], None]) -> Callable[[str], None]:
+        """The same steps. A message came with the first, and each checkpoint is a move."""
+
+        def note(name: str) -> None:
+            if name == "received":
+                self._received_at = time.monotonic()
+            elif name == "checkpointed":
+                self._moved_at = time.monotonic()
+            step(name)
+
+        return note
+
+    def _spell(
+        self,
+        stop: threading.Event,
+        prepare: Callable[[], object],
+        limits: Limits,
+        step: Callable[[str], None],
+    ) -> None:
+        """Work until asked to stop, or until a server is away: then everything is opened anew."""
+        with ExitStack() as open_now:
+            try:
+                contract = contract_of(self._pipeline, self._queue)
+                effect = effect_of(self._pipeline, self._queue, self._context)
+                prepare()
+                topics.create(connect(self._context.client), self._queue)
+                pending = PostgresPending(self._context.dsn, self._instance)
+                open_now.callback(pending.close)
+                queue = KafkaQueue(self._queue, contract, self._context.client, self._instance)
+                open_now.callback(queue.close)
+                worker = self._worker(queue, pending, effect, limits, step, stop)
+                self.waits_for = ""
+                while not stop.is_set():
+                    outcome = worker.work(_ROUND_S)
+                    self._came_to(outcome, pending, limits)
+                    if outcome is Outcome.FAILED:
+                        # What it holds may be broken, as a connection that was cut: the next try has a new one.
+                        effect = effect_of(self._pipeline, self._queue, self._context)
+                        worker = self._worker(queue, pending, effect, limits, step, stop)
+            except (Retriable, psycopg.Error) as error:
+                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                if self.waits_for != f"{self._queue}: {first}":
+                    log.warning("waiting", queue=self._queue, reason=first)
+                self.waits_for = f"{self._queue}: {first}"
+                stop.wait(_PAUSE_S)
+
+    def _worker(
+        self,
+        queue: Queue,
+        pending: PostgresPending,
+        effect: Effect,
+        limits: Limits,
+        step: Callable[[str], None],
+        stop: threading.Event,
+    ) -> Worker:
+        return Worker(
+            queue,
+            pending,
+            effect,
+            limits,
+            clock=time.monotonic,
+            dice=random.random,
+            step=self._noting(step),
+            stopping=stop.is_set,
+        )

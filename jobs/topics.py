@@ -1,0 +1,118 @@
+"""The topics of a queue, and what its messages look like.
+
+    orders.mails         what the fold says has to be done: its intentions, for ever
+    orders.mails.again   the same jobs once more: woken, found missing, or redriven. Only workers write and read it, so that the
+                         first one holds what the fold wrote and nothing else
+    orders.mails.dead    what cannot be read, with the reason, as dead letters are elsewhere
+
+A record of the first is in the topic's contract, with the fields log_id, segment and entry; one of the second is JSON.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+
+from onefold.jobs.protocols import Job, Place
+from onefold.pipelines import JOB_FIELDS
+from onefold.processor.core.errors import Rejected, Retriable
+from onefold.processor.io.admin import CALL_TIMEOUT_S, RECORD_BYTES_MAX
+from onefold.processor.io.contracts import Contract
+from onefold.processor.io.serde import decode_plain
+
+# What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
+_AGAIN_RETENTION_MS = 7 * 24 * 3600 * 1000
+
+
+#: What a key of an index in PostgreSQL can have is 2,700; the queue's name is in it as well.
+LOG_ID_BYTES_MAX = 1_000
+
+
+def again_of(queue: str) -> str:
+    """The topic of jobs that are put back."""
+    return f"{queue}.again"
+
+
+def dead_of(queue: str) -> str:
+    """The topic of records that are no jobs."""
+    return f"{queue}.dead"
+
+
+def group_of(queue: str) -> str:
+    """The consumer group whose members share a queue; its first word after onefold is the pipeline."""
+    return f"onefold.{queue}"
+
+
+def decode(queue: str, contract: Contract, topic: str, value: bytes | None) -> Job:
+    """The job of a record of one of both topics. Raises `Rejected`."""
+    fields = _put_back(value) if topic == again_of(queue) else decode_plain(contract, value)
+    log_id, segment, entry = (fields.get(name) for name in JOB_FIELDS)
+    if isinstance(log_id, str) and len(log_id.encode()) > LOG_ID_BYTES_MAX:
+        raise Rejected(f"its log_id has more than {LOG_ID_BYTES_MAX:,} bytes")
+    if not (isinstance(log_id, str) and type(segment) is int and type(entry) is int):
+        raise Rejected(f"{contract.name} has no {', '.join(JOB_FIELDS)} that say which job it is")
+    return Job(queue, log_id, Place(segment, entry), fields)
+
+
+def encode(job: Job) -> tuple[bytes, bytes]:
+    """Key and value of a job that is put back."""
+    named = {"log_id": job.log_id, "segment": job.place.segment, "entry": job.place.entry}
+    return job.log_id.encode(), json.dumps({**job.value, **named}, ensure_ascii=False).encode()
+
+
+def _put_back(value: bytes | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(value or b"")
+    except ValueError as error:
+        raise Rejected(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Rejected("not a JSON object")
+    return found
+
+
+def dead_headers(source: str, value: bytes | None, reason: str) -> list[tuple[str, bytes]]:
+    """As those of every dead letter: origin, reason, and digest and length of the value."""
+    whole = value or b""
+    return [
+        ("onefold-source", source.encode()),
+        ("onefold-reason", reason.encode("utf-8", "replace")),
+        ("onefold-sha256", hashlib.sha256(whole).hexdigest().encode()),
+        ("onefold-bytes", str(len(whole)).encode()),
+    ]
+
+
+def create(admin: AdminClient, queue: str) -> list[str]:
+    """Make the topics beside the queue's own that are missing, with its number of partitions; says which.
+
+    Raises:
+        Retriable: the queue's own is not there yet, or the cluster does not answer.
+    """
+    try:
+        existing = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
+        if queue not in existing:
+            raise Retriable(f"topic {queue} does not exist; `onefold prepare` makes it")
+        retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
+        missing = [
+            NewTopic(
+                topic,
+                len(existing[queue].partitions),
+                config={"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)},
+            )
+            for topic, kept in retention.items()
+            if topic not in existing
+        ]
+        made = []
+        for topic, future in (admin.create_topics(missing) if missing else {}).items():
+            try:
+                future.result()
+                made.append(topic)
+            except KafkaException as error:
+                # Two workers that start at once make the same topics; either did.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        return made
+    except KafkaException as error:
+        raise Retriable(f"the topics of {queue} cannot be made: {error.args[0].str()}") from error

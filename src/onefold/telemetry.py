@@ -1,0 +1,195 @@
+"""What services tell of themselves while they run: the list of all metrics, and the door through which they are told.
+
+The standard library only. Nobody below `operate` knows Prometheus: a service is handed a `Telemetry`, which keeps nothing
+unless somebody listens (`onefold.operate.exposed`). It is told once a transaction, batch, job or status, never for a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+
+class Metric(NamedTuple):
+    """One metric.
+
+    Attributes:
+        name: as it is exposed; a counter's ends in `_total`.
+        service: whose it is: processor, sink, worker, dashboard or auditor; "" for all of them.
+        unit: of its value.
+        meaning: one sentence, the help text.
+        labels: of a few values each, which are known when a pipeline is declared: never a key.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    service: str
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ("domain",)
+
+
+HEALTHY = "onefold_healthy"
+PROGRESS_AT = "onefold_progress_timestamp_seconds"
+
+RECORDS = "onefold_processor_records_total"
+DEAD_LETTERS = "onefold_processor_dead_letters_total"
+WRITTEN = "onefold_processor_written_total"
+TRANSACTIONS = "onefold_processor_transactions_total"
+ABORTED = "onefold_processor_aborted_total"
+STARTED_OVER = "onefold_processor_restarts_total"
+TRANSACTION_S = "onefold_processor_transaction_seconds"
+TASKS = "onefold_processor_tasks"
+TO_FOLD = "onefold_processor_lag_records"
+
+BATCHES = "onefold_sink_batches_total"
+OFFSETS = "onefold_sink_offsets_total"
+ROWS = "onefold_sink_rows_total"
+RETRIES = "onefold_sink_retries_total"
+QUERY_STARTS = "onefold_sink_starts_total"
+BATCH_S = "onefold_sink_batch_seconds"
+QUERY_RUNS = "onefold_sink_running"
+TO_LAND = "onefold_sink_lag_offsets"
+
+JOBS = "onefold_worker_jobs_total"
+JOB_S = "onefold_worker_job_seconds"
+WORKER_WAITS = "onefold_worker_waiting"
+
+LAG_TO_FOLD = "onefold_lag_input_offsets"
+LAG_TO_LAND = "onefold_lag_output_offsets"
+
+AUDIT_READ = "onefold_audit_records_total"
+AUDIT_OUTPUTS = "onefold_audit_outputs_total"
+AUDIT_ROWS = "onefold_audit_rows_total"
+AUDIT_FINDINGS = "onefold_audit_findings"
+AUDIT_WAITING = "onefold_audit_waiting_records"
+AUDIT_CYCLE_S = "onefold_audit_cycle_seconds"
+
+_PER_QUEUE = ("domain", "queue")
+
+#: All there are. docs/operating.md lists them, and a test compares.
+METRICS = (
+    Metric(HEALTHY, "gauge", "", "0 or 1", "1 when /healthz answers 200, 0 when it answers 503.", ()),
+    Metric(PROGRESS_AT, "gauge", "", "unix seconds", "When the service last moved on, or had nothing to do."),
+    Metric(RECORDS, "counter", "processor", "records", "Input records that became part of a committed transaction."),
+    Metric(DEAD_LETTERS, "counter", "processor", "records", "Of these, the ones that became dead letters."),
+    Metric(WRITTEN, "counter", "processor", "records", "Records written to other topics than the changelog."),
+    Metric(TRANSACTIONS, "counter", "processor", "transactions", "Transactions committed, or decisions taken over."),
+    Metric(ABORTED, "counter", "processor", "transactions", "Transactions aborted; their records come again."),
+    Metric(STARTED_OVER, "counter", "processor", "restarts", "Tasks that were opened again after an error."),
+    Metric(TRANSACTION_S, "histogram", "processor", "seconds", "From the records of a transaction to its commit."),
+    Metric(TASKS, "gauge", "processor", "tasks", "Tasks that this process has now."),
+    Metric(TO_FOLD, "gauge", "processor", "offsets", "Of its tasks, the input offsets that are not folded yet."),
+    Metric(BATCHES, "counter", "sink", "batches", "Batches landed."),
+    Metric(OFFSETS, "counter", "sink", "offsets", "Offsets landed, those of markers and aborted records too."),
+    Metric(ROWS, "counter", "sink", "rows", "Rows that merges have inserted, changed or deleted."),
+    Metric(
+        RETRIES, "counter", "sink", "transactions", "Transactions that failed by themselves and were entered again."
+    ),
+    Metric(QUERY_STARTS, "counter", "sink", "starts", "Starts of the query; after the first, each follows an error."),
+    Metric(BATCH_S, "histogram", "sink", "seconds", "From Spark handing a batch over to its commit."),
+    Metric(QUERY_RUNS, "gauge", "sink", "0 or 1", "Whether the query runs."),
+    Metric(TO_LAND, "gauge", "sink", "offsets", "Committed offsets that this sink has not landed yet."),
+    Metric(JOBS, "counter", "worker", "messages", "What became of messages, by outcome.", (*_PER_QUEUE, "outcome")),
+    Metric(JOB_S, "histogram", "worker", "seconds", "From taking a message to its outcome.", _PER_QUEUE),
+    Metric(WORKER_WAITS, "gauge", "worker", "0 or 1", "Whether it waits for a server or a topic.", _PER_QUEUE),
+    Metric(LAG_TO_FOLD, "gauge", "dashboard", "offsets", "Input offsets that no processor has folded; NaN: unknown."),
+    Metric(LAG_TO_LAND, "gauge", "dashboard", "offsets", "Output offsets that no sink has landed; NaN: unknown."),
+    Metric(AUDIT_READ, "counter", "auditor", "records", "Records of all topics that the auditor has read."),
+    Metric(AUDIT_OUTPUTS, "counter", "auditor", "records", "Output records that it has compared with its model."),
+    Metric(AUDIT_ROWS, "counter", "auditor", "rows", "Rows of tables that it has compared."),
+    Metric(
+        AUDIT_FINDINGS, "gauge", "auditor", "findings", "What it has found wrong since it was started; 1,000 at most."
+    ),
+    Metric(
+        AUDIT_WAITING,
+        "gauge",
+        "auditor",
+        "records",
+        "Input records that it has read, and whose results are not complete.",
+    ),
+    Metric(
+        AUDIT_CYCLE_S, "gauge", "auditor", "seconds", "How long it took until every row of the tables had come round."
+    ),
+)
+
+
+class Telemetry:
+    """Keeps nothing; what listens overrides it. Safe to share between threads.
+
+    Attributes:
+        listens: whether anybody does: what is only asked for the sake of telling need not be asked.
+    """
+
+    listens = False
+
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """So many more of a counter."""
+
+    def put(self, name: str, value: float, **labels: str) -> None:
+        """What a gauge is now."""
+
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """One more duration of a histogram."""
+
+    def stands(self, domain: str, part: str, moved_at: float, why: str) -> None:
+        """How a part of the service is, such as a queue; "" is the domain as a whole.
+
+        Args:
+            moved_at: monotonic seconds: when it last moved on, or had nothing to do.
+            why: what keeps it, or "".
+        """
+
+    def faulty(self, domain: str, why: str) -> None:
+        """What is wrong with the domain, however well everything moves; "": nothing."""
+
+
+#: For whoever is not listened to.
+SILENT = Telemetry()
+
+
+class Health:
+    """Whether everything gets on: each part has moved, or had nothing to do, within a bound.
+
+    That a process runs and answers is no sign of it. Nor does silence pass for health: a part that tells nothing any more
+    has not moved either.
+
+    Args:
+        stall_s: the bound.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, stall_s: float, clock: Callable[[], float]) -> None:
+        self._stall_s = stall_s
+        self._clock = clock
+        self._began_at = clock()
+        self._parts: dict[tuple[str, str], tuple[float, str]] = {}
+        self._faulty: dict[str, str] = {}
+
+    def stands(self, domain: str, part: str, moved_at: float, why: str) -> None:
+        """See `Telemetry`."""
+        self._parts[domain, part] = moved_at, why
+
+    def faulty(self, domain: str, why: str) -> None:
+        """See `Telemetry`."""
+        self._faulty[domain] = why
+
+    def quiet_s(self) -> dict[str, float]:
+        """By domain, how long ago its quietest part moved or had nothing to do."""
+        now = self._clock()
+        found: dict[str, float] = {}
+        for (domain, _), (moved_at, _) in list(self._parts.items()):
+            found[domain] = max(found.get(domain, 0.0), now - moved_at)
+        return found
+
+    def trouble(self) -> str:
+        """One sentence for each part that stands still, and each domain that is wrong; "" when there is none."""
+        now = self._clock()
+        parts = list(self._parts.items()) or [(("", ""), (self._began_at, "it has not begun"))]
+        sentences = [f"{domain}: {why}" for domain, why in list(self._faulty.items()) if why]
+        for (domain, part), (moved_at, why) in parts:
+            if now - moved_at > self._stall_s:
+                who = " ".join(word for word in (domain, part) if word)
+                sentence = f"nothing has moved for {now - moved_at:.0f} s{f': {why}' if why else ''}"
+                sentences.append(f"{who}: {sentence}" if who else sentence)
+        return "; ".join(sentences)

@@ -1,0 +1,83 @@
+"""Whether workers get on: by the rows of the jobs, which all of them share."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onefold.jobs.pending import PostgresPending
+from onefold.stack.embedded import free_ports
+from onefold.telemetry import HEALTHY, JOB_S, JOBS, WORKER_WAITS
+from tests.support.job_project import Project
+from tests.support.model_effect import job_of
+from tests.support.told import asked, sums
+from tests.support.waiting import eventually
+
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture
+def pending(jobs_database: str) -> Iterator[PostgresPending]:
+    made = PostgresPending(jobs_database, "test")
+    yield made
+    made.close()
+
+
+def claimed(pending: PostgresPending, job: Any) -> int:
+    pending.add(job)
+    row = pending.find(job)
+    assert row is not None
+    increment = pending.claim(row, TIMEOUT_S)
+    assert increment is not None
+    return increment
+
+
+def test_how_long_nothing_has_moved(pending: PostgresPending) -> None:
+    """Not while somebody is at work, whoever that is; and not because of what only a person can help."""
+    job, queue = job_of("a", 1), job_of("a", 1).queue
+
+    def quiet_s() -> float:
+        return pending.quiet_s(queue, TIMEOUT_S)
+
+    age = "UPDATE onefold.pending SET created = created - interval '100 s', modified = modified - interval '100 s'"
+    assert quiet_s() == 0
+    pending.add(job)
+    pending._connection.execute(age)
+    assert 100 <= quiet_s() < 130
+    increment = claimed(pending, job)
+    assert quiet_s() < 30
+    pending._connection.execute(age)
+    assert quiet_s() >= 200
+    assert pending.release(job, increment, reason="ValueError: not today")
+    assert quiet_s() >= 200
+    assert pending.finish(job_of("b", 1), claimed(pending, job_of("b", 1)), None)
+    assert pending.remove(job_of("b", 1))
+    assert quiet_s() < 30
+    assert pending.release(job, claimed(pending, job), reason="refused: nobody has this address")
+    pending._connection.execute("UPDATE onefold.done SET done_at = done_at - interval '100 s'")
+    assert quiet_s() == 0
+
+
+def test_a_job_that_never_ends(tmp_path: Path, client: dict[str, str], database: str) -> None:
+    """Well while jobs are done, and when there are none; red when one hangs, though the process lives."""
+    project, port = Project(tmp_path, client, database), free_ports(1)[0]
+    worker: subprocess.Popen[bytes] = project.onefold.start(
+        "work", project.name, ONEFOLD_METRICS_PORT=str(port), ONEFOLD_STALL_S="10"
+    )
+    try:
+        project.put([("a", 1, "hello"), ("b", 1, "hello")])
+        project.until_sent(project.key("a", 1), project.key("b", 1))
+        eventually(lambda: sums(port).get(JOBS) == 2, 30, "it tells")
+        found = sums(port)
+        assert (found[f"{JOB_S}_count"], found[WORKER_WAITS], found[HEALTHY]) == (2, 0, 1)
+        (project.sent / "held").touch()
+        project.put([("a", 2, "hello")])
+        eventually(lambda: asked(port, "/healthz")[0] == 503, 60, "it is red")
+        assert f"{project.queue}: nothing has moved for " in asked(port, "/healthz")[1]
+        (project.sent / "held").unlink()
+        eventually(lambda: asked(port, "/healthz")[0] == 200, 60, "it is well again")
+    finally:
+        worker.kill()
+        worker.wait(10)

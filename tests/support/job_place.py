@@ -1,0 +1,39 @@
+"""A queue whose clock is the test's, and rows of jobs."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from onefold.jobs.protocols import Effect
+from onefold.jobs.worker import Outcome, Worker
+from onefold.processor.testing.jobs import SimulatedQueue
+from tests.support.model_effect import worker_of
+
+
+@dataclass
+class Place:
+    """A queue whose clock is the test's, and rows; `worker` makes one more worker on both."""
+
+    rows: Any
+    now: float = 0.0
+    queue: SimulatedQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = SimulatedQueue(lambda: self.now, Random(0), self.passes)
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.rows.passes(seconds)
+
+    def worker(self, effect: Effect, **more: Any) -> Worker:
+        return worker_of(self.queue, self.rows.pending(), effect, **{"clock": lambda: self.now, **more})
+
+    def drain(self, worker: Worker) -> list[Outcome]:
+        """Until the queue is empty; what came of each message."""
+        outcomes = list[Outcome]()
+        for _ in range(200):
+            if not self.queue.left:
+                return outcomes
+            if (outcome := worker.work(2.5)) is not None:
+                outcomes.append(outcome)
+        raise AssertionError(f"{self.queue.left} messages are left: {outcomes}")

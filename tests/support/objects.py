@@ -1,0 +1,41 @@
+"""Stores of objects for tests: a folder and a bucket by turns, so that what is shown of the one is shown of the other."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from onefold.jobs.objects import open_store
+from onefold.jobs.objects.store import Store
+from tests.support.rooms import ROOT
+from tests.support.s3 import Bucket
+
+
+@dataclass(frozen=True)
+class StorePlace:
+    """Where an empty store is, and the environment of a process of Python that uses it."""
+
+    url: str
+    endpoint: str | None
+    environment: dict[str, str]
+
+    def open(self) -> Store:
+        """The store; each time another one over the same objects."""
+        return open_store(self.url, self.endpoint)
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.s3)])
+def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
+    """An empty folder, and in the same test again an empty bucket."""
+    here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    if request.param == "folder":
+        return StorePlace((tmp_path / "store").as_uri(), None, here)
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return StorePlace(bucket.url, bucket.server.endpoint, {**here, **bucket.environment})
+
+
+@pytest.fixture
+def store(store_place: StorePlace) -> Store:
+    """A store there."""
+    return store_place.open()
