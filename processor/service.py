@@ -12,27 +12,31 @@ from pathlib import Path
 import structlog
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
-from onefold.processor.core.abc import Assignment
+from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.ticks import Ticking
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, create_topics, partitions_of
+from onefold.processor.io.admin import check_decision_logs, connect, create_topics, last_progresses, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
+from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.io.serde import AvroCodec
+from onefold.processor.io.replays import WithoutReplayed, replayed
 from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
+from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.replicated import Replicated
+from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.task import Task
 from onefold.status_file import Status
+from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
 log = structlog.get_logger()
 
@@ -48,6 +52,9 @@ ROUND_S = 0.3
 # Folding makes many objects and no cycles. To look for cycles took a fifth of the time at Python's own thresholds, and 8
 # to 10 % at a hundred thousand; at a million it is lost in the noise.
 GC_THRESHOLDS = (1_000_000, 50, 100)
+# How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
+# for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
+REPLICA_FETCH_WAIT_MS = 8
 
 
 def run(
@@ -62,6 +69,11 @@ def run(
     watchdog_s: float = WATCHDOG_S,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     replicas: int = 1,
+    decision_logs: int | None = None,
+    decisions_kept_s: float | None = None,
+    decided_tables: bool = False,
+    guarantee: Callable[[], None] = lambda: None,
+    telemetry: Telemetry = SILENT,
 ) -> int:
     """Process a domain until SIGTERM or SIGINT. Returns the exit code.
 
@@ -73,25 +85,36 @@ def run(
         watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
         session_timeout_ms: a killed instance's tasks go to the others after this time.
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
+        decision_logs: so many partitions of the decision log all tasks share; None: each task has one of its own.
+        decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
+        decided_tables: tables are filled from the decision log: none of its records is deleted.
+        guarantee: called when the topics are there, before a record is read. Raises `Refused`.
+        telemetry: told what it does, and whether it gets on.
     """
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = _stopped_by_signals()
     status = Status(status_file)
+    telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
+    figures = Figures(telemetry, domain)
     try:
         topology = topology_of(domain)
-        codec = codec_of(topology, schema_registry_url)
-        partitions = _wait_for_topics(topology, client, status, stop, patience_s, hot=replicas > 1)
+        codec = _codec(topology, client, schema_registry_url)
+        partitions = _wait_for_topics(
+            topology, client, status, stop, patience_s, guarantee, hot=replicas > 1, decision_logs=decision_logs
+        )
         gc.set_threshold(*GC_THRESHOLDS)
-        assignment: Assignment
         if replicas > 1:
-            pool = TaskPool(_replicas(topology, codec, client, instance, step), clock=time.monotonic)
-            assignment = EveryTask(partitions, pool.start, stop.wait)
+            logs = min(decision_logs or partitions, partitions)
+            retention = _retentions(topology, client, logs, partitions, decisions_kept_s, decided_tables, step)
+            replicas_of = _replicas(topology, codec, client, instance, step, retention)
+            pool = TaskPool(replicas_of, clock=time.monotonic, figures=figures)
+            seen_by = Presence(topology, client, instance, session_timeout_ms)
+            assignment: Assignment = EveryTask(partitions, pool.start, stop.wait, seen_by)
         else:
-            pool = TaskPool(_tasks(topology, codec, client, instance, step), clock=time.monotonic)
+            tasks_of = _tasks(topology, codec, client, instance, step)
+            pool = TaskPool(tasks_of, clock=time.monotonic, figures=figures)
             assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
         clock = _Clock(topology, client, pool) if topology.tick is not None else None
-        _Instance(pool, assignment, watchdog_s, clock).run(status, stop)
+        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
@@ -106,8 +129,19 @@ def run(
     return 0
 
 
+def _stopped_by_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
 def _tasks(
-    topology: Topology, codec: AvroCodec, client: Mapping[str, str], instance: str, step: Callable[[str], None]
+    topology: Topology,
+    codec: Callable[[], Codec],
+    client: Mapping[str, str],
+    instance: str,
+    step: Callable[[str], None],
 ) -> Callable[[int, Callable[[], None]], Task]:
     """Tasks that decide by Kafka transactions."""
     compute_lock = threading.Lock()
@@ -122,13 +156,53 @@ def _tasks(
             finally:
                 decisions.close()
 
-        return Task(topology, session, codec, step, beat, compute_lock, take_back=take_back, clock=time.monotonic)
+        return Task(topology, session, codec(), step, beat, compute_lock, take_back=take_back, clock=time.monotonic)
 
     return make
 
 
+def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: str | None) -> Callable[[], Codec]:
+    """For each life of a task, by what was replayed by then: the life before may be from before a reset."""
+    plain = codec_of(topology, schema_registry_url)
+
+    def codec() -> Codec:
+        places = replayed(topology, client)
+        return WithoutReplayed(plain, places) if places else plain
+
+    return codec
+
+
+def _retentions(
+    topology: Topology,
+    client: Mapping[str, str],
+    logs: int,
+    partitions: int,
+    kept_s: float | None,
+    for_tables: bool,
+    step: Callable[[str], None],
+) -> Callable[[int], Retention]:
+    """What the publisher of a task deletes, where the tasks of so many partitions share so many logs."""
+
+    def retention(task: int) -> Retention:
+        # Its own too: a hanging transaction keeps from a new replica what this one knows to be there.
+        beside = range(task % logs, partitions, logs)
+
+        def progresses() -> list[bytes | None]:
+            found = last_progresses(connect(client), topology, beside, client) if beside else {}
+            return [found.get(task) for task in beside]
+
+        return Retention(kept_s, for_tables=for_tables, beside=progresses, step=step, clock=time.monotonic)
+
+    return retention
+
+
 def _replicas(
-    topology: Topology, codec: AvroCodec, client: Mapping[str, str], instance: str, step: Callable[[str], None]
+    topology: Topology,
+    codec: Callable[[], Codec],
+    client: Mapping[str, str],
+    instance: str,
+    step: Callable[[str], None],
+    retention: Callable[[int], Retention],
 ) -> Callable[[int, Callable[[], None]], Replicated]:
     """Tasks with replicas, decided in a log."""
     compute_lock = threading.Lock()
@@ -140,16 +214,15 @@ def _replicas(
 
         def publisher() -> Publisher:
             session = KafkaSession(topology, partition, client)
-            return Publisher(topology, partition, instance, session, decisions(), proposals, step)
+            return Publisher(topology, partition, instance, session, decisions(), proposals, step, retention(partition))
 
         replica = Replica(
             topology,
             instance,
-            # Each decision is waited for: nothing is gathered before it.
-            KafkaInputs(topology, partition, client, fetch_bytes=1),
+            KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS),
             decisions(),
             KafkaSession(topology, partition, client),
-            codec,
+            codec(),
             proposals,
             step,
             beat,
@@ -185,7 +258,17 @@ class _Clock:
 class _Instance:
     """The main thread of an instance: stays in the group, watches the tasks, tells how they are, and what time it is."""
 
-    def __init__(self, pool: TaskPool, assignment: Assignment, watchdog_s: float, clock: _Clock | None) -> None:
+    def __init__(
+        self,
+        domain: str,
+        pool: TaskPool,
+        assignment: Assignment,
+        watchdog_s: float,
+        clock: _Clock | None,
+        telemetry: Telemetry,
+    ) -> None:
+        self._domain = domain
+        self._telemetry = telemetry
         self._pool = pool
         self._assignment = assignment
         self._watchdog_s = watchdog_s
@@ -208,10 +291,17 @@ class _Instance:
         self._pool.check()
         self._assignment.publish(self._pool.offsets_next())
         status.write(state, detail)
+        self._tell()
         if self._clock is not None:
             self._clock.strike()
         if self._pool.silent_for_s() < self._watchdog_s:
             self._arm()
+
+    def _tell(self) -> None:
+        self._telemetry.put(TASKS, self._pool.tasks, domain=self._domain)
+        self._telemetry.put(TO_FOLD, self._pool.lag(), domain=self._domain)
+        if self._assignment.assigned_once:
+            self._telemetry.stands(self._domain, "", *self._pool.quietest())
 
     def _state(self) -> tuple[str, str]:
         try:
@@ -236,7 +326,10 @@ def _wait_for_topics(
     status: Status,
     stop: threading.Event,
     patience_s: float,
+    guarantee: Callable[[], None],
+    *,
     hot: bool,
+    decision_logs: int | None,
 ) -> int:
     """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
     deadline = time.monotonic() + patience_s
@@ -244,7 +337,11 @@ def _wait_for_topics(
     while not stop.is_set():
         try:
             partitions = partitions_of(connect(client), topology)
-            create_topics(topology, partitions, client, inputs=False, decisions=partitions if hot else None)
+            decisions = min(decision_logs or partitions, partitions) if hot else None
+            create_topics(topology, partitions, client, inputs=False, decisions=decisions)
+            if decisions is not None:
+                check_decision_logs(connect(client), topology, decisions, partitions)
+            guarantee()
             return partitions
         except Retriable as error:
             if time.monotonic() > deadline:

@@ -187,7 +187,7 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
         return Standing(log.topic_id, 0, None)
     if stored.log_id != log.topic_id:
         raise Refused(
-            f"the decision log was deleted and created again (id {stored.log_id} then, {log.topic_id} now): "
+            f"the decision log was deleted and created again, or shared anew ({stored.log_id} then, {log.topic_id} now): "
             f"it does not hold what comes next"
         )
     if stored.offset > log.end:
@@ -196,7 +196,8 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
         )
     if stored.offset < log.start:
         raise Refused(
-            f"the decision log starts at offset {log.start}, but {stored.offset} comes next: decisions were deleted unread"
+            f"the decision log starts at offset {log.start}, but {stored.offset} comes next: decisions were deleted unread. "
+            f"See docs/operating.md, starting a domain over"
         )
     return stored
 

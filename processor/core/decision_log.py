@@ -1,6 +1,6 @@
 """The decision log as the runtime sees it: what its records hold, and the protocols of Kafka's and the simulated one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from onefold.processor.core.abc import Identity, Write
@@ -44,7 +44,7 @@ class Proposals(Protocol):
     def decode(self, value: bytes | None) -> Proposal | Note | None:
         """What the bytes are; None when no version would call them a proposal. Raises `Refused` for those of a newer one."""
 
-    def encode_writes(self, writes: Iterable[Write]) -> bytes:
+    def encode_writes(self, writes: Sequence[Write]) -> bytes:
         """Records for other topics, as a body has them."""
 
     def writes(self, data: bytes) -> list[Write]:
@@ -67,7 +67,16 @@ class DecisionLog(Protocol):
         """Send a record off. Whether it lies there is seen by reading it back, and in no other way. Raises `TooMuch`."""
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
-        """Offset and value of the records that come next, in order; waits at most so long for the first."""
+        """Offset and value of the records that come next, in order; waits at most so long for the first.
+
+        Raises `Corrupted` when what comes next was deleted meanwhile: the changelog has what it amounts to, or `begin` refuses.
+        """
+
+    def older_than(self, age_s: float) -> int:
+        """All records before that offset are older than so many seconds, by their senders' clocks."""
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before that offset, of all tasks that share the log. Only `runtime.retention` knows which may go."""
 
     def close(self) -> None:
         """Leave."""

@@ -22,4 +22,6 @@ REPLICA_STEPS = (
     "after_produce",
     "before_commit",
     "after_commit",
+    "before_delete",
+    "after_delete",
 )

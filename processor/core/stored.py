@@ -17,15 +17,20 @@ from onefold.processor.core.errors import Refused
 #: decides in format 2: a version that does not know the log must not go on from there.
 FORMAT = 2
 ELASTIC, DECIDED = 1, 2
+#: What stands in the place of progress while a pipeline is being started over: nobody may go on from there. Its number is one
+#: that no version will have, so that those refuse it, too, that do not know the word.
+RESETTING = {"version": 2**31 - 1, "resetting": True}
 
 
 def check_format(body: Mapping[str, Any], what: str) -> None:
     """Look at the number in a stored JSON object, before anything else of it is believed.
 
     Raises:
-        Refused: a newer Onefold wrote `what`.
+        Refused: a newer Onefold wrote `what`, or the pipeline is being started over.
         ValueError: the number is none.
     """
+    if body.get("resetting") is True:
+        raise Refused(f"{what} is of a reset that has not come to its end: `onefold reset` of the domain ends it")
     number = body.get("version", 1)
     if type(number) is not int or number < 1:
         raise ValueError(f"{number!r} is no version")

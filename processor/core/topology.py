@@ -167,6 +167,11 @@ class Topology:
         return f"{self.name}.order" if len(self.reads) > 1 else None
 
     @property
+    def replays(self) -> str:
+        """The topic that says which dead letters were put back into their inputs."""
+        return f"{self.name}.replays"
+
+    @property
     def dead(self) -> dict[str, str]:
         """Per topic that is read the topic of its dead letters."""
         return {topic: f"{topic}.dead" for topic in self.reads}

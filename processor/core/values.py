@@ -65,12 +65,16 @@ def source_template(topic: str, partition: int) -> bytes:
     return b"%b/%d/%%d" % (topic.encode(), partition)
 
 
+# Of a time in milliseconds; any sender may set the header, and `int` refuses what is longer than some thousands.
+_TIME_DIGITS_MAX = 15
+
+
 def _timestamp_ms(envelope: Envelope | None) -> int:
     if envelope is None:
         return 0
     kept = [value for name, value in envelope.headers() or () if name == TIMESTAMP_HEADER]
     digits = (kept[-1] or b"") if kept else b""
-    return int(digits) if digits.isdigit() else envelope.timestamp()[1]
+    return int(digits) if digits.isdigit() and len(digits) <= _TIME_DIGITS_MAX else envelope.timestamp()[1]
 
 
 def _headers(envelope: Envelope | None) -> Headers:

@@ -1,8 +1,9 @@
 """Topics: making them, and asking what they are."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -26,7 +27,8 @@ _LARGE = {"max.message.bytes": str(RECORD_BYTES_MAX)}
 # The log is the truth that `verify` recomputes from, so time deletes nothing from it unless somebody says so.
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
 # Small segments, so that compaction really happens; tombstones stay a day, longer than any restore takes.
-_COMPACT = {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.3"}
+_SMALL_SEGMENTS = {"segment.bytes": str(64 * 1024 * 1024)}
+_COMPACT = {"cleanup.policy": "compact", **_SMALL_SEGMENTS, "min.cleanable.dirty.ratio": "0.3"}
 
 
 def create_topics(
@@ -61,12 +63,30 @@ def create_topics(
     sizes = dict.fromkeys(wanted, partitions)
     if decisions is not None:
         sizes[topology.decisions] = decisions
-        wanted[topology.decisions] = {**_KEEP, "max.message.bytes": str(DECISION_BYTES_MAX)}
+        # What is deleted from it frees whole segments.
+        wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
-    existing = _existing(admin)
-    missing = [
-        NewTopic(topic, sizes[topic], config=config) for topic, config in wanted.items() if topic not in existing
-    ]
+    there = existing(admin)
+    return _create(
+        admin,
+        [NewTopic(topic, sizes[topic], config=config) for topic, config in wanted.items() if topic not in there],
+    )
+
+
+def create_replays(topology: Topology, client: Mapping[str, str]) -> None:
+    """Make the topic of the receipts of replays when it is missing. One partition: it is read as a whole, and seldom written.
+
+    Raises:
+        Retriable: the cluster does not answer.
+        Refused: the cluster does not allow it.
+    """
+    admin = connect(client)
+    if topology.replays not in existing(admin):
+        _create(admin, [NewTopic(topology.replays, 1, config=_KEEP)])
+
+
+def _create(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
+    """Make these topics; says which were made here."""
     if not missing:
         return []
     created = []
@@ -88,19 +108,46 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
         Retriable: an input topic that others write is missing, or the cluster does not answer.
         Refused: the numbers differ.
     """
-    existing = _existing(admin)
+    there = existing(admin)
     for topic in topology.inputs:
-        if topic not in existing and topic not in topology.fed:
+        if topic not in there and topic not in topology.fed:
             raise Retriable(
                 f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up"
             )
-    counts = {topic: existing[topic] for topic in (*topology.reads, topology.changelog) if topic in existing}
+    counts = {topic: there[topic] for topic in (*topology.reads, topology.changelog) if topic in there}
     if len(set(counts.values())) > 1:
         raise Refused(
             f"inputs and changelog must have the same number of partitions, but have {counts}: "
             f"keys would move away from their states. Make new topics and replay into them"
         )
     return next(iter(counts.values()))
+
+
+def decision_logs(admin: AdminClient, topic: str) -> int:
+    """How many partitions a decision log has. Raises `Retriable` when there is none, or the cluster does not answer."""
+    found = existing(admin).get(topic)
+    if not found:
+        raise Retriable(f"topic {topic} does not exist")
+    return found
+
+
+def check_decision_logs(admin: AdminClient, topology: Topology, wanted: int, tasks: int) -> None:
+    """Raises `Refused` when the tasks share more or fewer logs than that: who began with another number looks elsewhere."""
+    found = min(decision_logs(admin, topology.decisions), tasks)
+    if found != wanted:
+        raise Refused(
+            f"{topology.decisions} has {found} partitions, and {topology.name} is declared to have {wanted}: "
+            f"what is decided stays where it is. {_as_it_was(found, tasks)}"
+        )
+
+
+def _as_it_was(found: int, tasks: int) -> str:
+    """What to declare for so many logs. A log for each task is what there is without the setting, and all that tables can be
+    filled from: whoever has decided_tables may not set the number.
+    """
+    if found == tasks:
+        return "Leave decision_logs out"
+    return f"Set decision_logs = {found}, without decided_tables: tables cannot be filled from a log that tasks share"
 
 
 def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
@@ -116,6 +163,26 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     except KafkaException as error:
         raise _unanswered(error, f"topic {topic} cannot be described") from error
     return Identity(str(described.topic_id), first.offset, last.offset)
+
+
+def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int:
+    """The first offset with a record of that time (milliseconds since 1970) or later; the end when there is none."""
+    at = TopicPartition(topic, partition)
+    try:
+        asked = admin.list_offsets({at: OffsetSpec.for_timestamp(at_ms)}, request_timeout=CALL_TIMEOUT_S)
+        found = asked[at].result().offset
+    except KafkaException as error:
+        raise _unanswered(error, f"topic {topic} cannot be described") from error
+    return found if found >= 0 else high_watermark(admin, topic, partition)
+
+
+def delete_before(admin: AdminClient, topic: str, partition: int, offset: int) -> None:
+    """Delete the records of a partition before that offset."""
+    at = TopicPartition(topic, partition, offset)
+    try:
+        admin.delete_records([at], request_timeout=CALL_TIMEOUT_S)[at].result()
+    except KafkaException as error:
+        raise _unanswered(error, f"records of {topic} cannot be deleted") from error
 
 
 def high_watermark(admin: AdminClient, topic: str, partition: int) -> int:
@@ -148,46 +215,79 @@ def group_of(topology: Topology) -> str:
     return f"onefold-{topology.name}"
 
 
+def replicas_group_of(topology: Topology) -> str:
+    """The consumer group by which the processes of a pipeline with replicas are seen. It shares nothing out."""
+    return f"{group_of(topology)}.replicas"
+
+
+class Standing(NamedTuple):
+    """Of an input partition: the offset that is folded next, and where it ends for readers of committed records."""
+
+    reached: int
+    end: int
+
+
 def lag(topology: Topology, client: Mapping[str, str]) -> int:
-    """Input records (ticks and markers too) that are readable and not yet folded. Drained is 0.
+    """Input offsets that are readable and not yet folded. Drained is 0: who folds passes markers and aborted records too. Until
+    then they are counted, so this is for who waits for 0; how many events it are says `operate.lag`.
+    """
+    return sum(at.end - min(at.end, at.reached) for at in standing(topology, client).values())
+
+
+def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, int], Standing]:
+    """How far each input partition is folded, ticks too.
 
     By the progress in the changelog, which is the truth; the group's offsets are only a courtesy. The ends are asked for after
     it: what a pipeline has written into inputs of its own by then is not folded yet, and must not look as if it were.
+
+    Raises:
+        Retriable: the cluster does not answer.
+        Refused: it does not allow it.
     """
     admin = connect(client)
-    counts = _existing(admin)
+    counts = existing(admin)
     inputs = [TopicPartition(topic, p) for topic in topology.reads for p in range(counts.get(topic, 0))]
     if not inputs:
-        return 0
+        return {}
     reached = _reached(admin, topology, counts.get(topology.changelog, 0), client)
     ends = _ends(admin, inputs)
-    return sum(end - min(end, reached.get(at, 0)) for at, end in ends.items())
+    return {at: Standing(reached.get(at, 0), end) for at, end in ends.items()}
 
 
 def _reached(
     admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]
 ) -> dict[tuple[str, int], int]:
     """Per input partition the offset to read next, from the last progress record of each changelog partition."""
-    ends = _ends(admin, [TopicPartition(topology.changelog, partition) for partition in range(partitions)])
+    reached: dict[tuple[str, int], int] = {}
+    for partition, value in last_progresses(admin, topology, range(partitions), client).items():
+        progress = json.loads(value)
+        check_format(progress, topology.changelog)
+        reached |= {(topic, partition): at["next_offset"] for topic, at in progress["inputs"].items()}
+    return reached
+
+
+def last_progresses(
+    admin: AdminClient, topology: Topology, tasks: Iterable[int], client: Mapping[str, str]
+) -> dict[int, bytes]:
+    """By task the value of its last progress record, as readers of committed records see it; without those that have none."""
+    ends = _ends(admin, [TopicPartition(topology.changelog, partition) for partition in tasks])
     settings = {"group.id": group_of(topology), "isolation.level": "read_committed", "enable.partition.eof": True}
     quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False, "log_level": 0}
-    reached: dict[tuple[str, int], int] = {}
+    progresses: dict[int, bytes] = {}
     wanted, span = {partition: end for (_, partition), end in ends.items() if end}, _TAIL
     with closing(Consumer({**client, **settings, **quick})) as consumer:
         while wanted:
             starts = [TopicPartition(topology.changelog, p, max(0, end - span)) for p, end in wanted.items()]
-            for partition, inputs in _last_progress(consumer, starts).items():
-                reached |= {(topic, partition): at["next_offset"] for topic, at in inputs.items()}
-                del wanted[partition]
+            progresses |= _last_progress(consumer, starts)
             # Only aborted transactions there: look further back, as far as there is anything.
-            wanted = {partition: end for partition, end in wanted.items() if end > span}
+            wanted = {partition: end for partition, end in wanted.items() if partition not in progresses and end > span}
             span *= 10
-    return reached
+    return progresses
 
 
-def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int, dict[str, dict[str, int]]]:
-    """Per partition the inputs of its last progress record from that offset on."""
-    found: dict[int, dict[str, dict[str, int]]] = {}
+def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int, bytes]:
+    """Per partition the value of its last progress record from that offset on."""
+    found: dict[int, bytes] = {}
     consumer.assign(starts)
     unread = {start.partition for start in starts}
     while unread:
@@ -199,9 +299,7 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
             partition, value = message.partition(), message.value()
             assert partition is not None, "whatever is read is of a partition"
             assert value is not None, "a progress record is never a tombstone"
-            progress = json.loads(value)
-            check_format(progress, starts[0].topic)
-            found[partition] = progress["inputs"]
+            found[partition] = value
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             unread.discard(message.partition())
         elif error is not None:
@@ -230,7 +328,7 @@ def connect(client: Mapping[str, str]) -> AdminClient:
         raise Refused(f"the Kafka settings cannot be used: {error.args[0].str()}") from None
 
 
-def _existing(admin: AdminClient) -> dict[str, int]:
+def existing(admin: AdminClient) -> dict[str, int]:
     """Topics and their numbers of partitions."""
     try:
         topics = admin.list_topics(timeout=CALL_TIMEOUT_S).topics

@@ -5,13 +5,14 @@ from all the others. Its acknowledgement says nothing: what is decided is what i
 """
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from onefold.processor.core.abc import Identity
-from onefold.processor.core.errors import Retriable, TooMuch
-from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, identity
+from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
+from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, decision_logs, delete_before, identity, offset_at
 from onefold.processor.io.inputs import position_after
 from onefold.processor.io.kafka_errors import TOO_MUCH, translate
 
@@ -26,15 +27,16 @@ class KafkaDecisionLog:
 
     Args:
         topic: of the decision log.
-        partition: of it.
+        task: whose log it is. When there are fewer partitions than tasks, some share one.
         client: librdkafka settings, at least `bootstrap.servers`.
     """
 
-    def __init__(self, topic: str, partition: int, client: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, task: int, client: Mapping[str, str]) -> None:
         self._topic = topic
-        self._partition = partition
         self._client = dict(client)
         self._admin = connect(self._client)
+        self._partition = task % decision_logs(self._admin, topic)
+        self._shared = self._partition != task
         self._failure: KafkaError | None = None
         self._consumer: Consumer | None = None
         self._producer = Producer(
@@ -53,8 +55,13 @@ class KafkaDecisionLog:
         )
 
     def identity(self) -> Identity:
-        """Which topic it is now, and what it holds up to the high watermark."""
-        return identity(self._admin, self._topic, self._partition)
+        """Which topic it is now, and what it holds up to the high watermark.
+
+        The partition is part of what a shared log is: with more of them, a task's next decisions would be looked for in another
+        one.
+        """
+        found = identity(self._admin, self._topic, self._partition)
+        return found._replace(topic_id=f"{found.topic_id}/{self._partition}") if self._shared else found
 
     def seek(self, offset: int) -> None:
         """Read from there on."""
@@ -108,10 +115,24 @@ class KafkaDecisionLog:
             messages += self._consumer.consume(1_000, 0)
         found: list[tuple[int, bytes | None]] = []
         for message in messages:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise Corrupted(
+                    "what comes next in the decision log was deleted meanwhile: starting from the changelog"
+                )
             offset = position_after(message, "reading the decision log") - 1
-            if message.error() is None:
+            if error is None:
                 found.append((offset, message.value()))
         return found
+
+    def older_than(self, age_s: float) -> int:
+        """All records before that offset are older than so many seconds, by their senders' clocks."""
+        at_ms = round((time.time() - age_s) * 1000)
+        return offset_at(self._admin, self._topic, self._partition, at_ms)
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before that offset. The broker frees whole segments, some minutes later."""
+        delete_before(self._admin, self._topic, self._partition, offset)
 
     def close(self) -> None:
         """Leave; what was sent off and not answered may lie there or not."""

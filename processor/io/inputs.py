@@ -36,16 +36,16 @@ class KafkaInputs:
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
-        fetch_bytes: a fetch is answered when there is so much, or after `FETCH_WAIT_MS`.
+        fetch_wait_ms: how long the broker gathers records for a fetch.
     """
 
     def __init__(
-        self, topology: Topology, partition: int, client: Mapping[str, str], *, fetch_bytes: int = FETCH_BYTES
+        self, topology: Topology, partition: int, client: Mapping[str, str], *, fetch_wait_ms: int = FETCH_WAIT_MS
     ) -> None:
         self.partition = partition
         self._topology = topology
         self._client = dict(client)
-        self._fetch_bytes = fetch_bytes
+        self._fetch_wait_ms = fetch_wait_ms
         self._admin = connect(self._client)
         self._partitions = partitions_of(self._admin, topology)
         self._consumer: Consumer | None = None
@@ -63,7 +63,7 @@ class KafkaInputs:
         """Ask now which topics the inputs' names stand for."""
         return ask_topic_ids(self._admin, self._topology.reads)
 
-    def new_consumer(self, wait_ms: int = FETCH_WAIT_MS) -> Consumer:
+    def new_consumer(self, wait_ms: int) -> Consumer:
         """A consumer that reads committed records from assigned positions; a fetch waits so long for more of them."""
         return Consumer(
             {
@@ -77,7 +77,7 @@ class KafkaInputs:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "check.crcs": True,
-                "fetch.min.bytes": self._fetch_bytes,
+                "fetch.min.bytes": FETCH_BYTES,
                 "fetch.wait.max.ms": wait_ms,
                 # How soon fetching goes on after the queue was full; a second by default, in which a backlog stands.
                 "fetch.queue.backoff.ms": 50,
@@ -89,7 +89,7 @@ class KafkaInputs:
     def seek(self, offsets_next: Mapping[str, int]) -> None:
         """Read the inputs from there on."""
         if self._consumer is None:
-            self._consumer = self.new_consumer()
+            self._consumer = self.new_consumer(self._fetch_wait_ms)
         self._consumer.assign([TopicPartition(topic, self.partition, at) for topic, at in offsets_next.items()])
         self._positions = dict(offsets_next)
 

@@ -19,7 +19,7 @@ from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMu
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import RECORD_BYTES_MAX, high_watermark, stable_end
 from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs, position_after
-from onefold.processor.io.kafka_errors import FENCED, TOO_MUCH, raising, translate
+from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MUCH, raising, translate
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.
@@ -202,7 +202,8 @@ class KafkaSession(KafkaInputs):
     def _wait_for_room(self, add: Callable[[], None]) -> None:
         deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
         while time.monotonic() < deadline:
-            self._writer.poll(0.05)
+            with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the next record is told
+                self._writer.poll(0.05)
             with contextlib.suppress(BufferError):
                 add()
                 return
@@ -211,9 +212,8 @@ class KafkaSession(KafkaInputs):
     def commit(self) -> None:
         """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
         # Delivery takes as long as it takes; only the call after it is short enough to be suspected when it is slow.
-        # Who was fenced meanwhile may hear of it here. The client raises that from within a callback; when it then calls the
-        # logger with the exception set, Python makes a SystemError of it. What it was the commit says.
-        with raising("commit"), contextlib.suppress(SystemError):
+        # Who was fenced meanwhile may hear of it here. What is lost of that the commit says.
+        with raising("commit"), contextlib.suppress(*LOST_IN_A_CALLBACK):
             self._writer.flush(DELIVERY_TIMEOUT_MS / 1000)
         started = time.monotonic()
         deadline = started + 2 * TRANSACTION_TIMEOUT_MS / 1000
@@ -235,7 +235,7 @@ class KafkaSession(KafkaInputs):
         self._begun = False
         if self._producer is None:
             return
-        with contextlib.suppress(KafkaException, SystemError):
+        with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         self._ambiguous.signs.append("a transaction was aborted")
 
@@ -243,7 +243,7 @@ class KafkaSession(KafkaInputs):
         """Leave; readers should not have to wait for the timeout of a transaction that we left open."""
         if self._begun:
             self._begun = False
-            with contextlib.suppress(KafkaException, SystemError):
+            with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
                 self._writer.abort_transaction(CALL_TIMEOUT_S)
         self._producer = None
         super().close()

@@ -23,6 +23,9 @@ TOO_MUCH = (
     KafkaError._STATE,
     KafkaError._INCONSISTENT,
 )
+#: As what an exception of a callback may come: when another callback follows, the client looks its logger up with the exception
+#: set, and Python takes that for an attribute that is not there, or for a call that failed within the interpreter.
+LOST_IN_A_CALLBACK = (SystemError, AttributeError)
 _FORBIDDEN = (
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -48,10 +51,10 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
 
 @contextlib.contextmanager
 def raising(doing: str) -> Iterator[None]:
-    """Translates what a call to Kafka raises. A `SystemError` is an exception of a callback that the client has lost."""
+    """Translates what a call to Kafka raises, also what the client has lost of it."""
     try:
         yield
     except KafkaException as error:
         raise translate(error.args[0], doing) from error
-    except SystemError as error:
+    except LOST_IN_A_CALLBACK as error:
         raise Corrupted(f"{doing}: the Kafka client failed in a callback: {error}") from error

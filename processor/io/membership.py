@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import group_of
+from onefold.processor.io.away import Away
 
 # A killed instance is missed after this long; the smallest value that brokers allow by default.
 SESSION_TIMEOUT_MS = 6_000
@@ -43,7 +44,7 @@ class Membership:
         self._assigned, self._revoked = assigned, revoked
         self._committed: dict[tuple[str, int], int] = {}
         self.assigned_once = False
-        self._trouble: KafkaError | None = None
+        self._away = Away(topology.inputs[0], _ANSWER_S)
         self._consumer = Consumer(
             {
                 **client,
@@ -57,7 +58,7 @@ class Membership:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
                 "log_level": 0,
-                "error_cb": self._on_error,
+                "error_cb": self._away.heard,
             }
         )
         self._consumer.subscribe([topology.inputs[0]], on_assign=self._on_assign, on_revoke=self._on_revoke)
@@ -72,7 +73,7 @@ class Membership:
         message = self._consumer.poll(timeout_s)
         error = message.error() if message is not None else None
         if error is None:
-            self._raise_while_away()
+            self._away.check(self._consumer)
             return
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
             raise Refused(f"another process is the same instance of {self._topology.name}: {error.str()}")
@@ -84,20 +85,6 @@ class Membership:
                 f"this one begins when the last of those has ended"
             )
         raise Retriable(f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
-
-    def _on_error(self, error: KafkaError) -> None:
-        """Told once when the last broker is gone; nothing else says so to a consumer that waits."""
-        if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-            self._trouble = error
-
-    def _raise_while_away(self) -> None:
-        if self._trouble is None:
-            return
-        try:
-            self._consumer.list_topics(self._topology.inputs[0], timeout=_ANSWER_S)
-        except KafkaException:
-            raise Retriable(f"Kafka does not answer: {self._trouble.str()}") from None
-        self._trouble = None
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
         """Commit positions to the group, as a courtesy to Kafka's own tools. Nothing reads them back as the truth."""

@@ -5,7 +5,7 @@ What goes to other topics is Avro within Avro: a replica that adopts a decision 
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import fastavro
@@ -15,8 +15,8 @@ from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Counts
-from onefold.processor.io.avro_encoder import number
 from onefold.processor.io.contracts import FOLDER
+from onefold.processor.io.decision_bytes import decode_writes, encode_bytes, encode_states, encode_writes
 
 #: The first byte of a record. Who finds a greater one cannot know what is decided.
 FORMAT = 1
@@ -24,21 +24,11 @@ FORMAT = 1
 _PREFIX = bytes((FORMAT,))
 _SCHEMA: Any = json.loads((FOLDER / "engine" / "decision.avsc").read_text())
 _DECISION: Any = fastavro.parse_schema(_SCHEMA)
-# What comes first: Avro has no names in its bytes, so whoever stops there has not read the rest.
+# What comes first, and all that comes before the states, of which there are many. Avro has no names in its bytes: whoever stops
+# there has not read the rest, and the rest can be written after it.
 _HEAD: Any = fastavro.parse_schema({**_SCHEMA, "fields": _SCHEMA["fields"][:4]})
-_WRITES: Any = fastavro.parse_schema(json.loads((FOLDER / "engine" / "writes.avsc").read_text()))
+_BEFORE_STATES: Any = fastavro.parse_schema({**_SCHEMA, "fields": _SCHEMA["fields"][:7]})
 _NOTE = "note"
-_NOTHING: dict[str, Any] = {
-    "version": 0,
-    "inputs": [],
-    "counts": [],
-    "ticked_ms": 0,
-    "states": [],
-    "writes": b"",
-    "note": b"",
-}
-# Of an optional value, and the end of an array.
-_NULL, _VALUE, _END = b"\x00", b"\x02", b"\x00"
 
 
 # What fastavro raises at bytes that are something else.
@@ -46,8 +36,9 @@ _NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeEr
 
 
 class Head(NamedTuple):
-    """Of a proposal what it takes to count: what it is for, and the version that it continues."""
+    """Of a proposal what it takes to count: whose it is, what it is for, and the version that it continues."""
 
+    task: int
     kind: Kind
     version: int
 
@@ -70,16 +61,17 @@ class AvroProposals:
                 ],
                 "counts": list(body.counts),
                 "ticked_ms": body.ticked_ms,
-                "states": [{"key": key, "value": value} for key, value in body.states],
-                "writes": body.writes,
-                "note": b"",
-            }
+            },
+            body.states,
+            body.writes,
+            b"",
         )
 
     def encode_note(self, note: Note) -> bytes:
         """The record's value."""
         body = json.dumps(note.body).encode()
-        return _encoded({**_NOTHING, "task": note.task, "kind": _NOTE, "proposer": note.proposer, "note": body})
+        head = {"task": note.task, "version": 0, "kind": _NOTE, "proposer": note.proposer}
+        return _encoded({**head, "inputs": [], "counts": [], "ticked_ms": 0}, [], b"", body)
 
     def decode(self, value: bytes | None) -> Proposal | Note | None:
         """What the bytes are; None when no version would call them a proposal.
@@ -110,35 +102,24 @@ class AvroProposals:
             if head["kind"] == _NOTE:
                 record = self.decode(value)
                 return record if isinstance(record, Note) else None
-            return Head(Kind(head["kind"]), head["version"])
+            return Head(head["task"], Kind(head["kind"]), head["version"])
         except _NO_RECORD:
             return None
 
-    def encode_writes(self, writes: Iterable[Write]) -> bytes:
-        """Records for other topics: an Avro array. By hand: fastavro takes three times as long, and there are many."""
-        items = [_write(*write) for write in writes]
-        return b"".join((number(len(items) << 1), *items, _END)) if items else _END
+    def encode_writes(self, writes: Sequence[Write]) -> bytes:
+        """Records for other topics: an Avro array."""
+        return encode_writes(writes)
 
     def writes(self, data: bytes) -> list[Write]:
         """They themselves."""
-        found: Any = fastavro.schemaless_reader(io.BytesIO(data), _WRITES, None)
-        return [
-            (
-                write["topic"],
-                None if write["partition"] < 0 else write["partition"],
-                write["key"],
-                write["value"],
-                [(header["name"], header["value"]) for header in write["headers"]] or None,
-            )
-            for write in found
-        ]
+        return decode_writes(data)
 
 
-def _encoded(record: dict[str, Any]) -> bytes:
+def _encoded(before: dict[str, Any], states: Sequence[tuple[bytes, bytes | None]], writes: bytes, note: bytes) -> bytes:
     buffer = io.BytesIO()
     buffer.write(_PREFIX)
-    fastavro.schemaless_writer(buffer, _DECISION, record)
-    return buffer.getvalue()
+    fastavro.schemaless_writer(buffer, _BEFORE_STATES, before)
+    return b"".join((buffer.getvalue(), encode_states(states), encode_bytes(writes), encode_bytes(note)))
 
 
 def _decoded(record: Any) -> Proposal | Note:
@@ -151,22 +132,3 @@ def _decoded(record: Any) -> Proposal | Note:
     states = [(state["key"], state["value"]) for state in record["states"]]
     body = Body(Counts(*record["counts"]), states, record["writes"], record["ticked_ms"])
     return Proposal(record["task"], record["version"], inputs, record["proposer"], body, Kind(record["kind"]))
-
-
-def _write(topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: Any) -> bytes:
-    parts = [_bytes(topic.encode()), number(1 if partition is None else partition << 1)]
-    parts += [_optional(key), _optional(value)]
-    if headers:
-        parts.append(number(len(headers) << 1))
-        for name, content in headers:
-            parts += [_bytes(name.encode()), _optional(content)]
-    parts.append(_END)
-    return b"".join(parts)
-
-
-def _bytes(data: bytes) -> bytes:
-    return number(len(data) << 1) + data
-
-
-def _optional(data: bytes | None) -> bytes:
-    return _NULL if data is None else _VALUE + number(len(data) << 1) + data

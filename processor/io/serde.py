@@ -145,14 +145,7 @@ class AvroCodec:
             raise Rejected(f"not JSON of {self._inputs[record.topic].name}: {error}") from None
 
     def _decode_single_object(self, topic: str, data: bytes) -> Any:
-        contract = self._inputs[topic]
-        if not data.startswith(contract.prefix):
-            if not data.startswith(SINGLE_OBJECT):
-                raise Rejected("the value is neither JSON text nor Avro")
-            raise Rejected(
-                f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}"
-            )
-        return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
+        return _single_object(self._inputs[topic], data)
 
     def _decode_confluent(self, topic: str, data: bytes) -> Any:
         if len(data) < _CONFLUENT_HEADER_BYTES:
@@ -193,6 +186,22 @@ class AvroCodec:
             raise Corrupted(
                 f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}"
             ) from None
+
+
+def decode_plain(contract: Contract, data: bytes | None) -> dict[str, Any]:
+    """A record that a processor wrote, as plain JSON data: decimals and moments are texts, bytes base64. Raises `Rejected`."""
+    plain: dict[str, Any] = msgspec.to_builtins(_single_object(contract, data or b""))
+    return plain
+
+
+def _single_object(contract: Contract, data: bytes) -> Any:
+    if not data.startswith(contract.prefix):
+        if not data.startswith(SINGLE_OBJECT):
+            raise Rejected("the value is neither JSON text nor Avro")
+        raise Rejected(
+            f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}"
+        )
+    return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
 
 
 def _json_decoders(contract: Contract) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:

@@ -51,6 +51,7 @@ class Progress:
         transactions: how many there have been; in a decision log, the version.
         decided_in: None: the task is decided by Kafka transactions.
         ticked_ms: the time of the last tick, in milliseconds since 1970, or 0.
+        keeps_log: tables are, or were, filled from the decision log, so that nothing may be deleted from it.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Progress:
     transactions: int = 0
     decided_in: DecidedIn | None = None
     ticked_ms: int = 0
+    keeps_log: bool = False
 
     def encode(self) -> bytes:
         """The value of the progress record."""
@@ -78,6 +80,8 @@ class Progress:
         if self.ticked_ms:
             # A version without it has no ticks either: it writes the progress of a pipeline whose time stands still.
             body["ticked_ms"] = self.ticked_ms
+        if self.keeps_log:
+            body["keeps_log"] = True
         return json.dumps(body).encode()
 
     @staticmethod
@@ -99,6 +103,7 @@ class Progress:
                 body["transactions"],
                 DecidedIn(**body["decided_in"]) if "decided_in" in body else None,
                 body.get("ticked_ms", 0),
+                bool(body.get("keeps_log", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(f"the changelog's progress record cannot be read: {error}") from error
@@ -149,6 +154,13 @@ class Progress:
         topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
         offsets = {topic: self.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
         return replace(self, topic_ids=topic_ids, offsets_next=offsets)
+
+
+def behind(progress: Progress, ends: Mapping[str, Identity] | None) -> int | None:
+    """How many offsets there are from the progress to these ends; None when they are not known."""
+    if ends is None:
+        return None
+    return sum(max(0, found.end - progress.offsets_next.get(topic, found.start)) for topic, found in ends.items())
 
 
 @dataclass

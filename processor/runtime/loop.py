@@ -14,6 +14,7 @@ import structlog
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.figures import Done, Figures
 from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
@@ -50,6 +51,18 @@ class Runs(Protocol):
     def score(self) -> tuple[int, int] | None:
         """Of the decisions since it was opened, how many it has won, and how many there were. None: it has no replicas."""
 
+    @property
+    def lag(self) -> int | None:
+        """How many offsets of its inputs are not folded, by where they ended when it looked last; None: it never has."""
+
+    @property
+    def unpublished_since(self) -> float | None:
+        """Since when something decided waits to be published. None: nothing does."""
+
+    @property
+    def done(self) -> Done:
+        """What it has done beside its progress."""
+
     def open(self) -> None:
         """Begin: take the task, and restore it."""
 
@@ -73,15 +86,22 @@ class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
     `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
-    `caught_up` whether it has folded all that was there when it was opened; `score` is the task's, see `Runs`.
+    `caught_up` whether it has folded all that was there when it was opened; `score` and `lag` are the task's, see `Runs`.
+    `moved_at` is when it last came further, or had nothing to do: a turn alone is no sign of that.
 
     Args:
         make: makes the task; it gets a function to call while a long restore goes on.
         clock: monotonic seconds.
+        figures: told what it does.
     """
 
     def __init__(
-        self, partition: int, make: Callable[[Callable[[], None]], Runs], *, clock: Callable[[], float]
+        self,
+        partition: int,
+        make: Callable[[Callable[[], None]], Runs],
+        *,
+        clock: Callable[[], float],
+        figures: Figures | None = None,
     ) -> None:
         self.partition = partition
         self.phase = Phase.RESTORING
@@ -89,10 +109,13 @@ class TaskLoop:
         self.offsets_next: dict[str, int] = {}
         self.caught_up = False
         self.score: tuple[int, int] | None = None
+        self.lag: int | None = None
         self.fenced = False
         self.failure: BaseException | None = None
         self._clock = clock
-        self.turned_at = clock()
+        self.turned_at = self.moved_at = clock()
+        self._figures = figures or Figures()
+        self._told = Progress()
         self._make = make
         self._restored = 0
         self._aborts = 0
@@ -113,6 +136,7 @@ class TaskLoop:
                 self._failures += 1
                 wait_s = backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
                 self._enter(Phase.WAITING, str(error))
+                self._figures.started_over()
                 log.warning("task starts over", partition=self.partition, reason=str(error), wait_s=wait_s)
             except Fenced as error:
                 self.fenced = True
@@ -136,6 +160,7 @@ class TaskLoop:
         task = self._make(self._restoring)
         try:
             task.open()
+            self._told = task.progress
             self._enter(Phase.RUNNING, "")
             log.info("task runs", partition=self.partition, keys=len(task.store), next=task.progress.offsets_next)
             while not self._stopping:
@@ -161,6 +186,7 @@ class TaskLoop:
             # The session has aborted and rewound to the progress: the same records come again.
             log.warning("transaction aborted", partition=self.partition, reason=str(error))
             self._aborts += 1
+            self._figures.aborted()
             self._enter(Phase.WAITING, str(error))
             # The cluster is there when it says that this was too much: the next try is a smaller one, and can be soon.
             return backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, 1 if isinstance(error, TooMuch) else self._aborts)
@@ -172,7 +198,16 @@ class TaskLoop:
         self.caught_up = task.caught_up()
         self.score = task.score
         self._beat()
+        self._tell(task)
         return 0.0
+
+    def _tell(self, task: Runs) -> None:
+        before, self._told, self.lag = self._told, task.progress, task.lag
+        self._figures.turned(before, self._told, task.done)
+        if self.lag == 0 or self._told.transactions != before.transactions:
+            # Where others read what is published, nothing has moved before it is.
+            waits_since = task.unpublished_since
+            self.moved_at = self.turned_at if waits_since is None else min(self.turned_at, waits_since)
 
     def _beat(self) -> None:
         self.turned_at = self._clock()
@@ -183,6 +218,7 @@ class TaskLoop:
         if self._restored % _REPORT_EVERY == 0:
             self.detail = f"task {self.partition} has read {self._restored} changelog records"
             self._beat()
+            self.moved_at = self.turned_at
 
     def _enter(self, phase: Phase, detail: str) -> None:
         self.phase, self.detail = phase, detail
@@ -193,9 +229,14 @@ class TaskThread(TaskLoop):
     """A loop in a thread of its own."""
 
     def __init__(
-        self, partition: int, make: Callable[[Callable[[], None]], Runs], *, clock: Callable[[], float]
+        self,
+        partition: int,
+        make: Callable[[Callable[[], None]], Runs],
+        *,
+        clock: Callable[[], float],
+        figures: Figures | None = None,
     ) -> None:
-        super().__init__(partition, make, clock=clock)
+        super().__init__(partition, make, clock=clock, figures=figures)
         self._thread = LifeThread(self.life, f"task-{partition}")
 
     def start(self) -> None:

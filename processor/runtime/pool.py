@@ -5,6 +5,7 @@ from functools import partial
 
 import structlog
 
+from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.loop import Phase, Runs, TaskThread
 
 log = structlog.get_logger()
@@ -22,11 +23,19 @@ class TaskPool:
     Args:
         make: makes the task of a partition; it gets the loop's heartbeat.
         clock: monotonic seconds.
+        figures: told what the tasks do.
     """
 
-    def __init__(self, make: Callable[[int, Callable[[], None]], Runs], *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        make: Callable[[int, Callable[[], None]], Runs],
+        *,
+        clock: Callable[[], float],
+        figures: Figures | None = None,
+    ) -> None:
         self._make = make
         self._clock = clock
+        self._figures = figures
         self._loops: dict[int, TaskThread] = {}
         self._fenced_at: dict[int, float] = {}
 
@@ -34,7 +43,8 @@ class TaskPool:
         """Begin the tasks of these partitions; those that run already go on."""
         for partition in partitions:
             if partition not in self._loops:
-                loop = TaskThread(partition, partial(self._make, partition), clock=self._clock)
+                make = partial(self._make, partition)
+                loop = TaskThread(partition, make, clock=self._clock, figures=self._figures)
                 self._loops[partition] = loop
                 loop.start()
 
@@ -62,6 +72,27 @@ class TaskPool:
             if loop.fenced and now - self._fenced_at.setdefault(partition, now) > FENCED_PAUSE_S:
                 del self._loops[partition], self._fenced_at[partition]
                 self.start([partition])
+                # Two that fence each other again and again get nowhere.
+                self._loops[partition].moved_at = loop.moved_at
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+        return len(self._loops)
+
+    def lag(self) -> int:
+        """How many offsets of the inputs are not folded, as far as the tasks know."""
+        return sum(loop.lag or 0 for loop in self._loops.values())
+
+    def quietest(self) -> tuple[float, str]:
+        """When the task that has not moved for longest last did, or had nothing to do, in seconds of the clock; and what is to
+        be said of it. Without a task nothing is to be done.
+        """
+        if not self._loops:
+            return self._clock(), ""
+        loop = min(self._loops.values(), key=lambda loop: loop.moved_at)
+        waits = f", {loop.lag:,} offsets wait" if loop.lag else ""
+        return loop.moved_at, f"task {loop.partition} is {loop.phase}{waits}{f': {loop.detail}' if loop.detail else ''}"
 
     def caught_up(self) -> list[int]:
         """The partitions whose tasks run, and have folded all that was there when they were opened."""

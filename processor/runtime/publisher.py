@@ -25,11 +25,14 @@ from onefold.processor.core.errors import Abortable, Corrupted
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.standing import standing_of
 from onefold.processor.runtime.transact import Transact
 
 # How long it waits for the next decision before it looks whether it should end.
 WAIT_S = 0.1
+# Records of a log, of other tasks for example, are no task's own; so many are read in a fraction of a second.
+PASSED_OVER_MAX = 10_000
 
 
 class Publisher:
@@ -39,6 +42,7 @@ class Publisher:
         name: of the replica that it belongs to, for notes.
         log: a reader of its own of the task's partition of the decision log.
         step: called with the name of each step before the next is taken.
+        retention: what it deletes from the log. None: nothing.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Publisher:
         log: DecisionLog,
         proposals: Proposals,
         step: Callable[[str], None] = lambda name: None,
+        retention: Retention | None = None,
     ) -> None:
         self._topology = topology
         self.partition = partition
@@ -58,7 +63,10 @@ class Publisher:
         self._log = log
         self._proposals = proposals
         self._transact = Transact(transactions, topology.changelog, partition, step)
+        self._retention = retention
         self.progress = Progress()
+        self.written = 0  # records in other topics than the changelog, since it was made
+        self._before = self.progress  # what whoever reads the changelog finds at least
 
     def open(self) -> None:
         """Fence whoever published before, and go on where they came to.
@@ -72,14 +80,19 @@ class Publisher:
 
     def _begin(self) -> None:
         found = self._transactions.last_progress()
-        self.progress = Progress.decode(found) if found else Progress()
+        self.progress = self._before = Progress.decode(found) if found else Progress()
         standing = begin(self._log.identity(), standing_of(self.progress))
         self._history = History({self.partition: standing})
         self._log.seek(standing.offset)
 
     def turn(self) -> int:
         """One cycle. Returns how many decisions were published."""
-        return self._publish(self._log.read(WAIT_S))
+        published = self._publish(self._log.read(WAIT_S))
+        if not published:
+            self._pass_over()
+        if self._retention is not None:
+            self._retention.turn(self._log, self._before)
+        return published
 
     def take_back(self) -> Progress:
         """Give the task back to Kafka transactions: close the log, and publish all that was decided before that.
@@ -111,9 +124,26 @@ class Publisher:
             return 0
         after = self.progress
         writes: list[Write] = []
+        states = 0
         for decision in decisions:
             after = self._after(after, decision)
             writes += self._writes(decision.proposal)
+            states += len(decision.proposal.body.states)
+        self._commit(writes, after)
+        self.written += len(writes) - states
+        note = Note(self.partition, self._name, {"published": after.transactions})
+        self._log.append(self._proposals.encode_note(note))
+        return len(decisions)
+
+    def _pass_over(self) -> None:
+        """Nothing was decided in much of the log: say so, or every new replica reads that, and nobody may delete it."""
+        decided_in, offset = self.progress.decided_in, self._history.offset_next
+        if decided_in is not None and offset - decided_in.offset > PASSED_OVER_MAX:
+            self._commit([], replace(self.progress, decided_in=decided_in._replace(offset=offset)))
+
+    def _commit(self, writes: Sequence[Write], after: Progress) -> None:
+        if self._retention is not None and self._retention.for_tables:
+            after = replace(after, keeps_log=True)
         try:
             self._transact.write(writes, self.progress, after)
             self._transact.commit()
@@ -121,10 +151,7 @@ class Publisher:
             self._transactions.abort()
             self._begin()  # and the same decisions come again
             raise
-        self.progress = after
-        note = Note(self.partition, self._name, {"published": after.transactions})
-        self._log.append(self._proposals.encode_note(note))
-        return len(decisions)
+        self._before, self.progress = self.progress, after
 
     def _after(self, before: Progress, decision: Decision) -> Progress:
         body: Body = decision.proposal.body

@@ -58,7 +58,10 @@ class Quarantine:
             if not isinstance(body, dict):
                 raise ValueError(f"{body!r} is no object")
             names = {one.name: _STORED_NAMES.get(one.name, one.name) for one in fields(Quarantine)}
-            return Quarantine(**{name: body[stored] for name, stored in names.items() if stored in body})
+            found = Quarantine(**{name: body[stored] for name, stored in names.items() if stored in body})
+            if type(found.level) is not int or found.level not in range(len(BATCH)) or type(found.tries) is not int:
+                raise ValueError(f"level {found.level!r} and tries {found.tries!r} are none")
+            return found
         except (ValueError, TypeError) as error:
             raise Corrupted(f"the changelog's crash quarantine record cannot be read: {error}") from error
 

@@ -6,42 +6,35 @@ The states restart from the changelog, which a publisher keeps behind the log (`
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from onefold.processor.core.abc import Codec, Inputs, Transactions
+from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
 from onefold.processor.core.decision import Decision, History, Kind, Proposal, Range, begin
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
-from onefold.processor.core.errors import Refused, TooMuch
+from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
-from onefold.processor.runtime.changelog import STATE, DecidedIn, Progress, restore
+from onefold.processor.runtime.changelog import STATE, DecidedIn, Progress, behind, restore
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
-from onefold.processor.runtime.quarantine import BATCH, CRASHES_MAX, WINDOW, Quarantine
-from onefold.processor.runtime.standing import standing_of
+from onefold.processor.runtime.every import Every
+from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.quarantine import Quarantine
+from onefold.processor.runtime.recovery import Recovery
+from onefold.processor.runtime.standing import check_log, standing_of
 from onefold.processor.runtime.store import Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
 from onefold.processor.runtime.telling import Telling
 from onefold.processor.runtime.transact import Transact
+from onefold.processor.runtime.undecided import WAIT_S, Pending, Undecided
 
-# How long a replica waits for a record, or for what became of its proposal, before it looks at everything else.
-WAIT_S = 0.05
 # A proposal whose outcome is not seen for so long is computed again. Both may be in the log: the rule takes one of them.
 PENDING_S = 5.0
 # Of a proposal: a record of the log must hold it, and nobody sees anything of it before it is computed.
 RECORDS_MAX = 5_000
-
-
-class _Pending(NamedTuple):
-    """What this replica has proposed last, and when. Only the very same bytes are it: an earlier life had the same name."""
-
-    value: bytes
-    records: Sequence[Record]
-    prepared: Prepared | None
-    since: float
 
 
 class Replica:
@@ -75,9 +68,9 @@ class Replica:
         self.name = name
         self.store = Store()
         self.progress = Progress()
-        self.quarantine = Quarantine()
         self.won = 0
         self.decided = 0
+        self.done = Done()
         #: The version up to which others can read what was decided in the plain topics, as far as this replica has heard; and
         #: since when the version after it is decided. None: nothing waits.
         self.published = 0
@@ -92,29 +85,44 @@ class Replica:
         self._step = step
         self._beat = beat
         self._compute_lock = compute_lock or nullcontext()
-        self._check_every_s = check_every_s
-        self._checked_at = 0.0
         self._clock = clock
+        self._check = Every(check_every_s, clock)
         self._nothing = Body(Counts(), [], proposals.encode_writes([]))
         self._size = BatchSize()
-        self._records: list[Record] = []  # read, and not yet decided
-        self._pending: _Pending | None = None
+        self._undecided = Undecided(inputs)
+        self._asking = False  # whether the cluster takes anything: it has refused the last proposal
+        self._ends: Mapping[str, Identity] | None = None
+        self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
+        self._pending: Pending | None = None
         self._courtesy = Courtesy(clock)
         self._telling = Telling(inputs.partition, name, log, proposals, clock)
-        self._went_well = 0
-        self._ends: dict[str, int] = {}
+        self._recovery = Recovery()
 
     @property
     def partition(self) -> int:
         """The task."""
         return self._inputs.partition
 
+    @property
+    def lag(self) -> int | None:
+        """How many offsets of its inputs are not decided, by where they ended when it looked last."""
+        return behind(self.progress, self._ends)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """How careful it is."""
+        return self._recovery.quarantine
+
     def open(self) -> None:
         """Restore from the changelog, and go through all that was decided since.
 
         Raises:
             Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
+            Corrupted: decisions were deleted while this restored; they are in the changelog by now.
         """
+        # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
+        # read, and this begins again.
+        start = self._log.identity().start
         restored = restore(self.topology, self._codec, self._beating(self._changelog.restore(stable=True)))
         identities = self._inputs.identities()
         if restored.progress.decided_in is None:
@@ -124,11 +132,11 @@ class Replica:
         self.progress = restored.progress.checked(identities)
         self.published = self.progress.transactions
         self._step("after_restore")
-        standing = begin(self._log.identity(), standing_of(self.progress))
+        standing = begin(self._log.identity()._replace(start=start), standing_of(self.progress))
         self._history = History({self.partition: standing})
         self._log.seek(standing.offset)
         self._catch_up()
-        self._ends = {topic: identity.end for topic, identity in self._inputs.identities().items()}
+        self._recovery.begin(self._inputs.identities())
         self._inputs.seek(self.progress.offsets_next)
         self._note_quarantine(self.quarantine.successor())
 
@@ -143,18 +151,22 @@ class Replica:
         if self.progress.decided_in is not None and not self.progress.decided_in.opened:
             self._propose_opening()
             return decided
-        self._read_inputs()
-        if (self._records or self._has_markers()) and not self._courtesy.waits():
-            if self._records:
-                self._propose()
+        if self._asking:
+            return decided
+        self._undecided.read(self.progress.offsets_next, self._records_max())
+        self._same_logs()
+        ends = self._undecided.markers_after(self.progress.offsets_next)
+        if (self._undecided.records or ends) and not self._courtesy.waits():
+            if ends:
+                self._pass_markers(ends)
             else:
-                self._pass_markers()
-        self._relax()
+                self._propose()
+        self._recovery.relax(self.progress.offsets_next, self._note_quarantine)
         return decided
 
     def caught_up(self) -> bool:
         """Whether all is decided that was there when it was opened."""
-        return all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items())
+        return self._recovery.caught_up(self.progress.offsets_next)
 
     def close(self) -> None:
         """Leave in good order; the next life need not be careful."""
@@ -185,11 +197,8 @@ class Replica:
             return  # another replica was faster; whoever publishes is fenced, and another one takes that up
         identities = self._inputs.identities()
         log = self._log.identity()
-        after = replace(
-            before.checked(identities),
-            transactions=before.transactions + 1,
-            decided_in=DecidedIn(log.topic_id, log.end, opened=False),
-        )
+        decided_in = DecidedIn(log.topic_id, log.end, opened=False)
+        after = replace(before.checked(identities), transactions=before.transactions + 1, decided_in=decided_in)
         transact = Transact(self._changelog, self.topology.changelog, self.partition, self._step)
         transact.write([], before, after)
         transact.commit()
@@ -211,26 +220,37 @@ class Replica:
     def _read_log(self) -> Sequence[tuple[int, bytes | None]]:
         try:
             # For our own proposal, or for somebody else's while we leave it to them.
-            return self._log.read(self._courtesy.left_s if self._pending is None else WAIT_S)
+            waits = self._pending is not None or self._asking
+            return self._log.read(WAIT_S if waits else self._courtesy.left_s)
         except TooMuch as reason:
             # The cluster's answer to an append; there is one at a time.
-            if self._pending is not None and self._pending.records:
-                self._size.too_much(self._pending.records, str(reason))
-            self._pending = None
+            pending, self._pending = self._pending, None
+            self._too_much(pending.records if pending is not None else (), str(reason))
             raise
+
+    def _too_much(self, records: Sequence[Record], reason: str) -> None:
+        """Propose less the next time, and only when the cluster takes a note: a record is not to blame for a cluster that is
+        away.
+        """
+        if records:
+            self._size.too_much(records, reason)
+        self._asking = True
+        self._note_quarantine(self.quarantine)
 
     def _adopt(self, found: Sequence[tuple[int, bytes | None]]) -> int:
         decisions = 0
         for offset, value in found:
-            record = self._proposals.decode(value)
+            pending = self._pending
+            ours = pending is not None and pending.value == value
+            record = pending.proposal if ours and pending is not None else self._proposals.decode(value)
             if isinstance(record, Note):
                 self._hear(record)
                 record = None
             decision = self._history.take(offset, record)
             if decision is not None:
-                self._take(decision, ours=self._pending is not None and self._pending.value == value)
+                self._take(decision, ours)
                 decisions += 1
-            elif self._pending is not None and self._pending.value == value:
+            elif ours:
                 self._pending = None  # read back, and it lost
         return decisions
 
@@ -250,9 +270,7 @@ class Replica:
             DecidedIn(self.progress.decided_in.log_id, decision.offset + 1, opened=True),
             max(self.progress.ticked_ms, body.ticked_ms),
         )
-        self._records = [
-            record for record in self._records if record.offset >= self.progress.offsets_next[record.topic]
-        ]
+        self._undecided.drop(self.progress.offsets_next)
         if proposal.kind is Kind.CLOSE:
             raise Refused(
                 f"{self.topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
@@ -262,16 +280,17 @@ class Replica:
             self._count(pending if ours else None)
         self._step("after_apply")
 
-    def _count(self, won: _Pending | None) -> None:
+    def _count(self, won: Pending | None) -> None:
         """A decision more; `won` is what this replica had proposed, if it is that."""
         now = self._clock()
         self.decided += 1
         self._courtesy.decided(ours=won is not None)
         if won is not None:
             self.won += 1
-            self._went_well += len(won.records)
+            self._recovery.went_well(len(won.records))
             if won.records:
                 self._size.went_well(len(won.records), now - won.since, self.progress.offsets_next)
+                self.done.took_s.append(now - won.since)
         if self.unpublished_since is None and self.published < self.progress.transactions:
             self.unpublished_since = now
 
@@ -286,48 +305,43 @@ class Replica:
     def _hear(self, note: Note) -> None:
         if note.task != self.partition:
             return
-        if "published" in note.body and note.body["published"] > self.published:
-            self.published = note.body["published"]
-            waits = self.published < self.progress.transactions
-            self.unpublished_since = self._clock() if waits else None
-        if "quarantine" in note.body and note.proposer == self.name:
-            self.quarantine = Quarantine.decode(json.dumps(note.body["quarantine"]).encode())
+        if note.proposer == self.name:
+            self._asking = False
+        published, quarantine = note.body.get("published"), note.body.get("quarantine")
+        if isinstance(published, int) and published > self.published:
+            self.published = published
+            self.unpublished_since = self._clock() if published < self.progress.transactions else None
+        if quarantine is not None and note.proposer == self.name:
+            # What is none was written by somebody else: it would be found again after each restart.
+            with suppress(Corrupted):
+                self._recovery.quarantine = Quarantine.decode(json.dumps(quarantine).encode())
 
     # --- what to propose
 
-    def _read_inputs(self) -> None:
-        behind = {
-            topic: offset
-            for topic, offset in self.progress.offsets_next.items()
-            if self._inputs.positions().get(topic, offset) < offset
-        }
-        if behind:
-            # Others decided what this one has not even read.
-            self._inputs.seek({**self._inputs.positions(), **behind})
-        room = min(self._size.records_max, BATCH[self.quarantine.level], RECORDS_MAX) - len(self._records)
-        if room > 0:
-            self._records += self._inputs.poll(room, 0.0 if self._records else WAIT_S)
-        self._same_logs()
+    def _records_max(self) -> int:
+        return min(self._size.records_max, self._recovery.records_max, RECORDS_MAX)
 
     def _propose(self) -> None:
-        records = self._records[: min(self._size.records_max, BATCH[self.quarantine.level], RECORDS_MAX)]
+        records = self._undecided.records[: self._records_max()]
         topic_ids = self._inputs.ask_topic_ids()
         rejected = self._size.set_aside(records)
-        if self.quarantine.level < 2:
+        if not self._recovery.one_by_one:
             with self._compute_lock:
                 prepared = self._compute.prepare(self.store, self.progress, records, rejected)
                 self._append(records, prepared, topic_ids)
             return
         with self._compute_lock:
             record = records[0]
-            if self.quarantine.poisonous(record.topic, record.offset):
-                rejected = {record: f"the processor crashed {CRASHES_MAX} times at this record"}
-            else:
+            if poisonous := self._recovery.poisonous(record):
+                rejected = poisonous
+            elif (record.topic, record.offset) != self._tried:
+                # Once a life: a proposal that comes to nothing is no crash.
                 self._note_quarantine(self.quarantine.trying(record.topic, record.offset))
+                self._tried = record.topic, record.offset
             prepared = self._compute.prepare(self.store, self.progress, records, rejected)
             self._append(records, prepared, topic_ids)
             while self._pending is not None and self._clock() - self._pending.since < PENDING_S:
-                self._adopt(self._log.read(WAIT_S))
+                self._adopt(self._read_log())
 
     def _append(
         self, records: Sequence[Record], prepared: Prepared, topic_ids: Callable[[], Mapping[str, str]]
@@ -343,27 +357,21 @@ class Replica:
         try:
             self._send(proposal, records, prepared)
         except TooMuch as reason:
-            self._size.too_much(records, str(reason))
+            self._too_much(records, str(reason))
             raise
         self._step("after_append")
 
     def _send(self, proposal: Proposal, records: Sequence[Record], prepared: Prepared | None) -> None:
         value = self._proposals.encode(proposal)
         self._log.append(value)
-        self._pending = _Pending(value, records, prepared, self._clock())
+        self._pending = Pending(value, proposal, records, prepared, self._clock())
 
     def _propose_opening(self) -> None:
         proposal = self._proposal(Kind.OPEN, self.progress.offsets_next, self._nothing)
         self._send(proposal, [], None)
 
-    def _has_markers(self) -> bool:
-        positions = self._inputs.positions()
-        return any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items())
-
-    def _pass_markers(self) -> None:
+    def _pass_markers(self, ends: Mapping[str, int]) -> None:
         """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
-        positions = self._inputs.positions()
-        ends = {topic: max(offset, positions[topic]) for topic, offset in self.progress.offsets_next.items()}
         proposal = self._proposal(Kind.STEP, ends, self._nothing)
         self.progress.same_topics(self._inputs.ask_topic_ids()())
         self._send(proposal, [], None)
@@ -378,22 +386,13 @@ class Replica:
 
     # --- care
 
-    def _relax(self) -> None:
-        if self.quarantine.clean:
-            return
-        if self.caught_up():
-            self._note_quarantine(Quarantine())
-        elif self._went_well >= WINDOW[self.quarantine.level]:
-            self._went_well = 0
-            self._note_quarantine(self.quarantine.relaxed())
-
     def _note_quarantine(self, quarantine: Quarantine) -> None:
         body = {"quarantine": json.loads(quarantine.encode())}
         self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body)))
-        self.quarantine = quarantine
+        self._recovery.quarantine = quarantine
 
     def _same_logs(self) -> None:
-        now = self._clock()
-        if now - self._checked_at >= self._check_every_s:
-            self._checked_at = now
-            self.progress.checked(self._inputs.identities())
+        if self._check.is_due():
+            self._ends = self._inputs.identities()
+            self.progress.checked(self._ends)
+            check_log(self.progress, self._log.identity())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sized
 
 from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.thread import LifeThread
@@ -38,6 +39,21 @@ class Replicated:
     def score(self) -> tuple[int, int]:
         """Of the decisions since it was opened, how many it has won, and how many there were."""
         return self._replica.won, self._replica.decided
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets of its inputs are not decided, by where they ended when it looked last."""
+        return self._replica.lag
+
+    @property
+    def unpublished_since(self) -> float | None:
+        """Since when something decided waits to be published."""
+        return self._replica.unpublished_since
+
+    @property
+    def done(self) -> Done:
+        """How long its proposals took, and what it has published."""
+        return self._replica.done
 
     def open(self) -> None:
         """Restore, and be ready to publish."""

@@ -1,8 +1,17 @@
 """Between the changelog and the decision log: what a progress says of where the log's readers stand."""
 
+from onefold.processor.core.abc import Identity
 from onefold.processor.core.decision import Next, Position, Standing
 from onefold.processor.core.errors import Corrupted
 from onefold.processor.runtime.changelog import Progress
+
+
+def check_log(progress: Progress, log: Identity) -> None:
+    """Raises `Corrupted` when the log is not the one in which this was decided: the pipeline was started over, and what is in
+    memory is of the time before. It could go on from the same version and offsets there, and would be believed.
+    """
+    if progress.decided_in is not None and progress.decided_in.log_id != log.topic_id:
+        raise Corrupted("the decision log was made again: what was decided before is dropped")
 
 
 def standing_of(progress: Progress) -> Standing:

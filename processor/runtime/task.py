@@ -5,14 +5,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from itertools import chain
 from typing import Any
 
-from onefold.processor.core.abc import Codec, Session, Write
+from onefold.processor.core.abc import Codec, Identity, Session, Write
 from onefold.processor.core.errors import Abortable, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, restore
-from onefold.processor.runtime.compute import Compute, Prepared
-from onefold.processor.runtime.quarantine import BATCH, CRASHES_MAX, WINDOW, Quarantine
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, behind, restore
+from onefold.processor.runtime.compute import Compute
+from onefold.processor.runtime.every import Every
+from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.quarantine import Quarantine
+from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.store import Store
 from onefold.processor.runtime.transact import TopicIds, Transact
 
@@ -57,15 +60,15 @@ class Task:
         self._step = step
         self._beat = beat
         self._clock = clock
+        self._check = Every(check_every_s, clock)
         self._take_back = take_back
         self._compute_lock = compute_lock or nullcontext()
         self.store = Store()
         self.progress = Progress()
-        self.quarantine = Quarantine()
-        self._ends: dict[str, int] = {}
-        self._check_every_s = check_every_s
-        self._checked_at = 0.0
-        self._went_well = 0
+        self.done = Done()
+        self._ends: Mapping[str, Identity] | None = None
+        self._writing = 0
+        self._recovery = Recovery()
         self._size = BatchSize()
 
     def open(self) -> None:
@@ -88,9 +91,8 @@ class Task:
         self.store = restored.store
         identities = self._session.identities()
         self.progress = restored.progress.checked(identities)
-        self._ends = {topic: identity.end for topic, identity in identities.items()}
+        self._recovery.begin(identities)
         self._session.seek(self.progress.offsets_next)
-        self._went_well = 0
         self._write_quarantine(restored.quarantine.successor())
 
     def _beating(self, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
@@ -99,17 +101,32 @@ class Task:
             yield record
 
     @property
+    def quarantine(self) -> Quarantine:
+        """How careful it is."""
+        return self._recovery.quarantine
+
+    @property
     def score(self) -> None:
         """No decisions are won: it is the only one that makes them."""
         return None
 
+    @property
+    def unpublished_since(self) -> None:
+        """What is committed can be read."""
+        return None
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets of its inputs are not folded, by where they ended when it looked last."""
+        return behind(self.progress, self._ends)
+
     def caught_up(self) -> bool:
         """Whether all is folded that was there when the task was opened."""
-        return all(self.progress.offsets_next[topic] >= end for topic, end in self._ends.items())
+        return self._recovery.caught_up(self.progress.offsets_next)
 
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
-        records = self._session.poll(min(self._size.records_max, BATCH[self.quarantine.level]), WAIT_S)
+        records = self._session.poll(min(self._size.records_max, self._recovery.records_max), WAIT_S)
         polled_at = self._clock()
         if not records:
             self._size.idle()
@@ -124,8 +141,11 @@ class Task:
             raise
         self.store.apply(changes)
         self._step("after_apply")
-        self._went_well += len(records)
-        self._size.went_well(len(records), self._clock() - polled_at, self.progress.offsets_next)
+        self._recovery.went_well(len(records))
+        took_s = self._clock() - polled_at
+        self._size.went_well(len(records), took_s, self.progress.offsets_next)
+        self.done.took_s.append(took_s)
+        self.done.written.append(self._writing)
         self._relax()
         return len(records)
 
@@ -135,21 +155,28 @@ class Task:
             # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
             self._write_quarantine(self.quarantine)
         rejected = self._size.set_aside(records)
-        if self.quarantine.level == 2:
+        if self._recovery.one_by_one:
             with self._compute_lock, self._folded_alone(records[0]) as poisonous:
-                prepared = self._prepare(records, {**rejected, **poisonous}, topic_ids)
-                self._commit(prepared.progress)
+                changes, progress = self._prepare(records, {**rejected, **poisonous}, topic_ids)
+                self._commit(progress)
         else:
             with self._compute_lock:
-                prepared = self._prepare(records, rejected, topic_ids)
-            self._commit(prepared.progress)
-        return prepared.changes
+                changes, progress = self._prepare(records, rejected, topic_ids)
+            self._commit(progress)
+        return changes
 
-    def _prepare(self, records: Sequence[Record], rejected: Mapping[Record, str], topic_ids: TopicIds) -> Prepared:
-        """Fold them, and write what comes of it: all but the commit."""
+    def _prepare(
+        self, records: Sequence[Record], rejected: Mapping[Record, str], topic_ids: TopicIds
+    ) -> tuple[Mapping[str, Change], Progress]:
+        """Fold them, and write what comes of it: all but the commit.
+
+        What was written goes with this call: the next task's transaction takes its memory, warm, while this one is waiting
+        for its commit. Kept until then it costs 3 % of the throughput.
+        """
         prepared = self._compute.prepare(self.store, self.progress, records, rejected)
+        self._writing = len(prepared.writes)
         self._write(chain(prepared.writes, prepared.states), prepared.progress, topic_ids)
-        return prepared
+        return prepared.changes, prepared.progress
 
     def close(self) -> None:
         """Leave in good order; the next owner need not be careful."""
@@ -179,21 +206,14 @@ class Task:
         self._relax()
 
     def _relax(self) -> None:
-        """Be less careful when what a predecessor may have crashed at went well: it lies below where the inputs ended."""
-        if self.quarantine.clean:
-            return
-        if self.caught_up():
-            self._write_quarantine(Quarantine())
-        elif self._went_well >= WINDOW[self.quarantine.level]:
-            self._went_well = 0
-            self._write_quarantine(self.quarantine.relaxed())
+        self._recovery.relax(self.progress.offsets_next, self._write_quarantine)
 
     @contextmanager
     def _folded_alone(self, record: Record) -> Iterator[dict[Record, str]]:
         """Note that it is tried. The note is taken back when its transaction is aborted: that is no crash."""
         before = self.quarantine
-        if before.poisonous(record.topic, record.offset):
-            yield {record: f"the processor crashed {CRASHES_MAX} times at this record"}
+        if poisonous := self._recovery.poisonous(record):
+            yield poisonous
             return
         self._write_quarantine(before.trying(record.topic, record.offset))
         try:
@@ -201,7 +221,7 @@ class Task:
         except Abortable:
             with suppress(Abortable):
                 self._write_quarantine(before)
-            self.quarantine = before
+            self._recovery.quarantine = before
             raise
 
     def _write_quarantine(self, quarantine: Quarantine) -> None:
@@ -212,7 +232,7 @@ class Task:
         except TooMuch as error:
             # Two small records are not too much: it is no fault of the record that comes next.
             raise Abortable(str(error)) from error
-        self.quarantine = quarantine
+        self._recovery.quarantine = quarantine
 
     def _write(self, writes: Iterable[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
         with self._rewinding():
@@ -220,10 +240,9 @@ class Task:
 
     def _same_logs(self) -> None:
         """Look now and then whether the inputs still hold what comes next; every transaction looks whether it is them."""
-        now = self._clock()
-        if now - self._checked_at >= self._check_every_s:
-            self._checked_at = now
-            self.progress.checked(self._session.identities())
+        if self._check.is_due():
+            self._ends = self._session.identities()
+            self.progress.checked(self._ends)
 
     def _commit(self, progress: Progress) -> None:
         with self._rewinding():

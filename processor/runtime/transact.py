@@ -61,9 +61,10 @@ class Transact:
     def _still_ours(self, known: Progress) -> None:
         """A re-initialised producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
         found = self._transactions.last_progress()
-        committed = Progress.decode(found).transactions if found else 0
-        if committed != known.transactions:
+        committed = Progress.decode(found) if found else Progress()
+        # The place in the decision log may move without a version: it must not go back either.
+        if (committed.transactions, committed.decided_in) != (known.transactions, known.decided_in):
             raise Corrupted(
-                f"task {self._partition} was another's meanwhile: the changelog has {committed} transactions, "
+                f"task {self._partition} was another's meanwhile: the changelog has {committed.transactions} transactions, "
                 f"we know of {known.transactions}"
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onefold.processor.core.abc import Identity
-from onefold.processor.core.errors import Fenced
+from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Headers
 from onefold.processor.testing.partition import partition_of
 
@@ -47,6 +47,7 @@ class SimulatedEnvelope(NamedTuple):
 class _Topic:
     topic_id: str
     partitions: list[list[Entry]]
+    starts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -96,7 +97,11 @@ class SimulatedLog:
     def identity(self, topic: str, partition: int) -> Identity:
         """The topic's id and the partition's offsets, up to the high watermark."""
         found = self._topics[topic]
-        return Identity(found.topic_id, 0, len(found.partitions[partition]))
+        return Identity(found.topic_id, found.starts.get(partition, 0), len(found.partitions[partition]))
+
+    def truncate(self, topic: str, partition: int, start: int) -> None:
+        """Retention removes what lies before that offset."""
+        self._topics[topic].starts[partition] = start
 
     def stable(self, topic: str, partition: int) -> int:
         """The last stable offset."""
@@ -107,7 +112,9 @@ class SimulatedLog:
     def read(
         self, topic: str, partition: int, start: int, count_max: int = 1 << 30
     ) -> tuple[list[tuple[int, Entry]], int]:
-        """Committed records from an offset on, and the offset to go on from."""
+        """Committed records from an offset on, and the offset to go on from. Raises `Refused` when that offset is gone."""
+        if start < self._topics[topic].starts.get(partition, 0):
+            raise Refused(f"{topic}/{partition} no longer holds the next offset")
         entries = self._topics[topic].partitions[partition]
         end = self.stable(topic, partition)
         found: list[tuple[int, Entry]] = []

@@ -1,0 +1,69 @@
+"""Being seen. Replicas share their tasks out to nobody, so they are in no group that does; but whoever is about to delete what
+they work with has to know that they live, also while they have nothing to decide and nothing to tell.
+
+So each process of a pipeline with replicas is a member of a group of its own kind, which gives nobody anything. The broker
+takes a member out that was killed, frozen or cut off for longer than the session's time-out. No work depends on it.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import replicas_group_of
+from onefold.processor.io.membership import HEARTBEAT_MS, SESSION_TIMEOUT_MS
+
+log = structlog.get_logger()
+
+
+class Presence:
+    """One process's place in the group.
+
+    Args:
+        instance: what others see it as.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        client: Mapping[str, str],
+        instance: str,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
+        self._name = topology.name
+        self._said = False
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": replicas_group_of(topology),
+                # No `group.instance.id`: who leaves in good order is gone at once.
+                "client.id": instance,
+                "session.timeout.ms": session_timeout_ms,
+                "heartbeat.interval.ms": min(HEARTBEAT_MS, session_timeout_ms // 3),
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "latest",
+                "log_level": 0,
+            }
+        )
+        # A group is of readers of something; its input is there, whatever else is not yet.
+        self._consumer.subscribe([topology.inputs[0]], on_assign=_take_nothing)
+
+    def beat(self) -> None:
+        """Stay a member; to be called every few seconds. Raises nothing: a replica that is not seen works as well."""
+        with suppress(KafkaException):
+            message = self._consumer.poll(0)
+            error = message.error() if message is not None else None
+            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self._said:
+                self._said = True
+                log.warning("`onefold reset` does not see this process", domain=self._name, reason=error.str())
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+
+def _take_nothing(consumer: Consumer, _: list[TopicPartition]) -> None:
+    consumer.assign([])

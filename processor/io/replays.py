@@ -1,0 +1,147 @@
+"""Which records were dead letters and have been put back since: the topic `<name>.replays`.
+
+A dead letter that is replayed comes once more at the end of its input, and in the same transaction a receipt says so here.
+From then on the record at its first place has no effect, also when the pipeline is started over with a handler that would
+take it now: it would count twice. So processors read the receipts when they start. None can appear for a record that they
+have not folded yet: it takes a dead letter first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka.admin import AdminClient
+
+from onefold.processor.core.abc import Codec
+from onefold.processor.core.errors import Refused, Rejected
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Fields, Record
+from onefold.processor.io import admin as kafka
+from onefold.processor.io.reading import Place, between
+
+#: Header of a record that was put back: `topic/partition/offset` of where it lay first.
+REPLAYS_HEADER = "onefold-replays"
+#: Of a receipt's form. What is only added needs no new number.
+VERSION = 1
+
+
+class Receipt(NamedTuple):
+    """A record was put back.
+
+    Attributes:
+        place: where it lay first.
+        topic_id: Kafka's id of its topic: one that was made again under the same name has other records.
+        letter: `topic/partition/offset` of its dead letter then.
+        at_ms: when, in milliseconds since 1970.
+    """
+
+    place: Place
+    topic_id: str
+    letter: str
+    at_ms: int
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """Key and value of its record."""
+        body = {"version": VERSION, "topic_id": self.topic_id, "letter": self.letter, "at_ms": self.at_ms}
+        return "{}/{}/{}".format(*self.place).encode(), json.dumps(body).encode()
+
+    @staticmethod
+    def decode(key: bytes | None, value: bytes | None) -> Receipt:
+        """The receipt. Raises ValueError, with a few words, when the bytes are none."""
+        try:
+            topic, partition, offset = (key or b"").decode().rsplit("/", 2)
+            body = json.loads(value or b"")
+            version, topic_id, letter, at_ms = (body[name] for name in ("version", "topic_id", "letter", "at_ms"))
+            place = topic, int(partition), int(offset)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"it has no place as its key, or no JSON object with its fields: {error}") from error
+        if not (type(version) is type(at_ms) is int and type(topic_id) is type(letter) is str):
+            raise ValueError("its fields are of other types")
+        if version > VERSION:
+            raise ValueError("it was written by a newer Onefold")
+        return Receipt(place, topic_id, letter, at_ms)
+
+
+class Receipts:
+    """All receipts of a pipeline, as far as they have been read."""
+
+    def __init__(self, client: Mapping[str, str], topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._admin: AdminClient = kafka.connect(client)
+        self._next = 0
+        self._found: dict[tuple[Place, str], Receipt] = {}
+
+    def read_on(self) -> None:
+        """Read what has come since, up to the high watermark.
+
+        Raises:
+            Refused: one cannot be read, or some are gone. Who goes on without it counts a record twice.
+            Retriable: the cluster does not answer.
+        """
+        _, start, end = kafka.identity(self._admin, self._topic, 0)
+        if start > self._next:
+            raise self._refused(f"{self._topic} begins at offset {start}, and has lost receipts of replays")
+        for message in between(self._client, {(self._topic, 0): (self._next, end)}):
+            try:
+                receipt = Receipt.decode(message.key(), message.value())
+            except ValueError as error:
+                at = f"{self._topic}/0/{message.offset()}"
+                raise self._refused(f"{at} is no receipt of a replay: {error}") from error
+            self._found.setdefault((receipt.place, receipt.topic_id), receipt)
+        self._next = max(self._next, end)
+
+    def _refused(self, what: str) -> Refused:
+        return Refused(
+            f"{what}. A record that was put back could count twice: restore the topic, or begin with new inputs, by "
+            f"`onefold reset --inputs` of the domain"
+        )
+
+    def of(self, place: Place, topic_id: str) -> Receipt | None:
+        """The receipt of a record, or None while it has not been put back."""
+        return self._found.get((place, topic_id))
+
+    def places(self, topic_ids: Mapping[str, str]) -> frozenset[Place]:
+        """The records of these very topics that were put back."""
+        return frozenset(place for place, topic_id in self._found if topic_ids.get(place[0]) == topic_id)
+
+
+def replayed(topology: Topology, client: Mapping[str, str]) -> frozenset[Place]:
+    """The input records that were put back. Raises `Retriable` when the cluster does not answer, `Refused` when that cannot be
+    known.
+    """
+    admin = kafka.connect(client)
+    there = kafka.existing(admin)
+    if topology.replays not in there:
+        return frozenset()
+    receipts = Receipts(client, topology.replays)
+    receipts.read_on()
+    return receipts.places(kafka.ask_topic_ids(admin, [topic for topic in topology.reads if topic in there])())
+
+
+class WithoutReplayed:
+    """A codec to which the records at some places are dead letters, because they were put back and count there."""
+
+    def __init__(self, codec: Codec, places: frozenset[Place]) -> None:
+        self._codec = codec
+        self._places = places
+
+    def decode(self, record: Record) -> Any:
+        """The value of an input record; raises `Rejected` also for one that was put back."""
+        if (record.topic, record.partition, record.offset) in self._places:
+            raise Rejected("it was replayed: what was put back counts, and this one no more")
+        return self._codec.decode(record)
+
+    def encode(self, topic: str, value: Fields) -> bytes:
+        """The bytes of an output."""
+        return self._codec.encode(topic, value)
+
+    def encode_state(self, state: Any) -> bytes:
+        """The bytes of a state."""
+        return self._codec.encode_state(state)
+
+    def decode_state(self, topology: Topology, data: bytes) -> Any:
+        """The state."""
+        return self._codec.decode_state(topology, data)
