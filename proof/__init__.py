@@ -9,5 +9,6 @@ outputs      what was written to the output and dead-letter topics, against what
 tables       the rows in Postgres, against what was expected
 verdict      valid, invalid or unknown, with everything found
 verify       all of that in order
+audit/       the same while work goes on, without end
 bench/       how fast the product is on this machine
 """

@@ -24,11 +24,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
-from onefold.proof.decode import Inadmissible, Registry, contract_of, contracts, decode
+from onefold.proof.decode import Inadmissible, Registry, contract_of, contracts, decode, decode_output
+from onefold.proof.fates import Counts, Fate
 from onefold.proof.fed import Fed, Fields
 from onefold.proof.kinds import kind_of
+from onefold.proof.objects import Store
 from onefold.proof.placement import partition_of
-from onefold.proof.verdict import CannotTell
+from onefold.proof.summed import Sums
+from onefold.proof.verdict import CannotTell, Check, Finding
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
@@ -102,6 +105,8 @@ class Table:
         but: columns that differ from those of the same name, or come after them.
         summed: its rows are sums over the records of the topic: no single record has made one of them, and one that is a
             sum of nothing may be there or not.
+        sums: what of, which the auditor has to know.
+        adds: columns of which an output record says by how much they grow, and not what they are. The auditor has to know it.
     """
 
     name: str
@@ -110,6 +115,8 @@ class Table:
     only: tuple[Column, ...] = ()
     but: tuple[Column, ...] = ()
     summed: bool = False
+    sums: Sums | None = None
+    adds: tuple[str, ...] = ()
 
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -163,12 +170,22 @@ class TickingModel(Model, Protocol):
 
 
 class Feeding(Model, Protocol):
-    """A model of a pipeline that feeds itself."""
+    """A model of a pipeline that feeds itself, or that has queues."""
 
     def feeds(self) -> Iterable[tuple[str, Fields]]:
-        """What the value that was applied last makes the pipeline write into inputs of its own: topic and all fields. It is
-        asked for after values that changed something.
+        """What the value that was applied last makes the pipeline write into inputs of its own and into its queues: topic and
+        all fields. It is asked for after values that changed something.
         """
+
+
+class Making(Model, Protocol):
+    """A model of a pipeline whose workers make objects in a store."""
+
+    def unmade(self) -> str:
+        """What was asked for and is not reported to be made, in one sentence; "" when all is."""
+
+    def judge_made(self, store: Store) -> tuple[list[Check], list[Finding]]:
+        """What was compared in the object store, and what is wrong there."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +195,8 @@ class Workload:
     Attributes:
         fed: the inputs that the pipeline itself writes; its model is then `Feeding`.
         ticks: its processors write ticks; its model has a `tick` (see `TickingModel`).
+        made: its workers make objects, which are judged as well; its model is then `Making`.
+        queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
     """
 
     name: str
@@ -187,6 +206,8 @@ class Workload:
     views: tuple[View, ...] = ()
     fed: tuple[str, ...] = ()
     ticks: bool = False
+    made: bool = False
+    queues: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -197,12 +218,6 @@ class Workload:
     def outputs(self) -> dict[str, Table]:
         """By output topic the table that has a row for each key of its records."""
         return {table.topic: table for table in self.tables if not table.summed}
-
-
-class Fate:
-    """One byte an input offset; NONE where no committed record lies (control records, aborted ones)."""
-
-    NONE, ACCEPTED, IGNORED, REPARTITIONED, DEAD = range(5)
 
 
 class DeadLetter(NamedTuple):
@@ -221,25 +236,6 @@ class Copy(NamedTuple):
     partition: int
     key: bytes
     digest: bytes
-
-
-@dataclass
-class Counts:
-    """How many input records met which fate."""
-
-    accepted: int = 0
-    ignored: int = 0
-    repartitioned: int = 0
-    dead: int = 0
-
-    @property
-    def records(self) -> int:
-        """All of them."""
-        return self.accepted + self.ignored + self.repartitioned + self.dead
-
-    def as_stored(self) -> dict[str, int]:
-        """By the names that the changelog and verdicts have for them."""
-        return {"accepted": self.accepted, "ignored": self.ignored, "forwarded": self.repartitioned, "dead": self.dead}
 
 
 @dataclass
@@ -267,14 +263,17 @@ class Oracle:
 
     def __init__(self, workload: Workload, partitions: int, registry: Registry | None = None) -> None:
         self._workload = workload
+        #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
+        self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
         self._partitions = partitions
         self._registry = registry
-        self._contracts = {topic: contracts(workload.name)[topic] for topic in workload.inputs}
+        named = (*workload.inputs, *workload.queues)
+        self._contracts = {topic: contracts(workload.name)[topic] for topic in named}
         self._partitions_by_key: dict[str, int] = {}
         self._ticks = f"{workload.name}.ticks" if workload.ticks else None
         # Per partition the time of the last tick.
         self._ticked: dict[int, int] = {}
-        self.expected = Expected(workload.model())
+        self.expected = Expected(workload.model(), fed=Fed(workload.queues))
 
     def feed(self, record: Record) -> int:
         """Take one record of an input topic, or one tick; returns its fate."""
@@ -284,12 +283,22 @@ class Oracle:
         if named is not None and not fed:
             self._match_copy(record, source, named)
         try:
-            fate = self._judge(record, source, fed)
+            fate = self._judge(record, source, fed, self.withdrawn(record, source))
         except Inadmissible as reason:
             self.expected.dead[source] = _dead_letter(record, str(reason))
             fate = Fate.DEAD
         self._note(source, fate)
         return fate
+
+    def take_job(self, record: Record) -> None:
+        """Take one record of a queue, in any order."""
+        lies_at = f"{record.topic}/{record.partition}/{record.offset}"
+        try:
+            fields = decode_output(self._contracts[record.topic], record.value)
+        except Inadmissible as reason:
+            self.expected.fed.unreadable(record.topic, lies_at, str(reason))
+        else:
+            self.expected.fed.take(record.topic, lies_at, fields, source_of(record.header(SOURCE_HEADER)))
 
     def settled(self) -> Expected:
         """What must exist after the records so far. More may be fed afterwards."""
@@ -298,12 +307,14 @@ class Oracle:
         self._match_late_originals()
         return expected
 
-    def _judge(self, record: Record, source: Source, fed: bool) -> int:
+    def _judge(self, record: Record, source: Source, fed: bool, withdrawn: bool) -> int:
         if record.topic == self._ticks:
             return self._judge_tick(record, source)
         value = decode(self._contracts[record.topic], record.value, self._registry)
         if fed:
             self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
+        if withdrawn:
+            raise Inadmissible("it was put back, and counts there")
         model = self.expected.model
         key = model.key(value, source)
         belongs = self._partitions_by_key.get(key)
@@ -314,7 +325,7 @@ class Oracle:
             return Fate.REPARTITIONED
         if not model.apply(value, source):
             return Fate.IGNORED
-        if self._workload.fed:
+        if self._workload.fed or self._workload.queues:
             for topic, fields in cast("Feeding", model).feeds():
                 self.expected.fed.ask(topic, fields, source)
         return Fate.ACCEPTED

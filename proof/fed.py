@@ -1,13 +1,14 @@
-"""Inputs that the pipeline itself writes: every record of them must have been asked for by an accepted input, once.
+"""What the pipeline writes into inputs of its own and into queues: an accepted input must have asked for every record, once.
 
 The model says what an input makes the pipeline write into them, and the record that was written names that input. Both come in
 any order: a record may be read before the one that caused it, which lies in another partition. What matches is forgotten.
 
-Nobody else may write to such a topic, so a record that names no input is somebody's invention.
+Nobody else may write to an input that the pipeline feeds, so a record there that names no input is somebody's invention. A
+queue has workers, who put a job back: a record there that names no input must say the same as one that does.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from onefold.proof.verdict import Check, Finding
@@ -21,10 +22,12 @@ Fields = Mapping[str, Any]
 
 class Fed:
     """What must have been written into these topics, against what was. Memory: what has not met its match, and a byte for each
-    offset of an input that caused something.
+    offset of an input that caused something; of queues every job, so that those which were put back can be told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queues: Iterable[str] = ()) -> None:
+        self._jobs: dict[str, set[str]] = {topic: set() for topic in queues}
+        self._put_back: list[tuple[str, str, str]] = []
         self._asked: dict[_Cause, list[Fields]] = {}
         self._written: dict[_Cause, list[tuple[str, Fields]]] = {}
         self._met: dict[tuple[str, str, int], bytearray] = {}
@@ -39,12 +42,15 @@ class Fed:
         for at, (_, found) in enumerate(written):
             if found == fields:
                 del written[at]
-                self._meet(topic, source)
+                self._meet(topic, source, found)
                 return
         self._asked.setdefault((topic, source), []).append(fields)
 
     def take(self, topic: str, lies_at: str, fields: Fields, source: Source | None) -> None:
         """A record of the topic, and the input record that it names."""
+        if source is None and topic in self._jobs:
+            self._put_back.append((topic, lies_at, _text(fields)))
+            return
         self._counts_written[topic] += 1
         if source is None:
             text = "it names no input record: somebody else has written it"
@@ -55,11 +61,17 @@ class Fed:
             asked.remove(fields)
             if not asked:
                 del self._asked[topic, source]
-            self._meet(topic, source)
+            self._meet(topic, source, fields)
         else:
             self._written.setdefault((topic, source), []).append((lies_at, fields))
 
-    def _meet(self, topic: str, source: Source) -> None:
+    def unreadable(self, topic: str, lies_at: str, reason: str) -> None:
+        """A record of the topic that breaks its contract."""
+        self._findings.append(Finding("unreadable output", topic, output=lies_at, text=reason))
+
+    def _meet(self, topic: str, source: Source, fields: Fields) -> None:
+        if topic in self._jobs:
+            self._jobs[topic].add(_text(fields))
         met = self._met.setdefault((topic, *source[:2]), bytearray())
         met.extend(bytes(max(0, source[2] + 1 - len(met))))
         met[source[2]] = 1
@@ -72,6 +84,10 @@ class Fed:
     def findings(self) -> Iterator[Finding]:
         """Everything wrong, now that all input has been read."""
         yield from self._findings
+        for topic, lies_at, job in self._put_back:
+            if job not in self._jobs[topic]:
+                text = "it names no input record, and is no job that was put back"
+                yield Finding("phantom output", topic, output=lies_at, text=text)
         asked = {cause: list(fields) for cause, fields in self._asked.items()}
         for (topic, source), written in self._written.items():
             for lies_at, fields in written:
@@ -93,3 +109,8 @@ class Fed:
             for fields in missing:
                 row = {name: str(value) for name, value in fields.items()}
                 yield Finding("missing output", topic, row, source=str(source), text="it was never written")
+
+
+def _text(fields: Fields) -> str:
+    """The same for the same fields. Both come from the same decoder, so numbers are spelled alike."""
+    return repr(sorted(fields.items()))

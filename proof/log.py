@@ -69,6 +69,16 @@ class Log:
         )
         self._consumer.assign([TopicPartition(name, p, OFFSET_BEGINNING) for name, p in self.places])
 
+    def go_on(self, positions: dict[Place, int]) -> None:
+        """Read from these offsets on, instead of from the beginning; before anything was read."""
+        self.positions = dict(positions)
+        self._consumer.assign([TopicPartition(name, p, at) for (name, p), at in positions.items()])
+
+    def hold(self, places: Iterable[Place], held: bool) -> None:
+        """Read no more of these for now, or again."""
+        change = self._consumer.pause if held else self._consumer.resume
+        change([TopicPartition(name, p) for name, p in places])
+
     def close(self) -> None:
         """Let go of the broker."""
         self._consumer.close()

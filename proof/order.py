@@ -26,7 +26,8 @@ class Order:
 
     def __init__(self, inputs: Iterable[str], take: Callable[[Record], object]) -> None:
         self._inputs = tuple(inputs)
-        self._take = take
+        #: See above.
+        self.take = take
         self._waiting: dict[Place, deque[Record]] = {}
         self._runs: dict[int, deque[tuple[str, int, int]]] = {}
         # Per place the offset up to which its records have been handed in, and in an order.
@@ -74,7 +75,7 @@ class Order:
             if waiting and waiting[0].offset < start:
                 return  # skipped by the order: it is left over
             while waiting and waiting[0].offset < end:
-                self._take(waiting.popleft())
+                self.take(waiting.popleft())
             if self._read.get(place, 0) < end:
                 return
             runs.popleft()

@@ -8,11 +8,12 @@ Memory: one entry a row, one byte an input record for each output topic, one ent
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from onefold.proof.decode import Inadmissible, contracts, decode_output
-from onefold.proof.expect import SOURCE_HEADER, Expected, Fate, Record, Source, Table, Workload, source_of
+from onefold.proof.expect import SOURCE_HEADER, Expected, Record, Source, Table, Workload, source_of
+from onefold.proof.fates import Fate
 from onefold.proof.kinds import KINDS
 from onefold.proof.verdict import Finding
 
@@ -25,6 +26,10 @@ class Written(NamedTuple):
     source: Source
 
 
+#: See `Outputs.heard`.
+Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], Written, Written | None], None]
+
+
 class Outputs:
     """Takes the records of output and dead-letter topics, and knows what is wrong with them."""
 
@@ -33,12 +38,15 @@ class Outputs:
         self._contracts = contracts(workload.name)
         self._letters: dict[Source, list[tuple[Record, str]]] = {}
         self._dead = {f"{topic}.dead": topic for topic in workload.reads}
-        self._findings: list[Finding] = []
+        #: What is wrong with records by themselves.
+        self.findings: list[Finding] = []
         # Per output topic and input partition one byte an input offset: some output names it.
         self._named: dict[tuple[str, str, int], bytearray] = {}
         self._keys = {topic: _key_of(table) for topic, table in self._tables.items()}
         self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
+        #: Called for each record of a row: table, key, fields, and what is the last of the row now, and was before.
+        self.heard: Heard | None = None
 
     def feed(self, record: Record) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
@@ -46,7 +54,7 @@ class Outputs:
         source = source_of(record.header(SOURCE_HEADER))
         if source is None:
             text = f"its header {SOURCE_HEADER} names no input record"
-            self._findings.append(Finding("phantom output", record.topic, output=_place(record), text=text))
+            self.findings.append(Finding("phantom output", record.topic, output=_place(record), text=text))
         elif record.topic in self._dead:
             self._letters.setdefault(source, []).append((record, record.topic))
         else:
@@ -58,7 +66,7 @@ class Outputs:
             fields = decode_output(self._contracts[record.topic], record.value)
         except Inadmissible as error:
             finding = Finding("unreadable output", record.topic, {}, {}, _place(record), str(source), str(error))
-            self._findings.append(finding)
+            self.findings.append(finding)
             return
         columns, convert = self._keys[record.topic]
         key = tuple(
@@ -72,12 +80,14 @@ class Outputs:
         if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
             text = f"{record.topic}/{before.partition}/{before.offset} names {before.source} already"
             row = dict(zip(table.key, key, strict=True))
-            self._findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
-        self.last[table.name][key] = Written(record.partition, record.offset, source)
+            self.findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
+        written = self.last[table.name][key] = Written(record.partition, record.offset, source)
+        if self.heard is not None:
+            self.heard(table, key, fields, written, before)
 
     def judge(self, expected: Expected) -> Iterator[Finding]:
         """Everything wrong with what was written, now that all input has been read."""
-        yield from self._findings
+        yield from self.findings
         yield from self._phantoms(expected)
         yield from self._judge_letters(expected)
 
@@ -88,26 +98,33 @@ class Outputs:
             for offset, (is_named, fate) in enumerate(zip(named, fates, strict=False)):
                 if is_named and fate != Fate.ACCEPTED:
                     source = Source(topic, partition, offset)
-                    yield Finding("phantom output", output, source=str(source), text=_FATES[fate])
+                    yield Finding("phantom output", output, source=str(source), text=FATES[fate])
 
     def _judge_letters(self, expected: Expected) -> Iterator[Finding]:
-        for source, letter in expected.dead.items():
-            found = self._letters.get(source, [])
-            if not found:
-                yield Finding("missing dead letter", f"{source.topic}.dead", source=str(source), text=letter.reason)
-            for record, topic in found[1:]:
-                yield Finding("doubled dead letter", topic, output=_place(record), source=str(source))
+        for source in expected.dead:
+            yield from self.judge_letter(source, expected)
+        for source in self._letters.keys() - expected.dead.keys():
+            yield from self.judge_letter(source, expected)
+
+    def judge_letter(self, source: Source, expected: Expected) -> Iterator[Finding]:
+        """Everything wrong with the dead letters of one input record."""
+        letter, found = expected.dead.get(source), self._letters.get(source, [])
+        if letter is None:
             for record, topic in found:
-                if wrong := _letter_differs(record, letter, f"{source.topic}.dead"):
-                    yield Finding("changed dead letter", topic, output=_place(record), source=str(source), text=wrong)
-        for source, found in self._letters.items():
-            if source not in expected.dead:
-                for record, topic in found:
-                    text = _FATES[expected.fate(source)]
-                    yield Finding("extra dead letter", topic, output=_place(record), source=str(source), text=text)
+                text = FATES[expected.fate(source)]
+                yield Finding("extra dead letter", topic, output=_place(record), source=str(source), text=text)
+            return
+        if not found:
+            yield Finding("missing dead letter", f"{source.topic}.dead", source=str(source), text=letter.reason)
+        for record, topic in found[1:]:
+            yield Finding("doubled dead letter", topic, output=_place(record), source=str(source))
+        for record, topic in found:
+            if wrong := _letter_differs(record, letter, f"{source.topic}.dead"):
+                yield Finding("changed dead letter", topic, output=_place(record), source=str(source), text=wrong)
 
 
-_FATES = {
+#: What a fate says of a record that names it.
+FATES = {
     Fate.NONE: "there is no such committed input record",
     Fate.ACCEPTED: "that input record is accepted",
     Fate.IGNORED: "that input record changes nothing",
@@ -122,7 +139,7 @@ def judge_copies(expected: Expected) -> Iterator[Finding]:
         text = f"it belongs to partition {copy.partition}, under the key {copy.key.decode(errors='replace')}"
         yield Finding("missing copy", source.topic, source=str(source), text=text)
     for lies_at, original, _ in expected.unsent:
-        text = _FATES[expected.fate(original)]
+        text = FATES[expected.fate(original)]
         if expected.fate(original) == Fate.REPARTITIONED and original not in expected.uncopied:
             text = "that input record has its copy already"
         yield Finding("doubled copy", lies_at.topic, output=str(lies_at), source=str(original), text=text)

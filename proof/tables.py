@@ -1,7 +1,7 @@
 """The rows in Postgres against the rows that the input gives: every one, every column, both ways, in one snapshot."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import sql
@@ -15,7 +15,8 @@ from onefold.proof.verdict import CannotTell, Check, Finding
 _FETCH = 10_000
 
 
-_ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
+#: The columns by which a row names the output record that it is from, and their types.
+ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
 
 
 class Snapshot:
@@ -25,11 +26,11 @@ class Snapshot:
         try:
             self._connection = psycopg.connect(dsn, connect_timeout=10)
         except psycopg.OperationalError as error:
-            raise CannotTell(f"the database cannot be reached: {_first_line(error)}") from None
+            raise CannotTell(f"the database cannot be reached: {first_line(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
 
-    def __enter__(self) -> "Snapshot":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,7 +66,7 @@ class Snapshot:
             )
         }
         wanted = {column.name: (KINDS[column.kind].types, column.generated) for column in table.columns}
-        wanted |= {column: ((kind,), False) for column, kind in _ORIGIN.items()}
+        wanted |= {column: ((kind,), False) for column, kind in ORIGIN.items()}
         for column, (types, generated) in wanted.items():
             kind, is_generated = found.get(column, ("missing", generated))
             if kind not in types or is_generated != generated:
@@ -81,13 +82,13 @@ class Snapshot:
                 cursor.itersize = _FETCH
                 yield from cursor.execute(query)
         except psycopg.Error as error:
-            raise CannotTell(f"{name} cannot be read: {_first_line(error)}") from None
+            raise CannotTell(f"{name} cannot be read: {first_line(error)}") from None
 
     def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(query, values).fetchall()
         except psycopg.Error as error:
-            raise CannotTell(f"the database does not answer as Onefold's would: {_first_line(error)}") from None
+            raise CannotTell(f"the database does not answer as Onefold's would: {first_line(error)}") from None
 
 
 class Comparison:
@@ -127,28 +128,28 @@ class Comparison:
         place = [names.index(name) for name in table.key]
         topic = self._landed_from or table.topic
         found = matched = 0
-        for row in self._snapshot.rows(table.name, (*names, *_ORIGIN)):
+        for row in self._snapshot.rows(table.name, (*names, *ORIGIN)):
             found += 1
             values, origin = row[:width], row[width:]
             key = tuple(values[at] for at in place)
             if key not in wanted:
-                yield _extra(table, key, origin)
+                yield extra(table, key, origin)
                 continue
             matched += 1
             correct, source = wanted[key]
             written = last.get(key)
-            if values != correct and (wrong := _differing(table, names, correct, values)):
-                yield _different(table, key, wrong, origin, source)
+            if values != correct and (wrong := differing(table, names, correct, values)):
+                yield different(table, key, wrong, origin, source)
             elif table.summed:
                 if origin[0] != topic:
                     text = f"its rows are sums over {topic}"
-                    yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), text=text)
+                    yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), text=text)
             elif written is None or origin != (topic, written.partition, written.offset):
                 text = f"the last output record of this row is {_spot(topic, written)}"
-                yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), str(source), text)
+                yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), str(source), text)
             elif written.source != source:
                 text = f"the output record names {written.source}"
-                yield Finding("wrong origin", table.name, _row(table, key), {}, _join(origin), str(source), text)
+                yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), str(source), text)
         self.checks.append(Check(table.name, len(wanted), found))
         if matched < len(wanted):
             yield from self._missing(table)
@@ -163,7 +164,7 @@ class Comparison:
                 text = "it was written, and not landed" if written else "no output record was ever written for it"
                 text = "a level of the sums" if table.summed else text
                 spot = _spot(self._landed_from or table.topic, written) if written else None
-                yield Finding("missing row", table.name, _row(table, key), {}, spot, str(source), text)
+                yield Finding("missing row", table.name, row_of(table, key), {}, spot, str(source), text)
 
     def _view(self, view: View) -> Iterator[Finding]:
         table = next(table for table in self._workload.tables if table.name == view.table)
@@ -180,15 +181,15 @@ class Comparison:
             key = tuple(row[at] for at in key_places)
             correct, source = wanted.pop(key, (None, None))
             if correct is None:
-                yield Finding("extra row", view.name, _row(table, key))
-            elif row != correct and (wrong := _differing(table, view.columns, correct, row)):
-                yield _different(table, key, wrong, None, source, view.name)
+                yield Finding("extra row", view.name, row_of(table, key))
+            elif row != correct and (wrong := differing(table, view.columns, correct, row)):
+                yield different(table, key, wrong, None, source, view.name)
         self.checks.append(Check(view.name, expected, found))
         for key, (_, source) in wanted.items():
-            yield Finding("missing row", view.name, _row(table, key), source=str(source))
+            yield Finding("missing row", view.name, row_of(table, key), source=str(source))
 
 
-def _differing(
+def differing(
     table: Table, names: tuple[str, ...], correct: tuple[Any, ...], values: tuple[Any, ...]
 ) -> dict[str, Any]:
     """By column what should be there and what is, where that is not the same."""
@@ -201,11 +202,12 @@ def _differing(
     return found
 
 
-def _extra(table: Table, key: tuple[Any, ...], origin: tuple[Any, ...]) -> Finding:
-    return Finding("extra row", table.name, _row(table, key), {}, _join(origin))
+def extra(table: Table, key: tuple[Any, ...], origin: tuple[Any, ...]) -> Finding:
+    """A row that should not be there."""
+    return Finding("extra row", table.name, row_of(table, key), {}, joined(origin))
 
 
-def _different(
+def different(
     table: Table,
     key: tuple[Any, ...],
     columns: dict[str, Any],
@@ -213,12 +215,16 @@ def _different(
     source: Any,
     where: str | None = None,
 ) -> Finding:
+    """A row with wrong values: per column what should be there, and what is."""
     weight = sum(abs((a or 0) - (b or 0)) for a, b in columns.values() if {type(a), type(b)} <= {int, type(None)})
-    output = _join(origin) if origin else None
-    return Finding("different row", where or table.name, _row(table, key), columns, output, str(source), weight=weight)
+    output = joined(origin) if origin else None
+    return Finding(
+        "different row", where or table.name, row_of(table, key), columns, output, str(source), weight=weight
+    )
 
 
-def _row(table: Table, key: tuple[Any, ...]) -> dict[str, Any]:
+def row_of(table: Table, key: tuple[Any, ...]) -> dict[str, Any]:
+    """A key, by column."""
     return dict(zip(table.key, key, strict=True))
 
 
@@ -226,9 +232,11 @@ def _spot(topic: str, written: Any) -> str:
     return f"{topic}/{written.partition}/{written.offset}" if written else "missing"
 
 
-def _join(origin: tuple[Any, ...]) -> str:
+def joined(origin: tuple[Any, ...]) -> str:
+    """A place, as findings name it."""
     return "/".join(map(str, origin))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What a database's error says, without its details."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

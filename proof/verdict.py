@@ -19,6 +19,7 @@ KINDS = {
     "phantom output": "an output record that no accepted input record asks for",
     "extra row": "a row that no input record asks for",
     "different row": "a row with other values than the input gives",
+    "wrong output": "an output record with other values than the input gives",
     "missing output": "an output record that an accepted input record asks for was never written",
     "missing row": "a row that the input asks for is not there",
     "doubled copy": "a record was copied to the partition of its key more than once, or without need",
@@ -27,11 +28,18 @@ KINDS = {
     "extra dead letter": "a dead letter for an input record that is not inadmissible",
     "missing dead letter": "an inadmissible input record without a dead letter",
     "changed dead letter": "a dead letter that does not hold what was sent",
+    "missing object": "an object that a snapshot or an entry names is not in the object store",
+    "wrong object": "an object that does not hold what the log gives, or whose name is not the digest of its content",
+    "orphan object": "an object that nothing names",
+    "doubled replay": "a dead letter was put back into the input twice, or without a receipt",
+    "missing replay": "a dead letter that was put back, as a receipt says, is not in the input",
+    "changed replay": "what was put back into the input is not what the dead letter is of",
     "broken invariant": "a row of a query in sql/invariant, which must never give any",
     "wrong origin": "a row with correct values that names another record than the one that last changed it",
     "wrong column": "a column of another type than agreed, or a computed one that is not generated",
     "rejected output": "an output record that the sink could not land",
     "unreadable output": "an output record that does not follow its contract",
+    "wrong ledger": "the sink's ledger says otherwise than what has landed",
     "wrong count": "the processor's own counts differ from the input",
 }
 
@@ -76,7 +84,14 @@ class Check:
 
 @dataclass
 class Verdict:
-    """The outcome for one domain. `offsets`: per topic and partition, up to where everything was read."""
+    """The outcome for one domain.
+
+    Attributes:
+        offsets: per topic and partition, up to where everything was read.
+        proved: how many records an earlier verdict had read and found right, which were not read again.
+        proved_at: when that was, in UTC; "" when everything was read from the beginning.
+        note: what a person should know besides, or "".
+    """
 
     domain: str
     outcome: str
@@ -86,6 +101,9 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     seconds: float = 0.0
+    proved: int = 0
+    proved_at: str = ""
+    note: str = ""
 
     @property
     def exit_code(self) -> int:

@@ -1,6 +1,7 @@
 """Verify a domain: work out from the input log what must exist, and compare it with what does.
 
-    1. Read inputs, outputs, dead letters and the processor's progress, from the beginning to the end (`log`).
+    1. Read inputs, outputs, dead letters and the processor's progress, from the beginning, or from where an earlier verdict
+       has proved them (`checkpoints`), to the end (`log`).
     2. Wait, for a bounded time, until the pipeline has drained: the processor has read every input record, no
        transaction is open, and the sink has landed every output record.
     3. In one snapshot of the database compare every row, both ways (`tables`); compare outputs, dead letters and
@@ -16,15 +17,22 @@ an open transaction, a pipeline that does not drain, input that keeps coming whi
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
+from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.decided import Decided
-from onefold.proof.expect import Expected, Oracle, Record
+from onefold.proof.decode import contracts
+from onefold.proof.expect import SOURCE_HEADER, Expected, Making, Oracle, Record
 from onefold.proof.invariants import invariants
 from onefold.proof.log import Log, Place
+from onefold.proof.objects import open_store
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.registry import Registry
+from onefold.proof.replays import Replays
+from onefold.proof.replays import read as read_replays
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
 from onefold.proof.workloads import UnknownDomain, workload
@@ -44,6 +52,10 @@ def verify(
     timeout_s: float = 60.0,
     progress: Progress = lambda what, records: None,
     schema_registry_url: str | None = None,
+    objects: str | None = None,
+    objects_endpoint: str | None = None,
+    checkpoints: Path | None = None,
+    from_start: bool = False,
 ) -> Verdict:
     """Judge one domain.
 
@@ -54,13 +66,24 @@ def verify(
         timeout_s: how long to wait for the pipeline to drain, once all that is there has been read.
         progress: called with what is going on, and how many records were read.
         schema_registry_url: where to look up the schemas of inputs in the Confluent wire format.
+        objects: where the object store is, as `file:///folder` or `s3://bucket/prefix`; only for domains whose workers make
+            objects.
+        objects_endpoint: where the server of that bucket is; None: Amazon's.
+        checkpoints: the folder of what was proved before, which is read on from, and in which what is proved now is kept;
+            None: everything is read, and nothing is kept.
+        from_start: read everything all the same.
     """
     started = time.monotonic()
     judge: _Judge | None = None
     verdict = Verdict(domain, UNKNOWN, "")
     try:
-        judge = _Judge(domain, client, dsn, progress, schema_registry_url)
+        judge = _Judge(domain, client, dsn, progress, schema_registry_url, (objects or "", objects_endpoint))
+        kept = Checkpoints(checkpoints, domain) if checkpoints else None
+        if kept and not from_start:
+            judge.go_on(kept, verdict)
         judge.run(verdict, timeout_s)
+        if kept and verdict.outcome == VALID:
+            verdict.note = judge.keep(kept)
     except (CannotTell, UnknownDomain) as reason:
         verdict.outcome, verdict.reason = UNKNOWN, str(reason)
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
@@ -74,10 +97,17 @@ def verify(
 
 class _Judge:
     def __init__(
-        self, domain: str, client: dict[str, Any], dsn: str, progress: Progress, schema_registry_url: str | None
+        self,
+        domain: str,
+        client: dict[str, Any],
+        dsn: str,
+        progress: Progress,
+        schema_registry_url: str | None,
+        objects: tuple[str, str | None],
     ) -> None:
         self._work = workload(domain)
         self._dsn = dsn
+        self._store = open_store(*objects) if self._work.made else None
         self._progress = progress
         reads = self._work.reads
         self._changelog = f"{domain}.changelog"
@@ -90,15 +120,54 @@ class _Judge:
                 self._decided = Decided(self._take_written)
         self._landed_from = log if self._decided else None
         others += [log] if self._decided else []
-        self._log = Log(client, [*reads, *self._work.outputs, *others])
+        self._log = Log(client, [*reads, *self._work.outputs, *self._work.queues, *others])
         self._outputs = Outputs(self._work)
         # What was published of what a log decided, in the output topics.
         self._published = Outputs(self._work)
         registry = Registry(schema_registry_url) if schema_registry_url else None
+        topic_ids = {topic: self._log.topics[topic].topic_id for topic in reads}
+        self._ask_receipts = partial(read_replays, client, domain, topic_ids)
+        self._replays = Replays(self._ask_receipts())
         self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry)
+        self._oracle.withdrawn = self._replays.withdrawn
         self._order = Order(reads, self._oracle.feed) if several else None
         self._progresses: dict[int, dict[str, Any]] = {}
         self._read = 0
+        # What the state below uses and does not consist of.
+        self._environment = environment_of(self._work, contracts(domain)) | {"judge": self}
+        if registry is not None:
+            self._environment["registry"] = registry
+        # Without a registry, its records are dead letters: what was judged with one is not gone on from without, and back.
+        self._fingerprint = fingerprint(self._work, with_registry=registry is not None)
+
+    def go_on(self, kept: Checkpoints, verdict: Verdict) -> None:
+        """Go on from the newest checkpoint that holds for this judge, these topics and this log; if none does, stay at the
+        beginning.
+        """
+        judge = self._fingerprint, digest_of(self._replays.receipts), self._topic_ids()
+        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
+        found = kept.holding(judge, starts, self._log.stable_ends(), self._environment)
+        if found is not None:
+            checkpoint, state = found
+            for name in _STATE:
+                setattr(self, name, state[name])
+            self._log.go_on(checkpoint.positions)
+            verdict.proved, verdict.proved_at = checkpoint.records, checkpoint.made_at
+
+    def keep(self, kept: Checkpoints) -> str:
+        """Keep what was proved; says why it could not, or ""."""
+        checkpoint = Checkpoint(
+            self._fingerprint,
+            self._topic_ids(),
+            self._log.positions,
+            digest_of(self._replays.receipts),
+            self._read,
+            now(),
+        )
+        return kept.keep(checkpoint, {name: getattr(self, name) for name in _STATE}, self._environment)
+
+    def _topic_ids(self) -> dict[str, str]:
+        return {name: topic.topic_id for name, topic in self._log.topics.items()}
 
     def close(self) -> None:
         self._log.close()
@@ -110,7 +179,7 @@ class _Judge:
         while True:
             ends = self._log.stable_ends()
             self._log.read(ends, self._take)
-            verdict.offsets = _by_topic(ends)
+            verdict.offsets = by_topic(ends)
             deadline = deadline or time.monotonic() + timeout_s
             late = time.monotonic() > deadline
             holdup = self._holdup(ends) or (self._order.left_over() if self._order else "")
@@ -129,7 +198,7 @@ class _Judge:
         if len({self._log.topics[topic].partitions for topic in reads}) > 1:
             raise CannotTell(f"the topics {', '.join(reads)} have different numbers of partitions")
         for (topic, partition), start in self._log.starts().items():
-            if start > 0 and topic != self._changelog:
+            if start > self._log.positions[topic, partition] and topic != self._changelog:
                 raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
 
     def _take(self, record: Record) -> None:
@@ -145,6 +214,10 @@ class _Judge:
             self._take_written(record)
         elif record.topic == self._landed_from:
             self._decided.feed(record)
+        elif record.topic in self._work.queues:
+            # What was decided is judged where it was decided; here is what workers have put back.
+            if record.header(SOURCE_HEADER) is None:
+                self._oracle.take_job(record)
         elif record.topic != self._order_topic:
             self._published.feed(record)
 
@@ -152,6 +225,8 @@ class _Judge:
         """What the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""
         if record.topic == self._order_topic and self._order:
             self._order.add(record)
+        elif record.topic in self._work.queues:
+            self._oracle.take_job(record)
         elif record.topic in self._outputs.records:
             self._outputs.feed(record)
 
@@ -172,7 +247,11 @@ class _Judge:
                 if at.get("next_offset", 0) < ends[topic, partition]:
                     done = at.get("next_offset", 0)
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
-        return self._uncopied() or self._unlanded(ends)
+        return self._uncopied() or self._unlanded(ends) or self._unmade()
+
+    def _unmade(self) -> str:
+        """What a worker has still to make."""
+        return cast(Making, self._oracle.expected.model).unmade() if self._store is not None else ""
 
     def _reached(self, partition: int) -> dict[str, dict[str, Any]]:
         """Of a task, by input topic: its id, and what is read next."""
@@ -214,7 +293,9 @@ class _Judge:
             rules = invariants(self._work.name)
             unkept = list(snapshot.invariants(rules))
         findings += [*unkept, *self._outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
-        findings += self._judge_counts(expected)
+        if self._ask_receipts() != self._replays.receipts:
+            raise CannotTell("dead letters were replayed while this was going on; ask again")
+        findings += [*self._replays.findings(), *self._judge_counts(expected)]
         if self._decided is not None and self._is_published():
             findings += self._published.judge(expected)
         letters = sum(self._outputs.records[f"{topic}.dead"] for topic in self._work.reads)
@@ -224,6 +305,10 @@ class _Judge:
         others += [
             Check(f"invariant {rule.name}", 0, sum(rule.name == found.where for found in unkept)) for rule in rules
         ]
+        if self._store is not None:
+            checks, wrong = cast(Making, expected.model).judge_made(self._store)
+            others += checks
+            findings += wrong
         verdict.checks = comparison.checks + others
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
@@ -257,7 +342,12 @@ def _decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str
     return INVALID, f"{len(findings)} differences from what follows from the input log"
 
 
-def _by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:
+# What the judge knows of the log; the rest of it is how it came to know that.
+_STATE = ("_oracle", "_outputs", "_published", "_order", "_decided", "_replays", "_progresses", "_read")
+
+
+def by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:
+    """Offsets as a verdict has them."""
     offsets: dict[str, dict[int, int]] = {}
     for (topic, partition), end in sorted(ends.items()):
         offsets.setdefault(topic, {})[partition] = end

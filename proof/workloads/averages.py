@@ -22,7 +22,9 @@ from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 STREAMS = ("averages.left", "averages.right")
 AVERAGES = Table("averages.averages", "averages.averages", ("name", "window_end"))
-ALARMS = Table("averages.alarms", "averages.alarms", ("name",), only=(Column("name"), Column("alarms", "long")))
+ALARMS = Table(
+    "averages.alarms", "averages.alarms", ("name",), only=(Column("name"), Column("alarms", "long")), adds=("alarms",)
+)
 TOO_MANY = 101
 
 _STEP, _STEPS = timedelta(seconds=10), 6

@@ -11,7 +11,7 @@ corrected upwards, counts corrected downwards by a version, sends moved to anoth
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,10 +41,9 @@ class Model:
     def __init__(self) -> None:
         self._campaigns: dict[int, dict[datetime, _Send]] = {}
         self._changes: dict[int, tuple[int, Source]] = {}
-        self._unsettled: set[int] = set()
-        self._totals: dict[tuple[Any, ...], Any] = {}
+        self._totals = _Totals(self._campaigns, self._changes)
         self._sends: dict[tuple[Any, ...], Any] = {}
-        self.rows = {TOTALS.name: self._totals, SENDS.name: self._sends}
+        self.rows: dict[str, Mapping[tuple[Any, ...], Any]] = {TOTALS.name: self._totals, SENDS.name: self._sends}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
         """Sends of one campaign belong together."""
@@ -65,15 +64,31 @@ class Model:
         self._sends[campaign, date] = (campaign, date, sent, email, subject, version), source
         changes, _ = self._changes.get(campaign, (0, source))
         self._changes[campaign] = changes + 1, source
-        self._unsettled.add(campaign)
         return True
 
     def settle(self) -> None:
-        """Add up the campaigns that changed."""
-        for campaign in self._unsettled:
-            changes, source = self._changes[campaign]
-            self._totals[campaign,] = _totals(campaign, self._campaigns[campaign], changes), source
-        self._unsettled.clear()
+        """Totals are added up when they are asked for."""
+
+
+class _Totals(Mapping[tuple[Any, ...], Any]):
+    """The rows of `campaigns.totals`, each made when it is asked for."""
+
+    def __init__(self, campaigns: dict[int, dict[datetime, _Send]], changes: dict[int, tuple[int, Source]]) -> None:
+        self._campaigns = campaigns
+        self._changes = changes
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Any:
+        changes, source = self._changes[key[0]]
+        return _totals(key[0], self._campaigns[key[0]], changes), source
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return ((campaign,) for campaign in self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def __contains__(self, key: Any) -> bool:
+        return key[0] in self._changes
 
 
 def _totals(campaign: int, sends: dict[datetime, _Send], changes: int) -> tuple[Any, ...]:

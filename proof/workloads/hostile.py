@@ -24,11 +24,14 @@ class Good:
         self.text = text
         self.fields: dict[str, Any] = json.loads(text)
         self.contract: Contract = contracts()[topic]
-        self.number = next(name for name, field in self.contract.fields.items() if field["type"] == "long")
+        types = {name: field["type"] for name, field in self.contract.fields.items()}
+        # A contract without whole numbers begins with a text: what is no whole number is no text, but for texts.
+        self.counts = "long" in types.values()
+        self.field = next(name for name, kind in types.items() if kind == ("long" if self.counts else "string"))
 
-    def with_number(self, literal: bytes) -> bytes:
-        """The text with the first whole number of the contract spelled like that."""
-        plain = json.dumps({**self.fields, self.number: "@"}).encode()
+    def with_value(self, literal: bytes) -> bytes:
+        """The text with the first whole number of the contract, or its first text, spelled like that."""
+        plain = json.dumps({**self.fields, self.field: "@"}).encode()
         return plain.replace(b'"@"', literal, 1)
 
     def with_extra(self, literal: bytes) -> bytes:
@@ -49,11 +52,15 @@ Case = Callable[[random.Random, Good], bytes | None]
 
 
 def _number(literal: bytes) -> Case:
-    return lambda rng, good: good.with_number(literal)
+    return lambda rng, good: good.with_value(literal)
 
 
 def _extra(literal: bytes) -> Case:
     return lambda rng, good: good.with_extra(literal)
+
+
+def _first_of_two(good: Good, literal: bytes) -> bytes:
+    return good.with_value(literal)[:-1] + b"," + good.text.lstrip()[1:]
 
 
 def _body(change: Callable[[bytes], bytes]) -> Case:
@@ -75,9 +82,9 @@ BROKEN: Mapping[str, Case] = {
     "trailing comma": lambda rng, good: good.text.rstrip()[:-1] + b",}",
     "byte order mark": lambda rng, good: b"\xef\xbb\xbf" + good.text,
     "utf-16": lambda rng, good: good.text.decode().encode("utf-16"),
-    "missing field": lambda rng, good: json.dumps({k: v for k, v in good.fields.items() if k != good.number}).encode(),
+    "missing field": lambda rng, good: json.dumps({k: v for k, v in good.fields.items() if k != good.field}).encode(),
     "other case": lambda rng, good: json.dumps({k.upper(): v for k, v in good.fields.items()}).encode(),
-    "text for number": _number(b'"12"'),
+    "other type": lambda rng, good: good.with_value(b'"12"' if good.counts else b"12"),
     "float": _number(b"1.0"),
     "exponent": _number(b"1e2"),
     "boolean": _number(b"true"),
@@ -93,7 +100,7 @@ BROKEN: Mapping[str, Case] = {
     "below -2^63": _number(b"-9223372036854775809"),
     "leading zero": _number(b"01"),
     "leading plus": _number(b"+1"),
-    "bad first of two": lambda rng, good: good.with_number(b'"x"')[:-1] + b"," + good.text.lstrip()[1:],
+    "bad first of two": lambda rng, good: _first_of_two(good, b'"x"' if good.counts else b"-7"),
     "NaN unseen": _extra(b"NaN"),
     "lone surrogate": _extra(b'"\\ud800"'),
     "lone low surrogate": _extra(b'"\\udc00x"'),
@@ -122,9 +129,9 @@ ODD: Mapping[str, Case] = {
     "white space": lambda rng, good: b" \t\r\n" + good.text + b"\r\n",
     "pretty": lambda rng, good: json.dumps(good.fields, indent=2).encode(),
     "escaped names": lambda rng, good: good.text.replace(
-        b'"' + good.number.encode() + b'"', b'"\\u%04x%b"' % (ord(good.number[0]), good.number[1:].encode()), 1
+        b'"' + good.field.encode() + b'"', b'"\\u%04x%b"' % (ord(good.field[0]), good.field[1:].encode()), 1
     ),
-    "given twice": lambda rng, good: good.with_number(b"-7")[:-1] + b"," + good.text.lstrip()[1:],
+    "given twice": lambda rng, good: _first_of_two(good, b"-7" if good.counts else b'"x"'),
     "extra fields": _extra(b'{"a": [1, 2.5, -0.0, 1e400, null, true], "b": "\\u0000", "\xc3\xa9": "\\ud83d\\ude00"}'),
     "long extra number": _extra(b"7" * 5000),
     "wide": _extra(b"[" + b",".join([b"[]"] * 100) + b"]"),

@@ -18,6 +18,7 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.summed import Sums
 from onefold.proof.workloads.trade_feed import TOPIC, generate, live
 
 __all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "Model", "generate", "live"]
@@ -36,6 +37,7 @@ RISK = Table(
     ("risk_type", "region", "trade_desk"),
     (*_LEAF, _WORTH, Column("trades", "long")),
     summed=True,
+    sums=Sums(CURRENT.name, (("value", "value"), ("trades", "")), levels=True),
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onefold.processor.apps import bank as bank_app
 from onefold.processor.apps import campaigns as campaigns_app
 from onefold.processor.apps import runner as runner_app
+from onefold.processor.apps import sheets as sheets_app
 from onefold.processor.apps import trades as trades_app
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Record
@@ -23,16 +24,18 @@ from onefold.processor.io.partitioner import partition_of as processor_partition
 from onefold.processor.io.serde import AvroCodec
 from onefold.proof.decode import Inadmissible, contracts, decode
 from onefold.proof.placement import partition_of
-from onefold.proof.workloads import bank, campaigns, runner, trades
+from onefold.proof.workloads import bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.campaigns import instant
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good, hostile
 
-DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app, bank: bank_app}
+DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app, bank: bank_app, sheets: sheets_app}
 APPS = {topic: app for app in DOMAINS.values() for topic in app.TOPOLOGY.inputs}
 CODECS = {topic: AvroCodec(app.TOPOLOGY, processor_contracts.load()) for topic, app in APPS.items()}
 TEXTS: dict[str, list[bytes]] = {}
 for domain in DOMAINS:
-    for made in domain.generate(1, 50, **({"accounts": 20} if domain is bank else {})):
+    few = {bank: (50, {"accounts": 20}), sheets: (250, {"sheets": 1, "alone": True})}
+    number, given_ = few.get(domain, (50, {}))
+    for made in domain.generate(1, number, **given_):
         TEXTS.setdefault(made.topic, []).append(made.value)
 
 MANY = settings().max_examples  # 100, and a tenth of them with --fast
@@ -106,7 +109,7 @@ def test_on_the_deepest_text_and_one_that_is_deeper(text: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=15 * MANY, deadline=None)
+@settings(max_examples=15 * MANY)
 def test_on_mutilated_input(data: st.DataObject) -> None:
     topic = data.draw(st.sampled_from(sorted(TEXTS)))
     value = bytearray(data.draw(st.sampled_from(TEXTS[topic])))
@@ -125,7 +128,7 @@ NEARLY_DATES = (
 
 
 @given(st.text(max_size=30) | st.from_regex(NEARLY_DATES, fullmatch=True))
-@settings(max_examples=20 * MANY, deadline=None)
+@settings(max_examples=20 * MANY)
 def test_on_dates(text: str) -> None:
     try:
         mine: str | None = instant(text).isoformat(sep=" ")
@@ -142,7 +145,7 @@ AMOUNTS = st.decimals(allow_nan=True, allow_infinity=True) | st.decimals(-(10**1
 
 
 @given(AMOUNTS | st.builds(Decimal, st.from_regex(r"-?[0-9]{1,18}(\.[0-9]{0,4})?(e-?[0-9]{1,3})?", fullmatch=True)))
-@settings(max_examples=20 * MANY, deadline=None)
+@settings(max_examples=20 * MANY)
 def test_on_amounts(amount: Decimal) -> None:
     try:
         mine: Decimal | None = bank._admit(amount)

@@ -12,14 +12,12 @@ import pytest
 
 from onefold.processor.apps import bank as app
 from onefold.processor.core.values import Event, Output
-from onefold.proof.expect import Expected, Oracle, Record, Source
+from onefold.proof.expect import Source
 from onefold.proof.fed import Fed
-from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs, judge_copies
-from onefold.proof.verdict import Finding
 from onefold.proof.workloads import bank
 from onefold.proof.workloads.shaping import Shape
 from onefold.testing import STEPS, TopologyDriver
+from tests.support.judged import judged
 
 PARTITIONS = 3
 Outcome = tuple[Any, list[Any]]
@@ -38,38 +36,8 @@ def play(handle: Callable[..., Any] = app.handle, crash: tuple[str, int] | None 
     return driver
 
 
-def records(driver: TopologyDriver, topic: str) -> list[Record]:
-    return [
-        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers))
-        for partition in range(PARTITIONS)
-        for offset, entry in driver.log.read(topic, partition, 0)[0]
-    ]
-
-
-def judged(driver: TopologyDriver) -> tuple[list[Finding], Expected]:
-    """What the judge finds in the topics. The queue is read first: a deposit is then known before what caused it."""
-    oracle = Oracle(bank.WORKLOAD, PARTITIONS)
-    order = Order(bank.WORKLOAD.inputs, oracle.feed)
-    for topic in reversed(bank.WORKLOAD.inputs):
-        for record in records(driver, topic):
-            order.feed(record)
-    for record in records(driver, "bank.order"):
-        order.add(record)
-    assert order.left_over() == ""
-    outputs, expected = Outputs(bank.WORKLOAD), oracle.settled()
-    for topic in (*driver.topology.dead.values(), *bank.WORKLOAD.outputs):
-        for record in records(driver, topic):
-            outputs.feed(record)
-    findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
-    for topic, table in bank.WORKLOAD.outputs.items():
-        wanted = {row for row, _ in expected.model.rows[table.name].values()}
-        found = {tuple(row.values()) for row in driver.read(topic)}
-        findings += [Finding("different row", topic, text=str(row)) for row in wanted ^ found]
-    return findings, expected
-
-
 def test_the_bank_is_judged_valid_and_every_deposit_is_accounted_for() -> None:
-    findings, expected = judged(play())
+    findings, expected = judged(bank.WORKLOAD, play())
     assert findings == []
     (queue,) = expected.fed.checks()
     assert (queue.what, queue.expected) == ("bank.deposits", queue.found)
@@ -82,7 +50,7 @@ def test_the_bank_is_judged_valid_and_every_deposit_is_accounted_for() -> None:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("hit", [1, 4, 9])
 def test_after_a_crash_at_any_step_it_is_as_valid(step: str, hit: int) -> None:
-    assert judged(play(crash=(step, hit)))[0] == []
+    assert judged(bank.WORKLOAD, play(crash=(step, hit)))[0] == []
 
 
 def spoiled(change: Callable[[list[Any]], list[Any]], at: int = 5) -> Callable[..., Any]:
@@ -118,7 +86,7 @@ def test_a_deposit_that_is_not_what_it_should_be_is_found(
     change: Callable[[list[Any]], list[Any]], kinds: set[str]
 ) -> None:
     """And nothing else: the ledgers are right, as far as the queue goes."""
-    findings, _ = judged(play(spoiled(change)))
+    findings, _ = judged(bank.WORKLOAD, play(spoiled(change)))
     assert {finding.kind for finding in findings} == kinds
     assert [finding.where for finding in findings] == ["bank.deposits"]
     assert findings[0].source is not None
@@ -139,7 +107,7 @@ def test_a_refused_transfer_that_is_executed_is_found() -> None:
         assert after is not None
         return replace(after, balance=after.balance - 10**9), list(outputs)
 
-    findings, _ = judged(play(generous))
+    findings, _ = judged(bank.WORKLOAD, play(generous))
     assert {finding.kind for finding in findings} == {"phantom output", "different row"}
     assert any("insufficient_funds" in finding.text for finding in findings)
 
@@ -150,7 +118,7 @@ def test_a_deposit_that_somebody_else_has_written_is_found() -> None:
     (key, value, _), *_ = driver.records("bank.deposits")
     driver.log.append("bank.deposits", key, value)
     driver.run()
-    findings, _ = judged(driver)
+    findings, _ = judged(bank.WORKLOAD, driver)
     assert [(finding.kind, finding.where) for finding in findings] == [("phantom output", "bank.deposits")]
     assert "somebody else" in findings[0].text
 
@@ -174,6 +142,6 @@ def test_a_record_forwarded_within_the_queue_is_a_copy_and_no_second_deposit() -
         after, outputs = app.handle(account, event)
         return after, [Output(*output[:2], key="x") if output[0] == "bank.deposits" else output for output in outputs]
 
-    findings, expected = judged(play(astray))
+    findings, expected = judged(bank.WORKLOAD, play(astray))
     assert findings == []
     assert expected.counts.repartitioned > 80

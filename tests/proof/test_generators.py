@@ -8,10 +8,10 @@ import pytest
 
 from onefold.proof.expect import Expected, Record, expect
 from onefold.proof.placement import partition_of
-from onefold.proof.workloads import UnknownDomain, averages, bank, campaigns, runner, trades, workload
+from onefold.proof.workloads import UnknownDomain, averages, bank, campaigns, runner, sheets, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
 
-DOMAINS = [runner, campaigns, trades, averages, bank]
+DOMAINS = [runner, campaigns, trades, averages, bank, sheets]
 COUNT = 8_000
 PARTITIONS = 4
 
@@ -73,6 +73,23 @@ def test_the_bank_has_refusals_of_all_kinds_and_money_that_goes_astray() -> None
     assert expected.counts.ignored > COUNT * 0.02
     astray = [finding for finding in expected.fed.findings() if finding.key["payee"] not in still_open(expected)]
     assert len(astray) > COUNT * 0.005
+
+
+def test_sheets_have_snapshots_and_uploads_of_all_fates() -> None:
+    expected = expect(sheets.WORKLOAD, log_of(list(sheets.generate(1, COUNT, alone=True))), PARTITIONS)
+    rows = expected.model.rows
+    assert len(rows["sheets.snapshots"]) > 50
+    assert len(rows["sheets.refusals"]) > 20
+    assert any(row[2] > 0 for row, _ in rows["sheets.entries"].values()), "a log with a second segment"
+    jobs = [finding for finding in expected.fed.findings() if finding.where == sheets.OBJECTS]
+    assert {job.key["keep"] for job in jobs} == {"True", "False"}
+    assert max(int(job.key["entry"]) for job in jobs) > 2, "discarded again and again"
+    assert expected.counts.ignored > 20
+
+
+def test_where_workers_run_no_report_is_made_up() -> None:
+    topics = Counter(made.topic for made in sheets.generate(1, COUNT))
+    assert topics.keys() == {sheets.EDITS, sheets.UPLOADS}
 
 
 def still_open(expected: Expected) -> set[str]:

@@ -11,7 +11,8 @@ import pytest
 from onefold import pipelines
 from onefold.proof import expect, outputs
 from onefold.proof.decode import Contract, contract_of
-from onefold.proof.expect import Column, Expected, Fate, Oracle, Record, Source, Table, Workload
+from onefold.proof.expect import Column, Expected, Oracle, Record, Source, Table, Workload
+from onefold.proof.fates import Fate
 from onefold.proof.kinds import kind_of
 from onefold.proof.model import model
 from onefold.proof.tables import Comparison, Snapshot

@@ -9,7 +9,8 @@ import pytest
 
 from onefold.proof import expect
 from onefold.proof.decode import contract_of
-from onefold.proof.expect import Fate, Oracle, Record, Source, Table
+from onefold.proof.expect import Oracle, Record, Source, Table
+from onefold.proof.fates import Fate
 from onefold.proof.model import Apply, Key, Rows, model
 from onefold.proof.verdict import CannotTell
 from tests.support.rooms import ROOT

@@ -11,9 +11,9 @@ COUNTS = {"records": 4, "accepted": 3, "ignored": 1, "forwarded": 0, "dead": 0}
 ROW = Finding("different row", "campaigns.totals", {"id": 1}, {"computed": (1100, 2100)}, "campaigns.totals/0/7")
 
 
-def printed(verdict: Verdict, shown: int | None = 20) -> str:
+def printed(verdict: Verdict, shown: int | None = 20, width: int = 200) -> str:
     stream = io.StringIO()
-    render(verdict, Console(file=stream, width=200), shown)
+    render(verdict, Console(file=stream, width=width), shown)
     return stream.getvalue()
 
 
@@ -21,6 +21,15 @@ def test_valid() -> None:
     text = printed(Verdict("runner", VALID, "all is well", [Check("runner.stats", 5, 5)], COUNTS))
     assert "runner: valid - all is well." in text
     assert "4 input records (3 accepted, 1 without effect" in text
+
+
+def test_what_was_not_read_again_is_said() -> None:
+    verdict = Verdict(
+        "runner", VALID, "all is well", [], COUNTS, proved=1234, proved_at="2026-01-02T03:04:05.678+00:00"
+    )
+    assert "\n1,234 records of all topics were not read again: the verdict of 2026-01-02T03:04:05Z has." in printed(
+        verdict
+    )
 
 
 def test_invalid_names_row_columns_and_records() -> None:
@@ -32,6 +41,17 @@ def test_invalid_names_row_columns_and_records() -> None:
     assert "campaigns.totals/0/7" in text
     assert "1 more; --all prints them" in text
     assert "more; --all" not in printed(Verdict("campaigns", INVALID, "", [], COUNTS, [ROW] * 30), None)
+
+
+def test_a_finding_can_be_copied_from_a_narrow_terminal() -> None:
+    """Nothing in it is broken but by the terminal."""
+    key = {"sheet_id": "a-rather-long-name-of-a-sheet", "entry": 12345678901234567890}
+    finding = Finding("different row", "sheets.entries", key, {"content": ("x" * 90, "y" * 90)}, "sheets.entries/0/7")
+    text = printed(Verdict("sheets", INVALID, "", [], COUNTS, [finding]), width=80)
+    assert (
+        "different row - sheets.entries - sheet_id a-rather-long-name-of-a-sheet, entry 12345678901234567890\n" in text
+    )
+    assert f"  content: {'y' * 90}, should be {'x' * 90}\n  output record sheets.entries/0/7\n" in text
 
 
 def test_unknown_says_why() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from onefold.proof import expect, outputs
 from onefold.proof.decode import contract_of
-from onefold.proof.expect import Fate, Oracle, Record, Source, Table, Workload
+from onefold.proof.expect import Oracle, Record, Source, Table, Workload
+from onefold.proof.fates import Fate
 from onefold.proof.model import model
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs

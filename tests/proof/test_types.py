@@ -137,7 +137,7 @@ SIDES = {name: Side(kind) for name, kind in TYPES.items()}
 
 @pytest.mark.parametrize("name", TYPES)
 @given(st.data())
-@settings(max_examples=MANY * 6 // 10, deadline=None)
+@settings(max_examples=MANY * 6 // 10)
 def test_one_value_in_three_spellings_and_back(name: str, data: st.DataObject) -> None:
     side, value = SIDES[name], data.draw(VALUES[name])
     record = {"f": value, "g": data.draw(st.none() | st.just(value))}
@@ -175,7 +175,7 @@ NEARLY: st.SearchStrategy[Any] = (
 
 
 @given(st.sampled_from(sorted(TYPES.keys() - {"decimal", "fixed-decimal"})), NEARLY)
-@settings(max_examples=15 * MANY, deadline=None)
+@settings(max_examples=15 * MANY)
 def test_both_agree_on_what_json_is_of_a_type(name: str, value: Any) -> None:
     text = json.dumps({"f": value}).replace("Infinity", "1e400").encode()
     taken, judged = SIDES[name](text)
@@ -183,7 +183,7 @@ def test_both_agree_on_what_json_is_of_a_type(name: str, value: Any) -> None:
 
 
 @given(st.sampled_from(sorted(TYPES)), st.integers() | st.binary() | st.text() | st.floats())
-@settings(max_examples=10 * MANY, deadline=None)
+@settings(max_examples=10 * MANY)
 def test_both_agree_on_what_avro_carries(name: str, carrier: Any) -> None:
     side = SIDES[name]
     try:

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.proof.expect import SOURCE_HEADER, Fate, Source
+from onefold.proof.expect import SOURCE_HEADER, Source
+from onefold.proof.fates import Fate
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner

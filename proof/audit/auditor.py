@@ -1,0 +1,248 @@
+"""Follows one domain and its tables, and names what diverges as soon as it is seen.
+
+Reading and looking take turns. A look is one snapshot of the database: the ledger's offsets in it say what the tables must hold,
+so nothing has to drain. Looks are as far apart as they are dear: they take no more than a share of the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onefold.proof.audit.following import Following
+from onefold.proof.audit.live import Live
+from onefold.proof.audit.tables import Ledger, Tables
+from onefold.proof.checkpoints import Checkpoints
+from onefold.proof.expect import Workload
+from onefold.proof.registry import Registry
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
+from onefold.proof.workloads import workload
+
+# A finding is to be named within five seconds; reading and a look must both fit in, twice.
+_LOOK_EVERY_S = 0.5
+# What is dear is looked at more seldom, so that looks take no more than this share of the time; but not so seldom that a finding
+# comes too late.
+_LOOK_SHARE = 0.15
+_LOOK_EVERY_MAX_S = 3.0
+# Of a look, what may go into rows that did not change.
+_BUDGET_S = 0.03
+# Between two turns: a transaction takes about as long.
+_PAUSE_S = 0.1
+# Where something does not answer.
+_TRY_AGAIN_S = 1.0
+# A transaction of the processor takes less, unless it was left open.
+_OPEN_S = 30.0
+# What is kept of a divergence that goes on; its first ones tell.
+_FINDINGS_MAX = 1000
+
+
+@dataclass
+class Standing:
+    """What the auditor can say now.
+
+    Attributes:
+        outcome: valid, invalid or unknown, as a verdict's.
+        reason: one sentence.
+        found: what was found since the last time.
+        findings: all that was found, the first ones if it is very much.
+        offsets: per topic and partition, up to where everything was read.
+        records: how many were read.
+        judged: how many output records were compared with the model.
+        rows: how many rows of tables were compared.
+        waiting: how many input records wait for their results.
+        cycle_s: how long it took at last until every row of the tables had come round; None: not yet.
+        troubled: whether something kept it from seeing everything just now.
+    """
+
+    outcome: str = UNKNOWN
+    reason: str = "it has just begun"
+    found: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+    records: int = 0
+    judged: int = 0
+    rows: int = 0
+    waiting: int = 0
+    cycle_s: float | None = None
+    troubled: bool = False
+
+
+def refusal(work: Workload) -> str:
+    """Why a pipeline of this kind is not audited, in one sentence; "" when it is."""
+    instead = f"`onefold verify {work.name}` judges it"
+    if work.made:
+        return f"{work.name} is not audited: its workers make objects, which the auditor does not read; {instead}"
+    if work.fed or work.queues:
+        return f"{work.name} is not audited: it writes into inputs or queues of its own; {instead}"
+    if bare := [table.name for table in work.tables if table.summed and table.sums is None]:
+        return f"{work.name} is not audited: its model does not say what {bare[0]} is the sum of; {instead}"
+    return ""
+
+
+class Auditor:
+    """Audits one domain. Close it after use.
+
+    Args:
+        client: librdkafka settings that reach the broker.
+        dsn: of the database.
+        checkpoints: the folder of what verdicts have proved, which is read on from; None: everything is read.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        *,
+        client: dict[str, Any],
+        dsn: str,
+        schema_registry_url: str | None = None,
+        checkpoints: Path | None = None,
+    ) -> None:
+        self._work = workload(domain)
+        self._client = client
+        self._dsn = dsn
+        self._registry_url = schema_registry_url
+        self._kept = Checkpoints(checkpoints, domain) if checkpoints else None
+        self._following: Following | None = None
+        self._look_at = 0.0
+        self._waits = ""
+        self._seen: set[tuple[Any, ...]] = set()
+        self.standing = Standing()
+
+    def run(
+        self, told: Callable[[Standing], None], stop: Callable[[float], bool], enough: Callable[[Standing], bool]
+    ) -> Standing:
+        """Go on until it is stopped, or enough is known.
+
+        Args:
+            told: called after each turn.
+            stop: waits so many seconds, and says whether to stop.
+            enough: whether to end with what is known.
+        """
+        while True:
+            pause = _PAUSE_S
+            try:
+                self._turn()
+            except CannotTell as reason:
+                self._unknown(str(reason))
+                pause = _TRY_AGAIN_S
+            except Exception as error:  # noqa: BLE001 - an auditor that fails, however it does, has proved nothing
+                self._unknown(f"the audit itself failed: {type(error).__name__}: {error}")
+                told(self.standing)
+                return self.standing
+            told(self.standing)
+            self.standing.found = []
+            if enough(self.standing) or stop(pause):
+                return self.standing
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        if self._following is not None:
+            with suppress(Exception):  # what is left of a broker that is away
+                self._following.close()
+
+    def _turn(self) -> None:
+        if self._following is None:
+            self._begin()
+            return
+        following = self._following
+        following.step()
+        if time.monotonic() >= self._look_at:
+            self._waits = self._look()
+        self._take_figures()
+        self._name([])
+        if held := following.held(_OPEN_S):
+            raise CannotTell(held)
+        self._say(self._waits)
+
+    def _begin(self) -> None:
+        registry = Registry(self._registry_url) if self._registry_url else None
+        following = Following(self._work, self._client, registry, self._kept)
+        try:
+            following.begin()
+            self._tables = Tables(self._work, following.versions)
+            self._ledger = Ledger(following.topic_ids)
+            with Live(self._dsn) as snapshot:
+                wrong = list(self._tables.columns(snapshot))
+                if any(topic == f"{self._work.name}.decisions" for topic, _ in snapshot.ledger(self._work.name)):
+                    raise CannotTell("its tables are filled from a decision log, which the auditor does not read")
+        except BaseException:
+            following.close()
+            raise
+        self._following = following
+        self._name(wrong)
+
+    def _look(self) -> str:
+        """Compare tables; returns why they cannot be yet, or ""."""
+        following = self._following
+        assert following is not None, "it has begun"
+        began_at, wrong = time.monotonic(), list[Finding]()
+        try:
+            with Live(self._dsn) as snapshot:
+                wrong += self._ledger.take(snapshot.ledger(self._work.name), following.high_ends())
+                landed = self._ledger.landed
+                for (topic, partition), end in following.began_at.items():
+                    done = landed.get((topic, partition), 0)
+                    if topic in self._work.outputs and done < end:
+                        return f"the sink has landed {topic}/{partition} up to {done} of {end}"
+                following.read_to(landed)
+                following.versions.land(landed)
+                wrong += self._tables.look(snapshot, _BUDGET_S)
+        finally:
+            self._name(wrong)
+            cost = time.monotonic() - began_at
+            pause = min(_LOOK_EVERY_MAX_S, max(_LOOK_EVERY_S, cost * (1 / _LOOK_SHARE - 1)))
+            self._look_at = time.monotonic() + pause
+        self.standing.cycle_s = self._tables.cycle_s
+        return ""
+
+    def _name(self, wrong: list[Finding]) -> None:
+        following, standing = self._following, self.standing
+        if following is not None:
+            wrong = [*following.findings, *wrong]
+            following.findings.clear()
+        new = []
+        for finding in wrong:
+            known = finding.kind, finding.where, repr(finding.key), finding.output, finding.source
+            if known not in self._seen and len(self._seen) < _FINDINGS_MAX:
+                self._seen.add(known)
+                new.append(finding)
+        standing.found = [*standing.found, *new]
+        standing.findings += new
+
+    def _take_figures(self) -> None:
+        following, standing = self._following, self.standing
+        assert following is not None, "it has begun"
+        standing.records, standing.judged, standing.waiting = following.records, following.judged, following.waiting
+        standing.rows, standing.counts = self._tables.rows, following.counts
+        standing.offsets = _by_topic(following.positions)
+
+    def _say(self, waits: str) -> None:
+        standing = self.standing
+        standing.troubled = False
+        if standing.findings:
+            standing.outcome = INVALID
+            standing.reason = f"{len(standing.findings)} differences from what follows from the input log"
+        elif waits or standing.cycle_s is None:
+            standing.outcome, standing.reason = UNKNOWN, waits or "not every row of the tables has been looked at yet"
+        else:
+            standing.outcome = VALID
+            standing.reason = "every output record and every row so far is what follows from the input log"
+
+    def _unknown(self, reason: str) -> None:
+        self._name([])
+        self._say(reason)
+        self.standing.troubled = True
+        if not self.standing.findings:
+            self.standing.outcome, self.standing.reason = UNKNOWN, reason
+
+
+def _by_topic(positions: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
+    offsets: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        offsets.setdefault(topic, {})[partition] = offset
+    return offsets

@@ -1,0 +1,303 @@
+"""Reads all topics of a pipeline as they grow, and judges each output record against the model as of its own source.
+
+The model must not be further than the outputs: a row that changes twice would have lost the values that its first output
+record should have. So input records wait. A transaction's progress is in the changelog with its results; who has read it, asks
+where the topics end afterwards, and has read up to there, has all results of the input records before that progress. Then the
+model takes these, one by one, and after each the output records that name it are compared with the model's rows.
+
+What was there at the start is read as `verify` reads it: the model runs ahead, and of each row the last output record is known.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from onefold.proof.audit.versions import Key, Version, Versions
+from onefold.proof.checkpoints import Checkpoints, digest_of, environment_of, fingerprint
+from onefold.proof.decode import contracts
+from onefold.proof.expect import SOURCE_HEADER, Oracle, Record, Source, Table, Workload, source_of
+from onefold.proof.fates import Fate
+from onefold.proof.log import Log, Place
+from onefold.proof.order import Order
+from onefold.proof.outputs import FATES, Outputs, Written
+from onefold.proof.registry import Registry
+from onefold.proof.replays import Replays
+from onefold.proof.replays import read as read_replays
+from onefold.proof.tables import row_of
+from onefold.proof.verdict import CannotTell, Finding
+
+# Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
+_WAITING_MAX = 200_000
+
+Offsets = dict[Place, int]
+
+
+class _Gate(NamedTuple):
+    """The inputs up to `reached` are taken when what was written has been read up to `ends`."""
+
+    reached: Offsets
+    ends: Offsets
+    since: float
+
+
+class Following:
+    """Follows one domain. Close it after use.
+
+    Attributes:
+        versions: what rows must be; after `begin`.
+        began_at: per place of the outputs, what was there at the start lies before this offset.
+        findings: what is wrong, as it is found; take them away.
+        records: how many were read.
+        judged: how many output records were compared with the model.
+        proved: of how many records an earlier verdict has read.
+    """
+
+    def __init__(
+        self, workload: Workload, client: dict[str, Any], registry: Registry | None, kept: Checkpoints | None
+    ) -> None:
+        self._work = workload
+        self._client = client
+        self._changelog = f"{workload.name}.changelog"
+        self._several = len(workload.reads) > 1
+        self._order_topic = f"{workload.name}.order"
+        dead = [f"{topic}.dead" for topic in workload.reads]
+        order = [self._order_topic] if self._several else []
+        self._log = Log(client, [*workload.reads, *workload.outputs, *dead, self._changelog, *order])
+        self._written = [place for place in self._log.places if place[0] not in (*workload.reads, self._changelog)]
+        self._reads = [place for place in self._log.places if place[0] in workload.reads]
+        self._progress: Offsets = {}
+        self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
+        self._paused = False
+        self._applied: Offsets = {}
+        # By input place and offset the output records that name it, and are not judged yet.
+        self._pending: dict[tuple[str, int], dict[int, list[tuple[Table, Key, Version]]]] = {}
+        self._letters: list[Source] = []
+        self._gate: _Gate | None = None
+        self.findings: list[Finding] = []
+        self.records = self.judged = self.proved = 0
+        self._start(registry, kept)
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Of every topic that is read."""
+        return {name: topic.topic_id for name, topic in self._log.topics.items()}
+
+    def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
+        work = self._work
+        ids = self.topic_ids
+        receipts = read_replays(self._client, work.name, {topic: ids[topic] for topic in work.reads})
+        self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry)
+        self._outputs = Outputs(work)
+        self._order = Order(work.reads, self._apply) if self._several else None
+        self._replays = Replays(receipts)
+        environment = environment_of(work, contracts(work.name)) | {"judge": self}
+        if registry is not None:
+            environment["registry"] = registry
+        judge = fingerprint(work, with_registry=registry is not None), digest_of(receipts), ids
+        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
+        found = kept.holding(judge, starts, self._log.stable_ends(), environment) if kept else None
+        positions = dict(self._log.positions)
+        if found is not None:
+            checkpoint, state = found
+            self._oracle, self._outputs = state["_oracle"], state["_outputs"]
+            self._order, self._replays = state["_order"], state["_replays"]
+            if self._order is not None:
+                self._order.take = self._apply
+            positions, self.proved = checkpoint.positions, checkpoint.records
+        self._oracle.withdrawn = self._replays.withdrawn
+        for (topic, partition), start in starts.items():
+            if start > positions[topic, partition]:
+                raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
+        with closing(Log(self._client, [self._changelog])) as changelog:
+            changelog.read(changelog.stable_ends(), self._take_progress)
+            positions |= changelog.positions
+        self._log.go_on(positions)
+
+    def begin(self) -> None:
+        """Read what is there, up to where the processor is. Raises `CannotTell`."""
+        reached, self.began_at = dict(self._progress), self._ends_of_written()
+        later: list[Record] = []
+
+        def take(record: Record) -> None:
+            source = source_of(record.header(SOURCE_HEADER)) if record.topic in self._outputs.records else None
+            if (record.topic, record.partition) in self._waiting:
+                early = record.offset < reached.get((record.topic, record.partition), 0)
+                (self._feed if early else self._take)(record)
+            elif source is not None and source.offset >= reached.get(source[:2], 0):
+                later.append(record)
+            else:
+                self._take(record)
+
+        self._read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take)
+        self._applied = reached
+        expected = self._oracle.settled()
+        self._letters.clear()
+        self.findings += self._outputs.judge(expected)
+        self._outputs.findings.clear()
+        self.versions = Versions(self._work, expected.model.rows, self._outputs.last)
+        self._outputs.heard = self._heard
+        for table in self._work.outputs.values():
+            self.findings += self.versions.unwritten(table)
+        for record in later:
+            self._take(record)
+
+    def step(self) -> None:
+        """Read what there is now, and judge what is complete. Raises `CannotTell`."""
+        behind = {place: end for place, end in self._log.stable_ends().items() if not self._held(place)}
+        self._read(behind, self._take)
+        positions = self._log.positions
+        self._gate = self._gate or self._next_gate()
+        if all(positions[place] >= end for place, end in self._gate.ends.items()):
+            self._take_inputs(self._gate.reached)
+            self._gate = self._next_gate()
+        waiting = self.waiting > _WAITING_MAX
+        if waiting != self._paused:
+            self._paused = waiting
+            self._log.hold(self._reads, waiting)
+
+    def read_to(self, ends: Offsets) -> None:
+        """Read these outputs up to there, as the tables have landed them. Raises `CannotTell`."""
+        self._read(ends, self._take)
+
+    def high_ends(self) -> Offsets:
+        """Where the outputs end, open transactions included."""
+        ends = self._log.high_ends()
+        return {place: ends[place] for place in self._written if place[0] in self._work.outputs}
+
+    def held(self, seconds: float) -> str:
+        """Where results have been waited for so long that were begun and are not committed, in one sentence; or ""."""
+        gate, positions = self._gate, self._log.positions
+        if gate is None or time.monotonic() - gate.since < seconds:
+            return ""
+        behind = sorted(place for place, end in gate.ends.items() if positions[place] < end)
+        topic, partition = behind[0]
+        return f"a transaction is open on {topic}/{partition}, from offset {positions[topic, partition]} on"
+
+    @property
+    def waiting(self) -> int:
+        """How many input records wait for their results."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def positions(self) -> Offsets:
+        """Up to where everything was read."""
+        return self._log.positions
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """As a verdict has them."""
+        counts = self._oracle.expected.counts
+        return {"records": counts.records, **counts.as_stored()}
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._log.close()
+
+    def _next_gate(self) -> _Gate:
+        return _Gate(dict(self._progress), self._ends_of_written(), time.monotonic())
+
+    def _held(self, place: Place) -> bool:
+        return self._paused and place in self._waiting
+
+    def _ends_of_written(self) -> Offsets:
+        ends = self._log.high_ends()
+        return {place: ends[place] for place in self._written}
+
+    def _read(self, ends: Offsets, take: Callable[[Record], None]) -> None:
+        def counted(record: Record) -> None:
+            self.records += 1
+            take(record)
+
+        self._log.read(ends, counted)
+
+    def _take(self, record: Record) -> None:
+        place = record.topic, record.partition
+        if place in self._waiting:
+            self._waiting[place].append(record)
+        elif record.topic == self._changelog:
+            self._take_progress(record)
+        elif record.topic == self._order_topic:
+            assert self._order is not None, "read only where there are several inputs"
+            self._order.add(record)
+        else:
+            if record.topic not in self._work.outputs and (source := source_of(record.header(SOURCE_HEADER))):
+                self._letters.append(source)
+            self._outputs.feed(record)
+            self._take_findings()
+
+    def _take_findings(self) -> None:
+        self.findings += self._outputs.findings
+        self._outputs.findings.clear()
+
+    def _take_progress(self, record: Record) -> None:
+        if record.key == b"p":
+            for topic, at in json.loads(record.value or b"{}").get("inputs", {}).items():
+                if topic not in self._log.topics:
+                    continue
+                if at["topic_id"] != self._log.topics[topic].topic_id:
+                    raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
+                self._progress[topic, record.partition] = at["next_offset"]
+
+    def _heard(self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None) -> None:
+        version = self.versions.wrote(table, key, fields, written, before)
+        source = written.source
+        if source.offset >= self._applied.get(source[:2], 0):
+            self._pending.setdefault(source[:2], {}).setdefault(source.offset, []).append((table, key, version))
+        elif not self._outputs.findings:  # it comes too late, and is not known to be doubled
+            fate = self._oracle.expected.fate(source)
+            text = "its results had all been written" if fate == Fate.ACCEPTED else FATES[fate]
+            self._phantom(table, key, written, text)
+            version.judged = True
+        else:
+            version.judged = True
+
+    def _phantom(self, table: Table, key: Key, written: Written, text: str) -> None:
+        place = f"{table.topic}/{written.partition}/{written.offset}"
+        self.findings.append(
+            Finding("phantom output", table.topic, row_of(table, key), {}, place, str(written.source), text)
+        )
+
+    def _take_inputs(self, reached: Offsets) -> None:
+        """The model takes what the processor had taken, and what was written is compared with it."""
+        for place, waiting in self._waiting.items():
+            until = reached.get(place, 0)
+            while waiting and waiting[0].offset < until:
+                self._feed(waiting.popleft())
+        for place, until in reached.items():
+            self._applied[place] = until
+            pending = self._pending.get(place, {})
+            for offset in [offset for offset in pending if offset < until]:
+                fate = self._oracle.expected.fate(Source(*place, offset))
+                for table, key, version in pending.pop(offset):
+                    version.judged = True
+                    self._phantom(table, key, version.written, FATES[fate])
+        for table in self._work.outputs.values():
+            self.findings += self.versions.unwritten(table)
+        self._judge_letters()
+
+    def _feed(self, record: Record) -> None:
+        (self._order.feed if self._order else self._apply)(record)
+
+    def _apply(self, record: Record) -> None:
+        fate = self._oracle.feed(record)
+        source = Source(record.topic, record.partition, record.offset)
+        if fate == Fate.DEAD:
+            self._letters.append(source)
+        pending = self._pending.get(source[:2])
+        if pending and fate == Fate.ACCEPTED:
+            for table, key, version in pending.pop(source.offset, ()):
+                self.judged += 1
+                if finding := self.versions.judge(table, key, version):
+                    self.findings.append(finding)
+
+    def _judge_letters(self) -> None:
+        """Those of the input records that were taken; the others are asked for again."""
+        known = {source for source in self._letters if source.offset < self._applied.get(source[:2], 0)}
+        self._letters = [source for source in self._letters if source not in known]
+        for source in sorted(known):
+            self.findings += self._outputs.judge_letter(source, self._oracle.expected)

@@ -1,0 +1,200 @@
+"""What each row must be at the offsets of the sink's ledger.
+
+The model is where the processor is, and the tables are where the sink is: behind it, and never in one place for long. So of a
+row that was written lately its last versions are kept, until the last one has landed and was judged. From then on the row must
+be what the model has. Memory: what has not landed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from onefold.proof.audit.sums import Added
+from onefold.proof.expect import Source, Table, Workload
+from onefold.proof.kinds import KINDS
+from onefold.proof.outputs import Written
+from onefold.proof.tables import differing, row_of
+from onefold.proof.verdict import Finding
+
+Key = tuple[Any, ...]
+#: (topic, partition)
+Place = tuple[str, int]
+Rows = Mapping[str, Mapping[Key, tuple[tuple[Any, ...], Source]]]
+
+# A column that an output record says nothing of, as one that Postgres computes.
+UNTOLD: Any = object()
+
+
+class Version:
+    """A row as one output record has it. `values` are of the model, once it was judged."""
+
+    __slots__ = ("fields", "judged", "landed", "values", "written")
+
+    def __init__(self, written: Written, fields: dict[str, Any], values: tuple[Any, ...] | None = None) -> None:
+        self.written = written
+        self.fields = fields
+        self.values = values
+        self.judged = self.landed = values is not None
+
+
+class Wanted(NamedTuple):
+    """A row that must be in a table: its values, the output record that it is from, and the input record behind that."""
+
+    values: tuple[Any, ...]
+    written: Written
+    source: Source
+
+
+class Versions:
+    """Those of all tables of a workload.
+
+    Args:
+        rows: of the model.
+        last: by table and key, the last output record.
+    """
+
+    def __init__(self, workload: Workload, rows: Rows, last: Mapping[str, Mapping[Key, Written]]) -> None:
+        tables = list(workload.outputs.values())
+        self._rows = rows
+        self._last = last
+        self._recent: dict[str, dict[Key, list[Version]]] = {table.name: {} for table in tables}
+        self._queues: dict[Place, deque[tuple[Table, Key, Version]]] = {}
+        self._told = {table.name: told_of(table) for table in tables}
+        self._unwritten: dict[str, int] = {}
+        #: Per table how many rows it must have.
+        self.counts = {table.name: len(last[table.name]) for table in tables}
+        #: Per table the keys that have landed since somebody took them.
+        self.changed: dict[str, set[Key]] = {table.name: set() for table in tables}
+        self.sums = [Added(table, workload, rows) for table in workload.tables if table.sums]
+
+    def wrote(
+        self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None
+    ) -> Version:
+        """Take an output record; `before` is the one before of the same row."""
+        versions = self._recent[table.name].get(key)
+        if versions is None:
+            versions = self._recent[table.name][key] = []
+            row = self._rows[table.name].get(key)
+            if before is not None and row is not None:
+                versions.append(Version(before, {}, row[0]))
+        version = Version(written, fields)
+        if table.adds:
+            version.values = self._added(table, versions[-1] if versions else None, version)
+        versions.append(version)
+        self._queues.setdefault((table.topic, written.partition), deque()).append((table, key, version))
+        return version
+
+    def judge(self, table: Table, key: Key, version: Version) -> Finding | None:
+        """An output record against the model, which is as of its source now."""
+        version.judged = True
+        row, written = self._rows[table.name].get(key), version.written
+        place, source = f"{table.topic}/{written.partition}/{written.offset}", str(written.source)
+        finding = None
+        if row is None or row[1] != written.source:
+            text = "that input record is not the last that changed this row"
+            finding = Finding("phantom output", table.topic, row_of(table, key), {}, place, source, text)
+        else:
+            told = self._values(table, version)
+            wrong = told != row[0] and _wrong(table, row[0], told)
+            if wrong:
+                finding = Finding("wrong output", table.topic, row_of(table, key), wrong, place, source)
+            version.values = row[0]
+        self._forget(table, key)
+        return finding
+
+    def land(self, ledger: Mapping[Place, int]) -> None:
+        """The tables are as of these offsets now; they never go back."""
+        for place, queue in self._queues.items():
+            until = ledger.get(place, 0)
+            while queue and queue[0][2].written.offset < until:
+                self._land(*queue.popleft())
+
+    def _land(self, table: Table, key: Key, version: Version) -> None:
+        versions = self._recent[table.name][key]
+        at = versions.index(version)
+        before = versions[at - 1] if at else None
+        if before is None:
+            self.counts[table.name] += 1
+        for added in self.sums:
+            if added.of == table.name:
+                added.move(self._values(table, before) if before else None, self._values(table, version))
+        version.landed = True
+        del versions[:at]
+        self.changed[table.name].add(key)
+        self._forget(table, key)
+
+    def _forget(self, table: Table, key: Key) -> None:
+        versions = self._recent[table.name].get(key, ())
+        if len(versions) == 1 and versions[0].landed and versions[0].judged:
+            del self._recent[table.name][key]
+
+    def wanted(self, table: Table, key: Key) -> Wanted | None:
+        """What the row must be now; None: there must be none."""
+        versions = self._recent[table.name].get(key)
+        if versions:
+            version = versions[0]
+            if not version.landed:
+                return None
+            return Wanted(self._values(table, version), version.written, version.written.source)
+        written, row = self._last[table.name].get(key), self._rows[table.name].get(key)
+        return None if written is None or row is None else Wanted(row[0], written, row[1])
+
+    def keys(self, table: Table) -> Iterator[Key]:
+        """Those of all rows that must be there."""
+        return (key for key in self._last[table.name] if self.wanted(table, key) is not None)
+
+    @property
+    def kept(self) -> int:
+        """Of how many rows something has not landed, or was not judged."""
+        return sum(map(len, self._recent.values()))
+
+    def unwritten(self, table: Table) -> Iterator[Finding]:
+        """Rows of the model for which nothing was ever written, when there are more of them than before. Asked when both are as
+        of the same records.
+        """
+        last = self._last[table.name]
+        without = len(self._rows[table.name]) - len(last)
+        if without > self._unwritten.get(table.name, 0):
+            self._unwritten[table.name] = without
+            for key, (_, source) in self._rows[table.name].items():
+                if key not in last:
+                    text = "no output record was ever written for it"
+                    yield Finding("missing output", table.topic, row_of(table, key), source=str(source), text=text)
+
+    def _added(self, table: Table, before: Version | None, version: Version) -> tuple[Any, ...]:
+        """The values after a record that says by how much some of them grow."""
+        told = self._values(table, version)
+        if before is None:
+            return told
+        stood = self._values(table, before)
+        names = [column.name for column in table.columns]
+        return tuple(
+            one + more if name in table.adds else more for name, one, more in zip(names, stood, told, strict=True)
+        )
+
+    def _values(self, table: Table, version: Version) -> tuple[Any, ...]:
+        if version.values is None:
+            fields = version.fields
+            version.values = tuple(
+                UNTOLD if name not in fields else None if fields[name] is None else to(fields[name])
+                for name, to in self._told[table.name]
+            )
+        return version.values
+
+
+def told_of(table: Table) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Per column its name, "" where Postgres computes it, and what makes a value of what an output record has."""
+    return [("" if column.generated else column.name, KINDS[column.kind].from_output) for column in table.columns]
+
+
+def _wrong(table: Table, correct: tuple[Any, ...], told: tuple[Any, ...]) -> dict[str, tuple[Any, Any]]:
+    """What differs of the columns that are told, by name."""
+    names = tuple(column.name for column in table.columns)
+    return differing(table, names, correct, without_untold(correct, told))
+
+
+def without_untold(correct: tuple[Any, ...], told: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values, and where nothing is told of a column the other one's."""
+    return tuple(one if value is UNTOLD else value for one, value in zip(correct, told, strict=True))

@@ -1,0 +1,28 @@
+"""What became of input records: one fate each."""
+
+from dataclasses import dataclass
+
+
+class Fate:
+    """One byte an input offset; NONE where no committed record lies (control records, aborted ones)."""
+
+    NONE, ACCEPTED, IGNORED, REPARTITIONED, DEAD = range(5)
+
+
+@dataclass
+class Counts:
+    """How many input records met which fate."""
+
+    accepted: int = 0
+    ignored: int = 0
+    repartitioned: int = 0
+    dead: int = 0
+
+    @property
+    def records(self) -> int:
+        """All of them."""
+        return self.accepted + self.ignored + self.repartitioned + self.dead
+
+    def as_stored(self) -> dict[str, int]:
+        """By the names that the changelog and verdicts have for them."""
+        return {"accepted": self.accepted, "ignored": self.ignored, "forwarded": self.repartitioned, "dead": self.dead}

@@ -1,0 +1,96 @@
+"""Dead letters that were put back into the input: what was promised in the topic `<domain>.replays`, and what lies there.
+
+A receipt says that the record at some place counts no more where it lies, because it was put back. The judge believes that
+only together with the record that was put back: it names the place in a header, holds the same bytes in the same partition,
+and is there once.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Set
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from onefold.proof.expect import Record, Source, source_of
+from onefold.proof.log import Log
+from onefold.proof.verdict import CannotTell, Finding
+
+#: The header by which a record says that it was put back, and where it lay first, as text `topic/partition/offset`.
+REPLAYS_HEADER = "onefold-replays"
+_ANSWER_S = 15.0
+
+
+@dataclass
+class Replays:
+    """The receipts, and what was found of what they promise.
+
+    Attributes:
+        receipts: the records that have one.
+    """
+
+    receipts: Set[Source] = frozenset()
+    _digests: dict[Source, bytes] = field(default_factory=dict)
+    _found: dict[Source, list[tuple[Source, bytes]]] = field(default_factory=dict)
+
+    def withdrawn(self, record: Record, source: Source) -> bool:
+        """Whether the input record counts no more where it lies. Takes note of records that were put back."""
+        if record.headers and (named := record.header(REPLAYS_HEADER)) is not None:
+            first = source_of(named) or Source("?", -1, -1)
+            self._found.setdefault(first, []).append((source, _digest(record)))
+        if source not in self.receipts:
+            return False
+        self._digests[source] = _digest(record)
+        return True
+
+    def findings(self) -> Iterator[Finding]:
+        """What was put back twice, or otherwise than it was, or never."""
+        for first in self._digests:
+            if first not in self._found:
+                text = "a receipt says that it was put back, and no record of the input says so"
+                yield Finding("missing replay", first.topic, source=str(first), text=text)
+        for first, found in self._found.items():
+            for source, _ in found[1:] if first in self.receipts else found:
+                text = "it was put back before" if first in self.receipts else "no receipt says so"
+                yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
+            for source, digest in found:
+                if source[:2] != first[:2] or digest != self._digests.get(first, digest):
+                    text = "what was put back is not what lay there"
+                    yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
+
+
+def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> Set[Source]:
+    """The input records of a domain that have a receipt. Raises `CannotTell`.
+
+    Args:
+        topic_ids: of the inputs now; a topic of that name from before had other records.
+    """
+    topic = f"{domain}.replays"
+    try:
+        if topic not in AdminClient({**client, "log_level": 0}).list_topics(timeout=_ANSWER_S).topics:
+            return frozenset()
+    except KafkaException as error:
+        raise CannotTell(f"Kafka at {client['bootstrap.servers']} does not answer: {error.args[0].str()}") from None
+    found: set[Source] = set()
+
+    def take(record: Record) -> None:
+        try:
+            topic_id = json.loads(record.value or b"")["topic_id"]
+        except (ValueError, KeyError, TypeError):
+            raise CannotTell(f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read") from None
+        first = source_of(record.key)
+        if first is not None and topic_ids.get(first.topic) == topic_id:
+            found.add(first)
+
+    with closing(Log(client, [topic])) as log:
+        log.read(log.stable_ends(), take)
+    return found
+
+
+def _digest(record: Record) -> bytes:
+    key, value = record.key, record.value
+    parts = (b"" if key is None else b"k%d:%b" % (len(key), key), b"" if value is None else b"v" + value)
+    return hashlib.sha256(b"".join(parts)).digest()

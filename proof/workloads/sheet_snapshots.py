@@ -1,0 +1,233 @@
+"""Snapshots of sheets, against the entries of the log: every cell, every object's name, and objects that nothing names.
+
+In the judge's words. A snapshot is a root, which names pages, which name chunks; a chunk has cells as lines, sorted by row
+and column. It holds every cell as the newest entry before it left it. An object's name is the SHA-256 of its content with, in
+front of it, the line `sheet/segment/entry` of the snapshot that wrote it first. A later snapshot may name a chunk again, when
+none of its cells has changed, and a page.
+
+Snapshots of a sheet are judged in order, each by what changed since the one before: a chunk is read when it is named first,
+and one that is named again must lie where no cell has changed. So the work grows with the changes, and not with the number of
+snapshots times the size of the sheet.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
+from typing import Any
+
+from onefold.proof.objects import Store
+from onefold.proof.verdict import Check, Finding
+
+SNAPSHOTS, PAYLOADS = "snapshots/", "payloads/"
+_TABLE = "sheets.snapshots"
+
+Cell = tuple[int, int]
+#: What a cell holds: "n" and a number, "t" and a text, or "f" and a formula.
+Content = tuple[str, Decimal | str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """An entry of a sheet's log.
+
+    Attributes:
+        kind: edit, import or snapshot.
+        cell: of an edit.
+        content: of an edit; None clears the cell.
+        object: of an import, the name of its payload.
+    """
+
+    kind: str
+    cell: Cell = (0, 0)
+    content: Content | None = None
+    object: str = ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was said of a snapshot that is made: its root, and its totals."""
+
+    segment: int
+    root: str
+    totals: Mapping[str, int]
+
+
+class Faulty(Exception):
+    """Something is wrong with an object. The text says what."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass
+class _Sheet:
+    """A sheet as far as its log was gone through, and the chunks and pages of its newest snapshot."""
+
+    cells: dict[Cell, Content] = field(default_factory=dict)
+    #: What the cells that were set since that snapshot held in it.
+    before: dict[Cell, Content | None] = field(default_factory=dict)
+    chunks: set[str] = field(default_factory=set)
+    pages: set[str] = field(default_factory=set)
+
+
+def judged(
+    logs: Mapping[str, Mapping[int, Line]], made: Mapping[tuple[str, int], Made], store: Store
+) -> tuple[list[Check], list[Finding]]:
+    """What is wrong with the snapshots that were made, and with what else lies in the store.
+
+    Args:
+        logs: by sheet its entries, by number.
+        made: by sheet and entry the snapshots that are finished.
+        store: where their objects are.
+    """
+    findings: list[Finding] = []
+    named: set[str] = set()
+    right = 0
+    for sheet, log in logs.items():
+        state = _Sheet()
+        for number in sorted(log):
+            line = log[number]
+            if line.kind == "import":
+                named.add(line.object)
+            snapshot = made.get((sheet, number)) if line.kind == "snapshot" else None
+            try:
+                _apply(state, line, store)
+                if snapshot is not None:
+                    _Reading(store, state, named, f"{sheet}/{snapshot.segment}/{number}").judge(snapshot)
+                    state.before.clear()
+                    right += 1
+            except Faulty as fault:
+                findings.append(Finding(fault.kind, _TABLE, {"sheet_id": sheet, "entry": number}, text=str(fault)))
+                break  # what comes after it builds on it
+    # Where a snapshot is wrong, what it and later ones name is not known.
+    orphans = [] if findings else _orphans(store, named)
+    findings += [Finding("orphan object", "the object store", {"object": name}) for name in orphans]
+    return [Check("snapshots", len(made), right), Check("orphan objects", 0, len(orphans))], findings
+
+
+def _orphans(store: Store, named: set[str]) -> list[str]:
+    """Objects that nothing names. An upload with an expiry mark waits for its entry, or for the sweep."""
+    expiring = store.marked()
+    lying = [*store.names(SNAPSHOTS), *(name for name in store.names(PAYLOADS) if name not in expiring)]
+    return sorted(set(lying) - named)
+
+
+def _apply(state: _Sheet, line: Line, store: Store) -> None:
+    if line.kind == "edit":
+        _set(state, line.cell, line.content)
+    elif line.kind == "import":
+        for cell, content in _lines(_fetched(store, line.object)):
+            _set(state, cell, content)
+
+
+def _set(state: _Sheet, cell: Cell, content: Content | None) -> None:
+    state.before.setdefault(cell, state.cells.get(cell))
+    if content is None:
+        state.cells.pop(cell, None)
+    else:
+        state.cells[cell] = content
+
+
+class _Reading:
+    """Goes through one snapshot."""
+
+    def __init__(self, store: Store, state: _Sheet, named: set[str], prefix: str) -> None:
+        self._store = store
+        self._state = state
+        self._named = named
+        self._prefix = f"{prefix}\n".encode()
+        self._cells = 0
+        self._last: Cell = (0, 0)
+
+    def judge(self, snapshot: Made) -> None:
+        """Raises `Faulty` for what is wrong."""
+        root = json.loads(self._own(snapshot.root))
+        chunks = [chunk for page in root["pages"] for chunk in json.loads(self._page(page))["chunks"]]
+        for chunk in chunks:
+            self._chunk(chunk)
+        if self._cells != len(self._state.cells):
+            raise Faulty("wrong object", f"it has {self._cells} cells, and the log makes {len(self._state.cells)}")
+        self._state.chunks = {chunk["id"] for chunk in chunks}
+        self._state.pages = set(root["pages"])
+        self._compare_totals(snapshot, chunks)
+
+    def _compare_totals(self, snapshot: Made, chunks: list[dict[str, Any]]) -> None:
+        totals = {
+            "cells": self._cells,
+            "size": sum(chunk["size"] for chunk in chunks),
+            "chunks": len(chunks),
+        }
+        for name, found in totals.items():
+            if snapshot.totals[name] != found:
+                raise Faulty("wrong object", f"it was reported with {name} {snapshot.totals[name]}, and has {found}")
+
+    def _page(self, name: str) -> bytes:
+        """A page of the snapshot before may be named again; what it lists is judged as that of any other."""
+        return _fetched(self._store, name) if name in self._state.pages else self._own(name)
+
+    def _own(self, name: str) -> bytes:
+        """The content of an object that this snapshot wrote, after its name was compared with it."""
+        content = _fetched(self._store, name)
+        if name != SNAPSHOTS + hashlib.sha256(self._prefix + content).hexdigest():
+            raise Faulty("wrong object", f"{name} is not the digest of its content in the snapshot that names it first")
+        self._named.add(name)
+        return content
+
+    def _chunk(self, chunk: dict[str, Any]) -> None:
+        first, last = _cell(chunk["first"]), _cell(chunk["last"])
+        if not self._last < first <= last:
+            raise Faulty("wrong object", f"chunk {chunk['id']} begins at {first}, after {self._last}")
+        if chunk["id"] in self._state.chunks:
+            for cell, held in self._state.before.items():
+                if first <= cell <= last and held != self._state.cells.get(cell):
+                    raise Faulty(
+                        "wrong object", f"chunk {chunk['id']} is an old one, and cell {cell} in it has changed"
+                    )
+        else:
+            self._new_chunk(chunk, first, last)
+        self._cells += chunk["cells"]
+        self._last = last
+
+    def _new_chunk(self, chunk: dict[str, Any], first: Cell, last: Cell) -> None:
+        content = self._own(chunk["id"])
+        held = list(_lines(content))
+        ordered = all(one[0] < other[0] for one, other in pairwise(held))
+        said = (first, last, chunk["cells"], chunk["size"])
+        if not held or not ordered or said != (held[0][0], held[-1][0], len(held), len(content)):
+            raise Faulty("wrong object", f"chunk {chunk['id']} does not hold what its page says of it")
+        for cell, found in held:
+            wanted = self._state.cells.get(cell)
+            if found != wanted:
+                raise Faulty("wrong object", f"cell {cell} is {found} in chunk {chunk['id']}, should be {wanted}")
+
+
+def _fetched(store: Store, name: str) -> bytes:
+    content = store.get(name)
+    if content is None:
+        raise Faulty("missing object", f"{name} is not in the object store")
+    return content
+
+
+def _lines(content: bytes) -> Iterator[tuple[Cell, Content | None]]:
+    """The cells of a chunk or a payload."""
+    try:
+        for text in content.splitlines():
+            row, column, *rest = json.loads(text)
+            yield (int(row), int(column)), _content(*rest)
+    except (ValueError, TypeError, InvalidOperation):
+        raise Faulty("wrong object", "a line of it is no cell") from None
+
+
+def _content(kind: str | None, text: str = "") -> Content | None:
+    if kind is None:
+        return None
+    return kind, Decimal(text) if kind == "n" else text
+
+
+def _cell(pair: list[int]) -> Cell:
+    row, column = pair
+    return row, column

@@ -1,0 +1,246 @@
+"""The auditor names what diverges while work goes on: in outputs, in tables that are behind them, and in the ledger.
+
+What is right is put into topics and tables by the judge's own model, and then one thing is spoiled. The auditor takes its turns
+in the test's own thread, so that nothing has to be waited for but its deadline.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.proof.audit.auditor import Auditor, Standing, refusal
+from onefold.proof.audit.live import Live
+from onefold.proof.expect import Source
+from onefold.proof.fates import Fate
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
+from onefold.proof.verify import verify
+from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
+from onefold.proof.workloads.shaping import Input, Shape
+from tests.support.stage import Stage
+
+SHAPE = Shape(hostile=0.05, keyless=0.05)
+COUNT = 300
+# What an operator is promised, from the commit to the name.
+NAMED_WITHIN_S = 5.0
+
+
+class Rule(campaigns.Model):
+    """What the stage plays by: the rule, until a test changes it, as somebody changes a handler."""
+
+    changed: Callable[[dict[str, Any]], bool] | None = None
+
+    def apply(self, value: dict[str, Any], source: Source) -> bool:
+        """Take the record, if the changed rule has nothing against it."""
+        return (self.changed is None or self.changed(value)) and super().apply(value, source)
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str, database: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr(Rule, "changed", None)
+    made = Stage(bootstrap_servers, database, replace(campaigns.WORKLOAD, model=Rule))
+    play(made, 1)
+    return made
+
+
+@pytest.fixture
+def auditor(stage: Stage) -> Iterator[Auditor]:
+    """It has found everything right so far."""
+    with closing(of(stage)) as made:
+        assert ran(made, whole).outcome == VALID, made.standing
+        yield made
+
+
+def of(stage: Stage, **more: Any) -> Auditor:
+    return Auditor(stage.workload.name, client=stage.client, dsn=stage.dsn, **more)
+
+
+def play(stage: Stage, seed: int) -> None:
+    stage.play(campaigns.generate(seed, COUNT, shape=SHAPE, campaigns=40))
+
+
+def whole(standing: Standing) -> bool:
+    return standing.cycle_s is not None
+
+
+def ran(auditor: Auditor, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
+    """Takes turns until it is enough."""
+    deadline = time.monotonic() + seconds
+    standing = auditor.run(lambda standing: None, lambda pause: time.monotonic() > deadline, enough)
+    assert enough(standing), standing
+    return standing
+
+
+def named(auditor: Auditor) -> Finding:
+    """The first thing that it finds from now on; it has to be soon."""
+    before = len(auditor.standing.findings)
+    standing = ran(auditor, lambda standing: len(standing.findings) > before, NAMED_WITHIN_S)
+    assert standing.outcome == INVALID
+    return standing.findings[before]
+
+
+def test_what_goes_on_rightly_stays_valid(stage: Stage, auditor: Auditor) -> None:
+    for seed in (2, 3):
+        records, judged = auditor.standing.records, auditor.standing.judged
+        play(stage, seed)
+        ran(auditor, lambda standing: standing.waiting == 0 and standing.judged > judged + 50)  # noqa: B023 - asked at once
+        auditor.standing.cycle_s = None
+        standing = ran(auditor, whole)
+        assert (standing.outcome, standing.findings) == (VALID, [])
+        assert standing.records > records + COUNT
+
+
+def test_what_sql_has_done_is_named(stage: Stage, auditor: Auditor) -> None:
+    """One thing after the other: each is named by itself."""
+    spoiled = (
+        ("UPDATE campaigns.totals SET sent_1 = sent_1 + 1 WHERE id = 1", "different row", "campaigns.totals"),
+        ("DELETE FROM campaigns.totals WHERE id = 2", "missing row", "campaigns.totals"),
+        ("INSERT INTO campaigns.sends SELECT * FROM away", "extra row", "campaigns.sends"),
+        (
+            "DELETE FROM onefold.ledger WHERE topic = 'campaigns.totals' AND partition = 1",
+            "wrong ledger",
+            "onefold.ledger",
+        ),
+    )
+    both = (
+        "WITH gone AS (DELETE FROM campaigns.sends WHERE (id, date) ="
+        " (SELECT id, date FROM campaigns.sends WHERE id = 1 LIMIT 1)) INSERT INTO campaigns.sends SELECT * FROM away"
+    )
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TEMPORARY TABLE away AS SELECT * FROM campaigns.sends LIMIT 1")
+        connection.execute("UPDATE away SET date = date + interval '8 years'")
+        connection.execute(both.encode())
+        ran(
+            auditor,
+            lambda standing: {"extra row", "missing row"} == {one.kind for one in standing.findings},
+            NAMED_WITHIN_S,
+        )
+        connection.execute("UPDATE away SET date = date + interval '1 year'")
+        for spoil, kind, where in spoiled:
+            assert connection.execute(spoil.encode()).rowcount == 1
+            found = named(auditor)
+            assert (found.kind, found.where) == (kind, where)
+
+
+def one_too_many(value: dict[str, Any]) -> bool:
+    value["sent"] += 1
+    return True
+
+
+def not_the_first(value: dict[str, Any]) -> bool:
+    return bool(value["id"] != NEW)
+
+
+# No campaign of the generator's.
+NEW = 5_000_000
+
+
+def send(stage: Stage, day: int) -> None:
+    """A record of a campaign that nobody has heard of."""
+    value = b'{"id": %d, "email": "A", "subject": "s", "sent": 7, "date": "2021-12-%02d 12:00:00"}' % (NEW, day)
+    stage.play([Input(campaigns.TOPIC, b"%d" % NEW, value)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [(one_too_many, "wrong output"), (not_the_first, "missing output")],
+    ids=["another value", "nothing"],
+)
+def test_a_changed_rule_is_named_by_its_first_output(
+    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch, rule: Callable[[dict[str, Any]], bool], kind: str
+) -> None:
+    monkeypatch.setattr(Rule, "changed", staticmethod(rule))
+    send(stage, 1)
+    found = named(auditor)
+    assert (found.kind, found.key["id"]) == (kind, NEW)
+    assert found.where in ("campaigns.totals", "campaigns.accepted")
+    assert (found.source or "").startswith("campaigns.sends/")
+    if kind == "wrong output":
+        assert (8, 7) in {(wrong, right) for right, wrong in found.columns.values()}
+
+
+def test_what_is_written_twice_is_named(stage: Stage, auditor: Auditor) -> None:
+    """An output record of a row, whose table is none the wiser; and a dead letter."""
+    totals = stage.workload.outputs["campaigns.totals"]
+    place = stage.write(totals, (1,))
+    stage.flush()
+    found = named(auditor)
+    assert (found.kind, found.output, found.key) == ("doubled output", place, {"id": 1})
+
+    letter = stage.bury(next(iter(stage.expected.dead)))
+    stage.report_progress()
+    stage.flush()
+    found = named(auditor)
+    assert (found.kind, found.output) == ("doubled dead letter", letter)
+
+
+def test_an_output_that_nothing_asks_for_is_named(stage: Stage, auditor: Auditor) -> None:
+    """It names an input record that is no news, and comes long after that one's results."""
+    source = next(
+        Source(*record[:3])
+        for record in stage.originals.values()
+        if stage.expected.fate(Source(*record[:3])) == Fate.IGNORED
+    )
+    totals = stage.workload.outputs["campaigns.totals"]
+    key = next(key for key, (_, last) in stage.expected.model.rows[totals.name].items() if last[1] != source.partition)
+    place = stage.write(totals, key, source)
+    stage.flush()
+    found = named(auditor)
+    assert (found.kind, found.output, found.source) == ("phantom output", place, str(source))
+    assert found.text == "that input record changes nothing"
+
+
+def test_it_goes_on_from_what_was_proved(stage: Stage, tmp_path: Path) -> None:
+    """From a verdict's checkpoint, and finds also what is wrong with what that has proved."""
+    said = verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, checkpoints=tmp_path)
+    assert said.outcome == VALID
+    play(stage, 2)
+    with closing(of(stage, checkpoints=tmp_path)) as auditor:
+        standing = ran(auditor, whole)
+        assert (standing.outcome, standing.findings) == (VALID, [])
+        assert 0 < standing.records < said.counts["records"] * 2
+        assert standing.counts["records"] > said.counts["records"] + COUNT / 2
+        with psycopg.connect(stage.dsn) as connection:
+            connection.execute("UPDATE campaigns.sends SET sent = sent + 1 WHERE id = 1")
+        assert named(auditor).kind == "different row"
+
+
+def test_where_it_cannot_see_it_says_so_and_goes_on_later(stage: Stage, auditor: Auditor) -> None:
+    """A database that is away is no finding, and nothing is valid meanwhile."""
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("ALTER SCHEMA onefold RENAME TO elsewhere")
+        standing = ran(auditor, lambda standing: standing.troubled)
+        assert (standing.outcome, standing.findings) == (UNKNOWN, [])
+        assert "does not answer as Onefold's would" in standing.reason
+        connection.execute("ALTER SCHEMA elsewhere RENAME TO onefold")
+    assert ran(auditor, lambda standing: not standing.troubled).outcome == VALID
+
+
+def test_a_pipeline_that_is_not_audited_is_refused() -> None:
+    """By a sentence, and never by a *valid*."""
+    assert [refusal(one.WORKLOAD) for one in (trades, runner, campaigns, averages)] == [""] * 4
+    assert "writes into inputs or queues of its own" in refusal(bank.WORKLOAD)
+    assert "its workers make objects" in refusal(sheets.WORKLOAD)
+    bare = replace(trades.WORKLOAD, tables=(trades.CURRENT, replace(trades.RISK, sums=None)))
+    assert "its model does not say what trades.risk is the sum of" in refusal(bare)
+
+
+def test_postgres_is_asked_for_what_is_new_and_for_rows_by_their_keys(stage: Stage) -> None:
+    """Of tables that are too large to be read whole each time."""
+    sends = stage.workload.outputs["campaigns.accepted"]
+    with Live(stage.dsn) as before:
+        horizon, rows = before.horizon(), list(before.in_blocks(sends, 0, 2**31))
+    assert len(rows) == len(stage.expected.model.rows[sends.name])
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE campaigns.sends SET sent = sent + 1 WHERE id = 1")
+    with Live(stage.dsn) as after:
+        assert 1 in {row[0] for row in after.newer(sends, horizon)}
+        assert len(list(after.newer(sends, after.horizon()))) < len(rows)
+        keys = [row[:2] for row in rows[:3]]
+        assert {row[:2] for row in after.by_keys(sends, [*keys, (NEW, rows[0][1])])} == set(keys)
+        assert after.count(sends) == len(rows)

@@ -1,0 +1,116 @@
+"""What a table must hold at any offset of the ledger, however far behind the outputs and the model are from each other.
+
+A simulated log of output records is written, judged and landed in an order that a seed decides; after each step every row, every
+count and every sum is compared with what the records below the ledger's offsets say, from the beginning.
+"""
+
+import random
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pytest
+
+from onefold.proof.audit.versions import Version, Versions, Wanted, told_of
+from onefold.proof.expect import Source
+from onefold.proof.outputs import Written
+from onefold.proof.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
+
+PARTITIONS = 2
+TRADES = 12
+STEPS = 400
+LEAVES = [("PV", "EMEA", "Rates"), ("PV", "APAC", "Rates"), ("Vega", "EMEA", "Swaps")]
+NAMES = ("trade_id", "version", "value", "risk_type", "region", "trade_desk", "traded_at")
+
+
+class History:
+    """A log of trades, and what the parts of the auditor know of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.rows: dict[str, dict[Any, Any]] = {CURRENT.name: {}, RISK.name: {}}
+        self.last: dict[Any, Written] = {}
+        self.log: list[list[tuple[Any, tuple[Any, ...]]]] = [[] for _ in range(PARTITIONS)]
+        self.unjudged: list[tuple[Any, Written, Version, tuple[Any, ...]]] = []
+        self.landed = dict.fromkeys(((CURRENT.topic, number) for number in range(PARTITIONS)), 0)
+        for _ in range(TRADES):  # what was there when it began
+            self._apply(*self._written(self._next()))
+        self.landed = {place: len(self.log[place[1]]) for place in self.landed}
+        self.versions = Versions(WORKLOAD, self.rows, {CURRENT.name: self.last})
+
+    def _next(self) -> dict[str, Any]:
+        trade = f"t{self.rng.randrange(TRADES)}"
+        number = sum(len(part) for part in self.log) + 1
+        leaf = self.rng.choice(LEAVES)
+        return dict(zip(NAMES, (trade, number, self.rng.randrange(10**6), *leaf, 10**6 * number), strict=True))
+
+    def _written(self, fields: dict[str, Any]) -> tuple[Any, Written, tuple[Any, ...]]:
+        key = (fields["trade_id"],)
+        partition = int(fields["trade_id"][1:]) % PARTITIONS
+        written = Written(partition, len(self.log[partition]), Source(TOPIC, partition, fields["version"]))
+        row = tuple(to(fields[name]) for name, to in told_of(CURRENT))
+        self.log[partition].append((key, row))
+        self.before = self.last.get(key)
+        self.last[key] = written
+        return key, written, row
+
+    def _apply(self, key: Any, written: Written, row: tuple[Any, ...]) -> None:
+        self.rows[CURRENT.name][key] = row, written.source
+
+    def write(self) -> None:
+        fields = self._next()
+        key, written, row = self._written(fields)
+        version = self.versions.wrote(CURRENT, key, fields, written, self.before)
+        self.unjudged.append((key, written, version, row))
+
+    def judge(self) -> None:
+        if self.unjudged:
+            key, written, version, row = self.unjudged.pop(0)
+            self._apply(key, written, row)
+            assert self.versions.judge(CURRENT, key, version) is None
+
+    def land(self) -> None:
+        topic, partition = place = self.rng.choice(list(self.landed))
+        self.landed[place] = self.rng.randint(self.landed[place], len(self.log[partition]))
+        self.versions.land({**self.landed, (f"{topic}.other", 0): 7})
+
+    def table(self) -> dict[Any, tuple[tuple[Any, ...], int, int]]:
+        """The rows as of the ledger."""
+        return {
+            key: (row, place[1], offset)
+            for place, end in self.landed.items()
+            for offset, (key, row) in enumerate(self.log[place[1]][:end])
+        }
+
+
+def in_table(wanted: Wanted | None) -> Any:
+    return wanted and (wanted.values, wanted.written.partition, wanted.written.offset)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_counts_and_sums_are_those_below_the_ledgers_offsets(seed: int) -> None:
+    history = History(seed)
+    versions = history.versions
+    for _ in range(STEPS):
+        history.rng.choice([history.write, history.judge, history.land])()
+        table = history.table()
+        keys = {(f"t{number}",) for number in range(TRADES)}
+        assert {key: in_table(versions.wanted(CURRENT, key)) for key in keys} == {key: table.get(key) for key in keys}
+        assert versions.counts[CURRENT.name] == len(table)
+        assert set(versions.keys(CURRENT)) == table.keys()
+        assert {key: sums for key, sums in versions.sums[0].wanted().items() if any(sums)} == added(table)
+    while history.unjudged:
+        history.judge()
+    history.landed = {place: len(history.log[place[1]]) for place in history.landed}
+    versions.land(history.landed)
+    assert versions.kept == 0, "what has landed and was judged is the model's"
+
+
+def added(table: dict[Any, tuple[tuple[Any, ...], int, int]]) -> dict[Any, tuple[Decimal, int]]:
+    """The sums of a table, added up anew."""
+    found: dict[Any, tuple[Decimal, int]] = {}
+    for row, _, _ in table.values():
+        for key in product(*((name, None) for name in row[3:6])):
+            value, trades = found.get(key, (Decimal(0), 0))
+            found[key] = value + row[2], trades + 1
+    return found

@@ -1,0 +1,233 @@
+"""What was proved before is read on from, and nothing that is wrong can hide behind it."""
+
+import hashlib
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from onefold.proof import checkpoints as kept
+from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
+from onefold.proof.decode import contracts
+from onefold.proof.expect import Oracle
+from onefold.proof.replays import Replays
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
+from onefold.proof.verify import verify
+from onefold.proof.workloads import runner
+from onefold.proof.workloads.shaping import Shape
+from tests.proof.test_generators import DOMAINS, PARTITIONS, log_of
+from tests.support.stage import Stage
+
+SHAPE = Shape(hostile=0.05, keyless=0.05)
+COUNT = 300
+HEAD = Checkpoint("a judge", {"t": "id"}, {("t", 0): 7}, "", 7, "2026-01-01T00:00:00.000+00:00")
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str, postgres_dsn: str) -> Iterator[Stage]:
+    """A faultless result of its own."""
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE kept")
+        made = Stage(bootstrap_servers, psycopg.conninfo.make_conninfo(postgres_dsn, dbname="kept"), runner.WORKLOAD)
+        made.play(runner.generate(1, COUNT, shape=SHAPE, users=30))
+        yield made
+        admin.execute("DROP DATABASE kept WITH (FORCE)")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "judge"
+
+
+def judged(stage: Stage, folder: Path, **more: Any) -> Verdict:
+    return verify(
+        stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, checkpoints=folder, **more
+    )  # fmt: skip
+
+
+def more(stage: Stage, seed: int) -> None:
+    stage.play(runner.generate(seed, COUNT, shape=SHAPE, users=30))
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "runner").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_a_verdict_reads_on_from_the_one_before(stage: Stage, folder: Path) -> None:
+    first = judged(stage, folder)
+    assert (first.outcome, first.proved, first.proved_at, first.note) == (VALID, 0, "", "")
+    more(stage, 2)
+    second = judged(stage, folder)
+    assert (second.outcome, second.findings) == (VALID, [])
+    assert second.proved >= first.counts["records"]
+    assert second.counts["records"] > first.counts["records"] + COUNT * 0.9
+    whole = judged(stage, folder, from_start=True)
+    assert (whole.outcome, whole.proved, whole.counts) == (VALID, 0, second.counts)
+    assert whole.checks == second.checks
+    more(stage, 3)
+    assert judged(stage, folder).outcome == VALID
+    assert len(files(folder)) == 2, "older ones are of no use"
+
+
+def test_what_is_wrong_is_found_whether_it_is_old_or_new(stage: Stage, folder: Path) -> None:
+    assert judged(stage, folder).outcome == VALID
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.was AS SELECT * FROM runner.messages LIMIT 1")
+        connection.execute(
+            "DELETE FROM runner.messages m USING public.was w"
+            ' WHERE (m.topic, m.partition, m."offset") = (w.topic, w.partition, w."offset")'
+        )
+        verdict = judged(stage, folder)
+        assert (verdict.outcome, [finding.kind for finding in verdict.findings]) == (INVALID, ["missing row"])
+        assert verdict.proved > 0
+        assert len(files(folder)) == 1, "only what is right is kept"
+        connection.execute("INSERT INTO runner.messages SELECT * FROM public.was")
+    assert judged(stage, folder).outcome == VALID
+    messages = next(table for table in stage.workload.tables if table.name == "runner.messages")
+    doubled = stage.write(messages, next(iter(stage.expected.model.rows["runner.messages"])))
+    stage.flush()
+    stage.report_progress()
+    stage.flush()
+    found = [(finding.kind, finding.output) for finding in judged(stage, folder).findings if finding.output == doubled]
+    assert ("doubled output", doubled) in found, "of an old record, by what is known of it"
+
+
+def test_a_log_whose_beginning_is_gone_is_still_judged(stage: Stage, folder: Path) -> None:
+    """As retention does it; from the beginning nobody can tell any more."""
+    assert judged(stage, folder).outcome == VALID
+    admin = AdminClient(stage.client)
+    places = [TopicPartition("runner.updates", number, stage._ends["runner.updates", number]) for number in (0, 1)]
+    for done in admin.delete_records(places).values():
+        done.result(30)
+    more(stage, 2)
+    verdict = judged(stage, folder)
+    assert (verdict.outcome, verdict.findings) == (VALID, [])
+    whole = judged(stage, folder, from_start=True)
+    assert whole.outcome == UNKNOWN
+    assert "what was before is gone from the log" in whole.reason
+    more(stage, 3)
+    for number in (0, 1):
+        places[number].offset = stage._ends["runner.updates", number]
+    for done in admin.delete_records(places).values():
+        done.result(30)
+    assert judged(stage, folder).outcome == UNKNOWN, "what came after the last verdict was deleted unread"
+
+
+def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(stage: Stage, folder: Path) -> None:
+    first = judged(stage, folder)
+    more(stage, 2)
+    second = judged(stage, folder)
+    assert second.outcome == VALID
+    newest = files(folder)[-1]
+    content = bytearray(newest.read_bytes())
+    content[-20] ^= 1
+    newest.write_bytes(content)
+    found = judged(stage, folder)
+    assert (found.outcome, found.proved) == (VALID, second.proved), "as the second began"
+    assert second.proved >= first.counts["records"]
+    for path in files(folder):
+        path.write_bytes(path.read_bytes()[:-1])
+    found = judged(stage, folder)
+    assert (found.outcome, found.proved) == (VALID, 0)
+    assert len(files(folder)) == 1, "damaged ones are gone"
+
+
+def test_another_judge_another_topic_and_other_receipts_begin_anew(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert judged(stage, folder).outcome == VALID
+    for name in ("fingerprint", "digest_of"):
+        with monkeypatch.context() as changed:
+            changed.setattr(f"onefold.proof.verify.{name}", lambda of_what, **more: "another")
+            assert judged(stage, shutil.copytree(folder, folder.with_name(name))).proved == 0
+    assert judged(stage, folder).proved > 0
+    other = shutil.copytree(folder, folder.with_name("with a registry"))
+    registry = {"schema_registry_url": "http://127.0.0.1:9"}
+    for more_settings, proved in ((registry, False), (registry, True), ({}, False)):
+        found = judged(stage, other, **more_settings)
+        assert (found.outcome, found.proved > 0) == (VALID, proved), "records that need one are dead letters without it"
+    again = Stage(stage.client["bootstrap.servers"], stage.dsn, runner.WORKLOAD)
+    again.play(runner.generate(5, 3 * COUNT, shape=SHAPE, users=30))  # beyond the offsets that are kept
+    found = judged(again, folder)
+    assert (found.outcome, found.proved) == (VALID, 0), "topics of the same names are others"
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(stage: Stage, folder: Path) -> None:
+    assert judged(stage, folder).note == ""
+    (folder / "runner").chmod(0o770)
+    found = judged(stage, folder)
+    assert (found.outcome, found.proved) == (VALID, 0)
+    assert "others may write to" in found.note
+
+
+def test_the_fingerprint_is_of_model_contracts_and_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept.fingerprint(runner.WORKLOAD)
+    assert kept.fingerprint(runner.WORKLOAD) == before
+    (tmp_path / "verify.py").write_text("# another judge\n")
+    monkeypatch.setattr(kept, "_PACKAGE", tmp_path)
+    assert kept.fingerprint(runner.WORKLOAD) != before
+
+
+def test_what_cannot_be_kept_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, "runner")
+    problem = store.keep(HEAD, {"model": lambda: None}, {})
+    assert problem.startswith("what was proved could not be kept for the next time: ")
+    assert list((tmp_path / "runner").iterdir()) == []
+
+
+def test_functions_without_a_name_are_taken_from_the_reader(tmp_path: Path) -> None:
+    """A model in a few lines is often made of them."""
+    store, function = Checkpoints(tmp_path, "runner"), lambda: 7
+    assert store.keep(HEAD, {"model": [function]}, {"f": function}) == ""
+    other = lambda: 8  # noqa: E731
+    ((head, found),) = store.newest({"f": other})
+    assert head == HEAD
+    assert found.state() == {"model": [other]}
+    ((_, found),) = store.newest({})
+    assert found.state() is None, "a reader that lacks it begins anew"
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_model_goes_on_where_it_was(domain: ModuleType, tmp_path: Path) -> None:
+    """Half of the input, kept, and the other half: the same as all of it."""
+    given: dict[str, Any] = {"alone": True} if domain.__name__.endswith("sheets") else {}
+    records = log_of(list(domain.generate(3, 4_000, shape=Shape(hostile=0.03, keyless=0.02), **given)))
+    work = domain.WORKLOAD
+
+    def oracle(replays: Replays) -> Oracle:
+        made = Oracle(work, PARTITIONS)
+        made.withdrawn = replays.withdrawn
+        return made
+
+    whole, half, replays = oracle(Replays()), None, Replays()
+    half = oracle(replays)
+    for record in records:
+        whole.feed(record)
+    for record in records[:2_000]:
+        half.feed(record)
+    half.settled()
+    environment = environment_of(work, contracts(work.name))
+    assert Checkpoints(tmp_path, work.name).keep(HEAD, {"oracle": half, "replays": replays}, environment) == ""
+    ((_, found),) = Checkpoints(tmp_path, work.name).newest(environment)
+    state = found.state()
+    assert state["oracle"].withdrawn.__self__ is state["replays"]
+    for record in records[2_000:]:
+        state["oracle"].feed(record)
+
+    expected, got = whole.settled(), state["oracle"].settled()
+    for table in work.tables:
+        assert got.model.rows[table.name] == expected.model.rows[table.name]
+    for name in ("counts", "dead", "uncopied", "fates"):
+        assert getattr(got, name) == getattr(expected, name)
+    assert list(got.fed.findings()) == list(expected.fed.findings())
+    (path,) = (tmp_path / work.name).iterdir()
+    assert path.stem == hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(path.read_bytes().partition(b"\n")[2])
