@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onefold.pipelines import Faulty, Found, Pipeline
+from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
@@ -56,13 +56,32 @@ def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, Con
             fields = {field["name"] for field in known[topic].schema["fields"]}
             for name in sorted(set(row) - fields):
                 yield f"{where}: a row of {topic} is identified by {name}, which its contract {known[topic].name} lacks"
-    for topic in sorted(set(pipeline.kafka_only) - set(topology.outputs)):
+    for topic in sorted(set(pipeline.kafka_only) - set(topology.outputs) - set(pipeline.jobs)):
         yield f"{pipeline.declared_in}: kafka_only names {topic}, which is no output of {pipeline.name}"
+    yield from _of_jobs(pipeline, topology, known)
     if not missing:
         try:
             AvroCodec(topology, known)
         except (Refused, TypeError, ValueError) as error:
             yield f"{where}: its state {topology.state.__name__} cannot be kept: {error}"
+
+
+def _of_jobs(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract]) -> Iterator[str]:
+    for topic in pipeline.jobs:
+        if topic not in topology.outputs:
+            yield f"{pipeline.declared_in}: jobs names {topic}, which is no output of {pipeline.name}"
+        elif topic in known:
+            fields = {field["name"]: field["type"] for field in known[topic].schema["fields"]}
+            for name, kind in JOB_FIELDS.items():
+                if fields.get(name) != kind:
+                    yield (
+                        f"{pipeline.declared_in}: jobs names {topic}, whose contract {known[topic].name} lacks the field "
+                        f"{name} of type {kind}: log_id says what a job is about, segment and entry when its turn is"
+                    )
+        try:
+            pipeline.load_job(topic)
+        except Faulty as fault:
+            yield str(fault)
 
 
 def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
@@ -124,3 +143,5 @@ def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         yield f"{where} and the topology do not agree whether {topic} is fed by {pipeline.name} itself: say it in fed=(...)"
     for topic in sorted({*workload.outputs} - {*topology.outputs}):
         yield f"{where} expects rows of {topic}, which {pipeline.name} does not write"
+    for topic in sorted({*workload.queues} - ({*topology.outputs} - {*topology.fed})):
+        yield f"{where} has the queue {topic}, which is no output of {pipeline.name} that others read"

@@ -14,6 +14,7 @@ URLS = ("postgresql://", "postgres://")
 # libpq marks what should not be shown, and keeps these for itself all the same.
 SECRET = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 HIDDEN = b"*"  # how libpq marks it
+HIDDEN_VALUE = "***"  # what stands in its place
 # Options of Kafka clients with one of these words in their names hold a secret.
 SECRET_WORDS = ("password", "secret", "jaas", "oauthbearer.config", "pem")
 
@@ -47,11 +48,28 @@ def check_dsn(text: str) -> None:
         raise ValueError("a character with a meaning of its own in user or password is written as %40 for @, %2F for /")
 
 
+def options(kafka_options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a Kafka client, with `HIDDEN_VALUE` in the place of those that are secret."""
+    return {
+        name: HIDDEN_VALUE if any(word in name for word in SECRET_WORDS) else value
+        for name, value in kafka_options.items()
+    }
+
+
+def address(text: str) -> str:
+    """A URL without the password in front of its host; any other text as it is."""
+    begin, separator, rest = text.partition("://")
+    account, at, _ = rest.partition("/")[0].rpartition("@")
+    if not separator or ":" not in account:
+        return text
+    return f"{begin}://{account.partition(':')[0]}:{HIDDEN_VALUE}@{rest[len(account) + len(at) :]}"
+
+
 def scrub(text: str, kafka_options: Mapping[str, str]) -> str:
     """A text in which no secret of the Kafka options is left."""
     for name, value in kafka_options.items():
         if value and any(word in name for word in SECRET_WORDS):
-            text = text.replace(value, "***")
+            text = text.replace(value, HIDDEN_VALUE)
     return text
 
 

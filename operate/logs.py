@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -23,9 +24,8 @@ def configure(log_format: str) -> None:
     if log_format == "json":
         last: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        last = [
-            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback)
-        ]
+        colors = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
     # Libraries log through the standard library, all services through structlog: one shape for both.
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(

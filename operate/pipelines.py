@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,20 @@ def topology_with_input(topic: str) -> Any:
             return topology
         inputs += (name for name in topology.inputs if name not in topology.fed)
     raise UserError(f"{topic} is no input topic", f"Input topics are: {', '.join(inputs)}.", USAGE)
+
+
+def topics_of_others(name: str) -> Mapping[str, str]:
+    """Per topic that another pipeline reads or writes, dead letters too, the name of one that does."""
+    from onefold.processor import loading
+
+    found: dict[str, str] = {}
+    for other in find().pipelines.values():
+        if other.name != name:
+            with suppress(Faulty):  # `check` says what is wrong with it
+                topology = loading.load_topology(other)
+                named = (*topology.reads, *topology.outputs, *topology.dead.values())
+                found |= dict.fromkeys(named, other.name)
+    return found
 
 
 def create_topics(names: Sequence[str], settings: Settings) -> list[str]:

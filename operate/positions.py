@@ -22,15 +22,23 @@ from onefold.processor.core.topology import Topology
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from onefold.processor.io.admin import Standing
+
 CALL_S = 5.0  # one question; a healthy server answers in milliseconds
 
 #: (topic, partition)
 Place = tuple[str, int]
+#: Per partition offsets [start, end).
+Ranges = dict[Place, tuple[int, int]]
 Lag = dict[str, int | None]
 UNKNOWN: Lag = {"input_events": None, "output_events": None, "events": None}
 
 #: The query whose rows are `Landed`, for connections of any kind.
 LEDGER = "SELECT sink, topic, partition, next_offset, updated_at FROM onefold.ledger"
+
+
+#: How the name of a sink's session begins (`spark_sink.postgres.connection`).
+SESSION = "onefold-sink "
 
 
 class Landed(NamedTuple):
@@ -61,6 +69,58 @@ def landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, i
     return {(row.topic, row.partition): row.next_offset for row in rows}
 
 
+def rows_landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, Any]:
+    """Per partition what changes when rows have landed: the next offset; or of a decision log, many of whose records land
+    nothing, up to where its inputs are decided.
+    """
+    asked = "SELECT topic, partition, COALESCE(decided -> 'inputs', to_jsonb(next_offset)) FROM onefold.ledger WHERE sink = %s"
+    return {(topic, partition): at for topic, partition, at in connection.execute(asked, (sink,))}
+
+
+def sinks(connection: psycopg.Connection[Any]) -> list[str]:
+    """The names of the sinks that have a session in this database now."""
+    asked = "SELECT DISTINCT application_name FROM pg_stat_activity WHERE datname = current_database()"
+    names = sorted(name for (name,) in connection.execute(asked).fetchall() if name.startswith(SESSION))
+    return [name.removeprefix(SESSION) for name in names if name != f"{SESSION}migrate"]
+
+
+class Behind(NamedTuple):
+    """The offsets of a pipeline that are not folded, and those that are not landed, where there are any. None: it cannot be
+    determined. Not each of them is a record: there are markers, what was aborted, and the gaps of compaction.
+    """
+
+    inputs: Ranges | None
+    outputs: Ranges | None
+
+
+class LastBatch(NamedTuple):
+    """What the ledger has of a partition, by the batch that moved it last.
+
+    Attributes:
+        next_offset: up to here everything has landed.
+        topic_id: of the topic that was landed.
+        transaction: Postgres's own number of the batch's transaction, which its rows have too, as xmin.
+    """
+
+    next_offset: int
+    topic_id: str
+    writer: str
+    updated_at: datetime
+    transaction: str
+
+
+def last_batches(connection: psycopg.Connection[Any], sink: str) -> dict[Place, LastBatch]:
+    """Per partition of what the sink lands. {} before its first table was made."""
+    if connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
+        return {}
+    asked = (
+        "SELECT topic, partition, next_offset, topic_id, writer, updated_at, xmin::text FROM onefold.ledger"
+        " WHERE sink = %s"
+    )
+    rows = connection.execute(asked, (sink,)).fetchall()
+    return {(topic, partition): LastBatch(*rest) for topic, partition, *rest in rows}
+
+
 class _Decided(NamedTuple):
     """Of tables that are filled from a decision log: up to which offset of each input they have what came true; and whether
     a task has left the log, so that what it does now is not in there.
@@ -84,6 +144,33 @@ def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = 
     """Per partition the last stable offset: where a reader of committed records would stand at the end. Topics that are not
     there are left out. Raises KafkaException when Kafka does not answer.
     """
+    return _offsets_at(kafka, topics, timeout_s, committed=True)
+
+
+def high_watermarks(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
+    """Per partition where it ends, open transactions included; else as `stable_ends`."""
+    return _offsets_at(kafka, topics, timeout_s, committed=False)
+
+
+def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
+    """Per partition from where on there is something, and up to where it can be read. Topics that are not there are left out;
+    None when Kafka does not answer.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    kafka = AdminClient(quiet(settings))
+    try:
+        ends = _offsets_at(kafka, topics, CALL_S, committed=True)
+        starts = _offsets_at(kafka, topics, CALL_S, committed=True, earliest=True)
+    except KafkaException:
+        return None
+    return {place: (starts.get(place, 0), end) for place, end in ends.items()}
+
+
+def _offsets_at(
+    kafka: AdminClient, topics: Collection[str], timeout_s: float, committed: bool, earliest: bool = False
+) -> dict[Place, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
@@ -93,8 +180,10 @@ def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = 
     ]
     if not places:
         return {}
-    asked: Any = {place: OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]  # the library forgot its annotation
-    answers = kafka.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s)
+    wanted: Any = OffsetSpec
+    asked: Any = {place: wanted.earliest() if earliest else wanted.latest() for place in places}
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    answers = kafka.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
     return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 
 
@@ -105,14 +194,18 @@ def landed_topics(domain: str) -> list[str]:
 
 
 def lag_of(domain: str, settings: Settings) -> Lag:
-    """{"input_events", "output_events", "events"}: not yet folded, not yet landed, both. None where it cannot be
+    """{"input_events", "output_events", "events"}: offsets not yet folded, not yet landed, both. None where it cannot be
     determined. 0 everywhere: the pipeline is drained.
+
+    Cheap, for who waits for 0: processor and sink pass markers too, when they rest. How many events it are, and how old, is
+    in `operate.lag`.
     """
     try:
         topology = loading.load_topology(pipelines.found()[domain])
     except Faulty:
         return dict(UNKNOWN)
-    waiting_in, waiting_out = _waiting(topology, settings)
+    found = behind(topology, settings)
+    waiting_in, waiting_out = (None if ranges is None else _offsets(ranges) for ranges in found)
     total = waiting_in + waiting_out if waiting_in is not None and waiting_out is not None else None
     return {"input_events": waiting_in, "output_events": waiting_out, "events": total}
 
@@ -153,40 +246,47 @@ def quiet(settings: Settings) -> dict[str, Any]:
     return {**settings.client(), "log_level": "0"}
 
 
-def _waiting(topology: Topology, settings: Settings) -> tuple[int | None, int | None]:
-    """Input events that are not yet folded, and output events that have not yet landed."""
-    waiting_in = _input_events(topology, settings)
+def behind(topology: Topology, settings: Settings, ask_database: bool = True) -> Behind:
+    """What is not folded and not landed now: first asked of the inputs, so that nothing slips through between the two."""
+    reached = _reached(topology, settings)
     try:
+        if not ask_database:
+            return Behind(_after(reached), None)
         at = landed(settings.postgres(), topology.name)
         if any(topic == topology.decisions for topic, _ in at):
             decided = _decided(settings.postgres(), topology.name, topology.decisions)
-            return _waiting_for_log(topology, settings, waiting_in, decided, at)
+            return _behind_log(topology, settings, reached, decided, at)
     except psycopg.Error:
-        return waiting_in, None
+        return Behind(_after(reached), None)
     topics = landed_topics(topology.name)
     if not at:  # nobody has landed anything, and nobody knows yet from where
         topics = [topology.decisions, *topics]
     ends = _ends(topics, settings)
-    return waiting_in, _behind(ends, at) if ends is not None else None
+    return Behind(_after(reached), _between(at, ends) if ends is not None else None)
 
 
-def _waiting_for_log(
-    topology: Topology, settings: Settings, unpublished: int | None, decided: _Decided, at: dict[Place, int]
-) -> tuple[int | None, int | None]:
-    """`_waiting` where the tables are filled from the decision log: nobody has to publish for them, and what is decided and
+def _behind_log(
+    topology: Topology,
+    settings: Settings,
+    published: dict[Place, Standing] | None,
+    decided: _Decided,
+    at: dict[Place, int],
+) -> Behind:
+    """`behind` where the tables are filled from the decision log: nobody has to publish for them, and what is decided and
     landed is done.
     """
     inputs, log = _ends(topology.reads, settings), _ends([topology.decisions], settings)
-    if inputs is None or log is None or unpublished is None:
-        return unpublished, None
-    return min(unpublished, _behind(inputs, decided.reached)), None if decided.left else _behind(log, at)
+    if inputs is None or log is None or published is None:
+        return Behind(_after(published), None)
+    done = {place: max(now.reached, decided.reached.get(place, 0)) for place, now in published.items()}
+    return Behind(_between(done, inputs), None if decided.left else _between(at, log))
 
 
-def _input_events(topology: Topology, settings: Settings) -> int | None:
+def _reached(topology: Topology, settings: Settings) -> dict[Place, Standing] | None:
     from onefold.processor.io import admin
 
     try:
-        return admin.lag(topology, quiet(settings))
+        return admin.standing(topology, quiet(settings))
     except ProcessorError:
         return None
 
@@ -201,5 +301,15 @@ def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int] | Non
         return None
 
 
-def _behind(ends: dict[Place, int], at: dict[Place, int]) -> int:
-    return sum(max(0, end - at.get(place, 0)) for place, end in ends.items())
+def _after(standing: dict[Place, Standing] | None) -> Ranges | None:
+    if standing is None:
+        return None
+    return {place: (at.reached, at.end) for place, at in standing.items() if at.reached < at.end}
+
+
+def _between(at: dict[Place, int], ends: dict[Place, int]) -> Ranges:
+    return {place: (at.get(place, 0), end) for place, end in ends.items() if at.get(place, 0) < end}
+
+
+def _offsets(ranges: Ranges) -> int:
+    return sum(end - start for start, end in ranges.values())

@@ -4,6 +4,7 @@ stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TextIO
@@ -17,7 +18,7 @@ class Progress:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._lively = self._stream.isatty()
+        self._lively = self._stream.isatty() and not os.environ.get("NO_COLOR")  # what changes a line are escapes
         self._stage = ""
         self._began = time.monotonic()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,7 +120,8 @@ def standing(heard: Iterable[Heard], now_s: float) -> ReplicasNow | None:
     """
     tasks: defaultdict[int, _Task] = defaultdict(_Task)
     for record in heard:
-        tasks[record.partition].take(record)
+        if record.said is not None:
+            tasks[record.said.task].take(record)
     open_tasks = [task for task in tasks.values() if not task.closed]
     names = sorted({name for task in open_tasks for name in task.told})
     if not names:
@@ -146,7 +147,7 @@ class _Told(NamedTuple):
 
 @dataclass
 class _Task:
-    """What one partition says."""
+    """What is said of one task."""
 
     newest: int = 0
     published: int | None = None
@@ -173,17 +174,24 @@ class _Task:
                     None  # it lost, or the log was opened again: nobody continues a version that closed it
                 )
         elif isinstance(said, Note):
-            if (version := said.body.get("published")) is not None:
-                self.publisher = said.proposer
-                self._decided(record.at_s, version)
-                self._published(version)
-            if (told := said.body.get("replica")) is not None:
-                self._tell(record.at_s, said.proposer, told)
+            with suppress(KeyError, TypeError):  # a note that says nothing sensible, whoever wrote it
+                self._hear(record.at_s, said)
+
+    def _hear(self, at_s: float, said: Note) -> None:
+        if (version := said.body.get("published")) is not None:
+            self._decided(at_s, version)
+            self._published(version)
+            self.publisher = said.proposer
+        if (told := said.body.get("replica")) is not None:
+            self._tell(at_s, said.proposer, told)
 
     def _tell(self, at_s: float, name: str, told: Mapping[str, Any]) -> None:
-        self._decided(at_s, told["version"])
-        self._published(told["published"])
-        self.told[name] = _Told(at_s, told["version"], told["won"], told["decided"], self.newest)
+        version, won, decided, published = (told[key] for key in ("version", "won", "decided", "published"))
+        if not all(type(number) is int for number in (version, won, decided, published)):
+            raise TypeError(f"{told} are no numbers")
+        self._decided(at_s, version)
+        self._published(published)
+        self.told[name] = _Told(at_s, version, won, decided, self.newest)
         if told["publishes"]:
             self.publisher = name
         elif self.publisher == name:

@@ -1,5 +1,6 @@
 """The settings of every command: environment variables ONEFOLD_*, or the same names in a file `onefold.env` of the
-working folder, or of the project around it.
+working folder, or of the project around it. An option of a command wins over the environment, the environment over the files,
+the working folder's file over the project's, and all of them over the defaults.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from onefold.exit_codes import USAGE
-from onefold.operate import hiding, state
+from onefold.operate import hiding, origins, state
 from onefold.operate.errors import UserError
+from onefold.operate.guarantee import BREAKING
 from onefold.pipelines import REPLICAS_MAX, Pipeline, project_file
 
 PREFIX = "ONEFOLD_"
@@ -26,6 +28,9 @@ PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads
 INSTANCES_MAX = 16
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url"}
+STALL_MIN_S = (
+    10.0  # servers are asked every 5 s whether anything waits: less than twice that would be red without a reason
+)
 FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
 
 
@@ -45,6 +50,14 @@ class Settings(BaseSettings):
         default_factory=lambda: _project_folder() / ".onefold",
         description="the folder of the embedded stack's data, logs and state",
     )
+    objects: str | None = Field(
+        None,
+        description="file:///folder or s3://bucket/prefix: where jobs keep their objects; unset: a folder of the home",
+    )
+    objects_endpoint: str | None = Field(None, description="http(s)://... of an S3 that is not Amazon's")
+    judge_home: Path | None = Field(
+        None, description="the folder of what `verify` has proved, which it goes on from; unset: a folder of the home"
+    )
     cache: Path = Field(
         default_factory=lambda: platformdirs.user_cache_path("onefold"), description="the folder of jars"
     )
@@ -62,19 +75,41 @@ class Settings(BaseSettings):
         description="processes that compute each task side by side; unset: as each pipeline declares, or 1",
     )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
+    job_timeout_s: float = Field(
+        30.0, ge=1, le=3600, description="seconds without a checkpoint after which a job's worker is taken for dead"
+    )
     fail_state_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of processor transactions to fail")
     fail_map_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink batches whose tasks fail")
     fail_reduce_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink transactions to fail")
+    allow: str = Field("", description="what may break a promise, by name: ONEFOLD_ALLOW=fsync_off,compaction")
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="port of a service's /metrics and /healthz; 0: none, and `up` picks free ones"
+    )
+    metrics_host: str = Field("127.0.0.1", description="address that services listen on for metrics")
+    stall_s: float = Field(
+        60.0,
+        ge=STALL_MIN_S,
+        le=3600,
+        description="seconds in which nothing may move before /healthz answers 503",
+    )
     log_format: Literal["human", "json"] = Field("human", description="lines for people or for programs")
 
     @field_validator(
-        "bootstrap_servers", "postgres_dsn", "dashboard_dsn", "schema_registry_url", "replicas", mode="before"
+        "bootstrap_servers",
+        "postgres_dsn",
+        "dashboard_dsn",
+        "schema_registry_url",
+        "objects",
+        "objects_endpoint",
+        "judge_home",
+        "replicas",
+        mode="before",
     )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
         return value or None  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command
 
-    @field_validator("schema_registry_url")
+    @field_validator("schema_registry_url", "objects_endpoint")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
@@ -102,10 +137,17 @@ class Settings(BaseSettings):
                 raise ValueError(str(error)) from None
         return value
 
-    @field_validator("home", "cache")
+    @field_validator("allow")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()  # children run in other folders
+    def _known_to_break(cls, value: str) -> str:
+        if unknown := [name for name in _names(value) if name not in BREAKING]:
+            raise ValueError(f"there is no {unknown[0]!r} among {', '.join(BREAKING)}")
+        return value
+
+    @field_validator("home", "cache", "judge_home")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return value.expanduser().absolute() if value else value  # children run in other folders
 
     @cached_property
     def running(self) -> dict[str, Any]:
@@ -115,6 +157,18 @@ class Settings(BaseSettings):
     def replicas_of(self, pipeline: Pipeline) -> int:
         """How many processes compute each of its tasks."""
         return pipeline.replicas if self.replicas is None else self.replicas
+
+    def allowed(self) -> frozenset[str]:
+        """The names of what may break a promise (`guarantee.BREAKING`)."""
+        return frozenset(_names(self.allow))
+
+    def object_store(self) -> str:
+        """The address of the store of objects; that of a folder of the home when none is set."""
+        return self.objects or (self.home / "objects").as_uri()
+
+    def checkpoints(self) -> Path:
+        """Where `verify` keeps what it has proved."""
+        return self.judge_home or self.home / "judge"
 
     def kafka(self) -> str:
         """The Kafka to talk to. Raises UserError when none is set and the embedded stack is not running."""
@@ -163,8 +217,9 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """The settings of this process. Raises UserError (exit code 2) that names every variable with a wrong value."""
     try:
-        # The same stack from every folder of a project; the working folder's comes last, and wins.
-        return Settings(_env_file=(_project_folder() / ENVIRONMENT_FILE, ENVIRONMENT_FILE))
+        made = Settings(_env_file=files())
+        _check_names()
+        return made
     except ValidationError as error:
         raise UserError("; ".join(map(_sentence, error.errors())), _help(), USAGE) from None
     except UnicodeDecodeError:
@@ -174,6 +229,24 @@ def load() -> Settings:
         raise UserError(
             f"{PREFIX}{name.upper()} is not valid JSON", 'Write it like {"name": "value"}.', USAGE
         ) from None
+
+
+def files() -> tuple[Path, Path]:
+    """The files that settings are read from: the project's, so that every folder of it has the same stack, and the working
+    folder's, which wins.
+    """
+    return _project_folder() / ENVIRONMENT_FILE, Path(ENVIRONMENT_FILE)
+
+
+def _check_names() -> None:
+    found = origins.misspelt(Settings, PREFIX, files())
+    if found:
+        wrong = "; ".join(f"{name} is no setting, {meant} is" for name, meant in found)
+        raise UserError(wrong, _help(), USAGE)
+
+
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
 
 
 def _project_folder() -> Path:

@@ -1,42 +1,91 @@
-"""Keeps the last verdict on each domain in the database, where the dashboard finds it."""
+"""Asks the judge, with all that it needs of the settings; and keeps the last verdict on each domain in the database, where the
+dashboard finds it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from onefold.operate.errors import first_line
+from onefold.operate.values import printable
+from onefold.proof.verify import verify
 
 if TYPE_CHECKING:
-    from onefold.proof.verdict import Verdict
+    from onefold.operate.settings import Settings
+    from onefold.proof.verdict import Finding, Verdict
 
 CONNECT_S = 5  # the database has just answered the judge
 
+# Of the findings; the command prints them all.
+KEPT_MAX = 20
+# Characters of a value, which is anybody's and may be of any length.
+_TEXT_MAX = 200
+
 _KEEP = """
-INSERT INTO onefold.verdict (domain, outcome, reason, counts, offsets, judged_at)
-VALUES (%(domain)s, %(outcome)s, %(reason)s, %(counts)s, %(offsets)s, clock_timestamp())
+INSERT INTO onefold.verdict (domain, outcome, reason, counts, offsets, findings, judged_at)
+VALUES (%(domain)s, %(outcome)s, %(reason)s, %(counts)s, %(offsets)s, %(findings)s, clock_timestamp())
 ON CONFLICT (domain) DO UPDATE
 SET outcome   = excluded.outcome,
     reason    = excluded.reason,
     counts    = excluded.counts,
     offsets   = excluded.offsets,
+    findings  = excluded.findings,
     judged_at = excluded.judged_at
 """
+
+
+def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
+    """The verdict on a domain of the servers that are set, or of the running stack. `more` is what else `verify` takes. Raises
+    UserError when there are no servers.
+    """
+    return verify(
+        domain,
+        client=settings.client(),
+        dsn=settings.postgres(),
+        schema_registry_url=settings.schema_registry_url,
+        objects=settings.object_store(),
+        objects_endpoint=settings.objects_endpoint,
+        **more,
+    )
 
 
 def keep(verdict: Verdict, dsn: str) -> str:
     """Writes the verdict over the one before. Returns "" or, where that was not possible, one sentence with the reason:
     a judge who may only read has judged all the same.
     """
-    values = asdict(verdict) | {"counts": Jsonb(verdict.counts), "offsets": Jsonb(verdict.offsets)}
+    values = {
+        **{name: getattr(verdict, name) for name in ("domain", "outcome", "reason")},
+        "counts": Jsonb(verdict.counts),
+        "offsets": Jsonb(verdict.offsets),
+        "findings": Jsonb(
+            {"kinds": [*verdict.kinds().items()], "first": [_kept(one) for one in verdict.findings[:KEPT_MAX]]}
+        ),
+    }
     try:
         with psycopg.connect(dsn, connect_timeout=CONNECT_S) as connection:
             connection.execute(_KEEP, values)
-    except psycopg.errors.UndefinedTable:
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"
     except psycopg.Error as error:
         return f"the verdict was not kept for the dashboard: {first_line(error)}"
     return ""
+
+
+def _kept(finding: Finding) -> dict[str, str | None]:
+    """What the page shows of it: texts, for jsonb holds neither each value nor each character."""
+    wrong = [f"{name}: {_text(is_)}, should be {_text(should)}" for name, (should, is_) in finding.columns.items()]
+    return {
+        "kind": finding.kind,
+        "where": finding.where,
+        "key": ", ".join(f"{name} {_text(value)}" for name, value in finding.key.items()),
+        "what": "; ".join([*wrong, *([_text(finding.text)] if finding.text else [])]),
+        "output": finding.output,
+        "source": finding.source,
+    }
+
+
+def _text(value: Any) -> str:
+    return "NULL" if value is None else printable(str(value)[:_TEXT_MAX])

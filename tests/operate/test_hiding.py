@@ -13,7 +13,8 @@ import pytest
 from onefold.chaos.injection import Dice
 from onefold.cli import main
 from onefold.cli.commands import sql
-from onefold.operate import hiding, settings, state
+from onefold.exit_codes import OK, UNAVAILABLE
+from onefold.operate import hiding, positions, settings, state
 from onefold.operate.errors import UserError
 from onefold.stack import control
 
@@ -109,11 +110,13 @@ def test_a_password_is_printed_only_when_it_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(control, "up", lambda *given: (connection, False))
-    assert main.run([verb, *form]) == 0
+    monkeypatch.setattr(positions, "CALL_S", 1.0)  # nobody is there
+    code = OK if verb == "up" else UNAVAILABLE
+    assert main.run([verb, *form]) == code
     told = capsys.readouterr()
     assert PASSWORD not in told.out + told.err
     assert "postgresql://onefold@127.0.0.1:9/onefold" in told.out
-    assert main.run([verb, *form, "--show-password"]) == 0
+    assert main.run([verb, *form, "--show-password"]) == code
     told = capsys.readouterr()
     assert connection["postgres_dsn"] in told.out
     if form:

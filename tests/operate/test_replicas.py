@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onefold.cli import shown_status
 from onefold.cli.commands import status
 from onefold.operate.replicas import RATE_S, RECORDS_MAX, SILENT_S, WINDOW_S, Heard, replicas_of_all, standing
 from onefold.operate.settings import Settings
@@ -23,10 +24,13 @@ def heard(*records: tuple[float, Any], partition: int = 0) -> list[Heard]:
     return [Heard(partition, offset, NOW_S - ago_s, said) for offset, (ago_s, said) in enumerate(records)]
 
 
-def test_who_won_how_much_and_who_publishes() -> None:
+@pytest.mark.parametrize("partition", [1, 0], ids=["each a log of its own", "one log for both"])
+def test_who_won_how_much_and_who_publishes(partition: int) -> None:
     """Over all tasks, as each replica told last."""
     first = heard((3, told("a", 10, 6, 10, 9, publishes=True)), (2, told("b", 10, 4, 10, 9)))
-    second = heard((1, told("b", 5, 5, 5, 5, publishes=True, task=1)), (1, told("a", 4, 0, 4, 4)), partition=1)
+    second = heard(
+        (1, told("b", 5, 5, 5, 5, publishes=True, task=1)), (1, told("a", 4, 0, 4, 4, task=1)), partition=partition
+    )
     now = standing([*first, *second], NOW_S)
 
     assert now is not None
@@ -36,10 +40,26 @@ def test_who_won_how_much_and_who_publishes() -> None:
     assert (b.tasks, b.won, b.decided, b.behind, b.publishes, b.heard_s, b.silent) == (2, 9, 15, 0, 1, 1, False)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"published": "x"},
+        {"replica": 1},
+        {"replica": {"version": 3}},
+        {"replica": {"version": 3, "won": "x", "decided": 1, "published": 1, "publishes": True}},
+    ],
+)
+def test_a_note_that_says_nothing_is_passed_over(body: dict[str, Any]) -> None:
+    now = standing(heard((2, told("a", 10, 6, 10, 9)), (1, Note(0, "b", body))), NOW_S)
+
+    assert now is not None
+    assert now.replicas.keys() == {"a"}
+
+
 def test_a_replica_is_not_behind_because_it_spoke_earlier_in_the_same_second() -> None:
     """It is compared with what was decided just then."""
     now = standing(
-        heard((0.9, told("b", 10, 0, 10, 10)), (0.1, Head(Kind.STEP, 60)), (0.0, told("a", 61, 61, 61, 9))), NOW_S
+        heard((0.9, told("b", 10, 0, 10, 10)), (0.1, Head(0, Kind.STEP, 60)), (0.0, told("a", 61, 61, 61, 9))), NOW_S
     )
 
     assert now is not None
@@ -67,16 +87,16 @@ def test_a_replica_that_decisions_go_on_without_is_silent() -> None:
 
 def test_decisions_a_second_are_those_of_the_last_seconds() -> None:
     """What was before them does not count; when there was nothing before, only the time that is known does."""
-    steady = [(ago, Head(Kind.STEP, 1000 - 10 * ago)) for ago in range(20, -1, -1)]
+    steady = [(ago, Head(0, Kind.STEP, 1000 - 10 * ago)) for ago in range(20, -1, -1)]
     now = standing(heard(*steady, (0, told("a", 1000, 0, 0, 1000))), NOW_S)
     assert now is not None
     assert now.decisions_a_second == 10
 
-    short = standing(heard((2, Head(Kind.STEP, 50)), (0, told("a", 90, 0, 0, 90))), NOW_S)
+    short = standing(heard((2, Head(0, Kind.STEP, 50)), (0, told("a", 90, 0, 0, 90))), NOW_S)
     assert short is not None
     assert short.decisions_a_second == 20
 
-    stopped = standing(heard((RATE_S + 2, Head(Kind.STEP, 50)), (RATE_S + 1, told("a", 90, 0, 0, 90))), NOW_S)
+    stopped = standing(heard((RATE_S + 2, Head(0, Kind.STEP, 50)), (RATE_S + 1, told("a", 90, 0, 0, 90))), NOW_S)
     assert stopped is not None
     assert stopped.decisions_a_second == 0
 
@@ -98,21 +118,21 @@ def test_who_passed_something_on_last_publishes() -> None:
 
 def test_a_log_that_was_closed_has_no_replicas() -> None:
     """Until it is opened again. A close that lost is none."""
-    closed = heard((9, told("a", 7, 1, 7, 7)), (8, Head(Kind.CLOSE, 7)), (8, told("a", 8, 1, 7, 7)))
+    closed = heard((9, told("a", 7, 1, 7, 7)), (8, Head(0, Kind.CLOSE, 7)), (8, told("a", 8, 1, 7, 7)))
     assert standing(closed, NOW_S) is None
     assert standing(heard(), NOW_S) is None
-    assert standing([*closed, Heard(0, 3, NOW_S - 1, Head(Kind.OPEN, 20))], NOW_S) is not None
-    assert standing(heard((9, told("a", 7, 1, 7, 7)), (8, Head(Kind.CLOSE, 7)), (7, Head(Kind.STEP, 8))), NOW_S)
+    assert standing([*closed, Heard(0, 3, NOW_S - 1, Head(0, Kind.OPEN, 20))], NOW_S) is not None
+    assert standing(heard((9, told("a", 7, 1, 7, 7)), (8, Head(0, Kind.CLOSE, 7)), (7, Head(0, Kind.STEP, 8))), NOW_S)
 
 
 def test_a_glance_reads_notes_whole_and_of_proposals_the_head() -> None:
     glance = AvroProposals().glance
     note = told("a", 1, 2, 3, 4)
     assert glance(AvroProposals().encode_note(note)) == note
-    assert glance(proposal(17, Kind.CLOSE)) == Head(Kind.CLOSE, 17)
+    assert glance(proposal(17, Kind.CLOSE)) == Head(0, Kind.CLOSE, 17)
     head, whole = proposal(17)[:6], proposal(17)
     assert whole.startswith(head)
-    assert glance(head) == glance(whole) == Head(Kind.STEP, 17)
+    assert glance(head) == glance(whole) == Head(0, Kind.STEP, 17)
     for nothing in (None, b"", b"\x00abc", b"{}", bytes((FORMAT,)), bytes((FORMAT + 1,)) + whole[1:]):
         assert glance(nothing) is None
 
@@ -162,13 +182,14 @@ def test_status_shows_the_replicas_of_a_pipeline(
     found = status.describe(settings)
     assert found["replicas"]["runner"]["unpublished"] == 0
     assert found["replicas"]["runner"]["replicas"]["1"]["decided"] == 11
-    lines = [line for line in status._text(settings, found).splitlines() if "runner" in line]
+    lines = [line for line in shown_status.lines(settings.home, found) if "runner" in line]
     assert [" ".join(line.split()) for line in lines if "replicas" in line] == [
         "replicas of runner 1 decisions a second, 0 versions to publish"
     ]
-    assert " ".join(lines[-2].split()) == "runner 1 1 of 11 decisions won, 0 versions behind"
-    assert "not heard of for" in lines[-1]
-    assert lines[-1].endswith("7 versions behind")
+    well, silent = (line for line in lines if line.startswith("  runner "))
+    assert " ".join(well.split()) == "runner 1 1 of 11 decisions won, 0 versions behind"
+    assert "not heard of for" in silent
+    assert silent.endswith("7 versions behind")
 
 
 def test_a_kafka_that_does_not_answer_has_no_replicas_to_show(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import psycopg
 
 from onefold.operate import verdicts
-from onefold.proof.verdict import INVALID, VALID, Verdict
+from onefold.proof.verdict import INVALID, VALID, Finding, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
 
@@ -17,6 +17,30 @@ def test_the_last_verdict_takes_the_place_of_the_one_before(database: str) -> No
     with psycopg.connect(database) as connection:
         kept = connection.execute("SELECT domain, outcome, reason, counts, offsets FROM onefold.verdict").fetchall()
     assert kept == [("shop", VALID, "a reason", {"records": 3}, {"shop.sales": {"0": 4}})]
+
+
+def test_a_few_findings_stay_as_texts(database: str) -> None:
+    """Whatever is in them, and however many there are: those who look are told the first, and how many of what."""
+    migrate_all(database, ROOT / "sql")
+    wrong = Finding(
+        "different row",
+        "shop.sales",
+        {"id": 1},
+        {"item": ("a", "\0\u202e" + "b" * 999), "at": (None, 2)},
+        None,
+        "s/0/1",
+    )
+    verdict = Verdict("shop", INVALID, "a reason", findings=[wrong, Finding("extra row", "shop.sales"), *[wrong] * 40])
+    assert verdicts.keep(verdict, database) == ""
+
+    with psycopg.connect(database) as connection:
+        ((kept,),) = connection.execute("SELECT findings FROM onefold.verdict").fetchall()
+    assert kept["kinds"] == [["extra row", 1], ["different row", 41]]
+    assert len(kept["first"]) == verdicts.KEPT_MAX
+    assert kept["first"][0] == {
+        "kind": "different row", "where": "shop.sales", "key": "id 1", "output": None, "source": "s/0/1",
+        "what": f"item: \\x00\\u202e{'b' * 198}, should be a; at: 2, should be NULL",
+    }  # fmt: skip
 
 
 def test_where_it_cannot_be_kept_one_sentence_says_so(database: str) -> None:

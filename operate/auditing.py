@@ -1,0 +1,167 @@
+"""Runs the auditor as a process: what it finds goes to the log, the metrics, /healthz and the database, where the page has it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from onefold.exit_codes import USAGE
+from onefold.operate import pipelines, verdicts
+from onefold.operate.errors import UserError
+from onefold.proof.audit.auditor import Auditor, Standing, refusal
+from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
+from onefold.proof.workloads import UnknownDomain, workload
+from onefold.telemetry import (
+    AUDIT_CYCLE_S,
+    AUDIT_FINDINGS,
+    AUDIT_OUTPUTS,
+    AUDIT_READ,
+    AUDIT_ROWS,
+    AUDIT_WAITING,
+    Telemetry,
+)
+
+if TYPE_CHECKING:
+    from onefold.operate.settings import Settings
+    from onefold.proof.verdict import Finding
+
+# So fresh is what the page shows, where nothing changes.
+_KEEP_EVERY_S = 10.0
+
+log = structlog.get_logger()
+
+
+def checked(settings: Settings, domain: str) -> None:
+    """Raises UserError (exit code 2) for a pipeline that is not audited, with the reason."""
+    try:
+        reason = refusal(workload(domain))
+    except UnknownDomain as error:
+        reason = str(error)
+    if settings.replicas_of(pipelines.found()[domain]) > 1:
+        reason = f"{domain} is not audited: it has replicas; `onefold verify {domain}` judges it"
+    if reason:
+        raise UserError(reason, exit_code=USAGE)
+
+
+def audit(
+    settings: Settings,
+    domain: str,
+    telemetry: Telemetry,
+    stop: threading.Event,
+    *,
+    once: bool = False,
+    until_found: bool = False,
+    timeout_s: float = 60.0,
+) -> int:
+    """Audit a domain until it is stopped. Returns the exit code: 1 when something was found.
+
+    Args:
+        once: end when every row has come round, with a verdict's exit code.
+        until_found: end at the first divergence.
+        timeout_s: with `once`, how long that may take once everything has been read.
+    """
+    auditor = Auditor(
+        domain,
+        client=settings.client(),
+        dsn=settings.postgres(),
+        schema_registry_url=settings.schema_registry_url,
+        checkpoints=settings.checkpoints(),
+    )
+    teller = _Teller(domain, telemetry, lambda verdict: verdicts.keep(verdict, settings.postgres()))
+    deadline: list[float] = []
+
+    def enough(standing: Standing) -> bool:
+        if standing.findings and until_found:
+            return True
+        if not once:
+            return False
+        deadline.append(time.monotonic() + timeout_s)
+        known = standing.cycle_s is not None and standing.outcome != UNKNOWN
+        return known or time.monotonic() > deadline[0]
+
+    try:
+        standing = auditor.run(teller.tell, stop.wait, enough)
+    finally:
+        auditor.close()
+    teller.keep(standing)
+    log.info("the audit has ended", domain=domain, outcome=standing.outcome, reason=standing.reason)
+    if stop.is_set() and standing.outcome != INVALID:
+        return 0
+    return EXIT_CODES[standing.outcome]
+
+
+class _Teller:
+    def __init__(self, domain: str, telemetry: Telemetry, keep: Callable[[Verdict], str]) -> None:
+        self._domain = domain
+        self._telemetry = telemetry
+        self._keep = keep
+        self._told: dict[str, int] = {}
+        self._said = ("", "")
+        self._kept_at = 0.0
+        self._moved_at = time.monotonic()
+
+    def tell(self, standing: Standing) -> None:
+        """After each turn."""
+        for finding in standing.found:
+            log.error("divergence", domain=self._domain, **_words(finding))
+        now = time.monotonic()
+        if not standing.troubled:
+            self._moved_at = now
+        self._figures(standing)
+        said = standing.outcome, standing.reason
+        if said != self._said:
+            log.info("audited", domain=self._domain, outcome=standing.outcome, reason=standing.reason)
+            self._said = said
+            self.keep(standing)
+        elif now - self._kept_at > _KEEP_EVERY_S:
+            self.keep(standing)
+
+    def keep(self, standing: Standing) -> None:
+        """Where the page looks for verdicts. What it says of a while ago stands until there is something to say."""
+        self._kept_at = time.monotonic()
+        if standing.outcome == UNKNOWN and standing.cycle_s is None and not standing.troubled:
+            return
+        reason = f"{standing.reason} (onefold audit)"
+        verdict = Verdict(
+            self._domain, standing.outcome, reason, counts=standing.counts, offsets=standing.offsets
+        )  # fmt: skip
+        if problem := self._keep(verdict):
+            log.warning(problem, domain=self._domain)
+
+    def _figures(self, standing: Standing) -> None:
+        told, domain = self._telemetry, self._domain
+        amounts = {AUDIT_READ: standing.records, AUDIT_OUTPUTS: standing.judged, AUDIT_ROWS: standing.rows}
+        for name, amount in amounts.items():
+            told.add(name, amount - self._told.get(name, 0), domain=domain)
+            self._told[name] = amount
+        told.put(AUDIT_FINDINGS, len(standing.findings), domain=domain)
+        told.put(AUDIT_WAITING, standing.waiting, domain=domain)
+        if standing.cycle_s is not None:
+            told.put(AUDIT_CYCLE_S, standing.cycle_s, domain=domain)
+        told.stands(domain, "", self._moved_at, standing.reason)
+        told.faulty(domain, "; ".join([standing.reason, *_first(standing)]) if standing.findings else "")
+
+
+def _first(standing: Standing) -> list[str]:
+    words = _words(standing.findings[0])
+    return [f"the first: {', '.join(f'{name} {value}' for name, value in words.items())}"]
+
+
+def _words(finding: Finding) -> dict[str, Any]:
+    """What a log line has of a finding: no more than tells which row or record it is, and what is wrong."""
+    key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
+    wrong = [f"{name}: {found}, should be {right}" for name, (right, found) in finding.columns.items()]
+    words = {
+        "kind": finding.kind,
+        "where": finding.where,
+        "key": key,
+        "wrong": "; ".join(wrong),
+        "output": finding.output,
+        "source": finding.source,
+        "text": finding.text,
+    }
+    return {name: value for name, value in words.items() if value}

@@ -1,0 +1,385 @@
+"""Dead letters, read: which there are, what they hold, where they came from, and whether they were replayed.
+
+A dead letter has the first 64 KiB of the original key and value. What it has not, the sender's headers and time and the
+rest of a large value, is fetched from the place that it names, as long as that is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from onefold.exit_codes import REFUSED, USAGE
+from onefold.operate import pipelines
+from onefold.operate.errors import UserError, first_line
+from onefold.operate.reading import NoPlace, Place
+from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty
+from onefold.processor import loading
+from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Rejected
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import SOURCE_HEADER, Envelope, Record
+from onefold.processor.runtime import dead_letters as written
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from onefold.processor.io.replays import Receipts
+    from onefold.processor.io.serde import AvroCodec
+
+# The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
+_SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
+_AGO = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def place(text: str) -> Place:
+    """The place that TOPIC/PARTITION/OFFSET names. Raises UserError (exit code 2) for another text."""
+    try:
+        return Place.parse(text)
+    except NoPlace as error:
+        hint = "Write it as TOPIC/PARTITION/OFFSET, runner.updates.dead/0/12."
+        raise UserError(str(error), hint, USAGE) from None
+
+
+def time_ms(text: str, now: datetime) -> int:
+    """Milliseconds since 1970 of a time: ISO 8601, in UTC unless it says otherwise, or 90s, 15m, 2h, 3d ago.
+
+    Raises:
+        UserError: it is none (exit code 2).
+    """
+    try:
+        if ago := _AGO.fullmatch(text):
+            return _ms(now - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        hint = "Write it as 2026-11-23, 2026-11-23T12:00, or as 90s, 15m, 2h, 3d ago."
+        raise UserError(f"{text!r} is no time", hint, USAGE) from None
+    return _ms(found if found.tzinfo else found.replace(tzinfo=UTC))
+
+
+class Letter(NamedTuple):
+    """A dead letter as it lies in its topic.
+
+    Attributes:
+        place: its own.
+        source: where the record lay that it is of; None when its header names no place.
+        at_ms: when it was written, in milliseconds since 1970.
+        reason: why the record was refused.
+        key, value: the original's, or the first 64 KiB of them.
+        sha256, length: of the whole original value.
+    """
+
+    place: Place
+    source: Place | None
+    at_ms: int
+    reason: str
+    key: bytes | None
+    value: bytes | None
+    sha256: str
+    length: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds all of the original's key and value."""
+        return len(self.value or b"") == self.length and len(self.key or b"") < written.VALUE_BYTES_MAX
+
+    @property
+    def at(self) -> datetime:
+        """When it was written."""
+        return datetime.fromtimestamp(self.at_ms / 1000, UTC)
+
+
+class Original(NamedTuple):
+    """The record that a dead letter is of.
+
+    Attributes:
+        key, value: whole; None also where there was none.
+        envelope: headers and time as they are in its topic; None when that is gone, and the dead letter's copy stands for it.
+        lacks: what is missing of it, in a few words, or "".
+    """
+
+    key: bytes | None
+    value: bytes | None
+    envelope: Envelope | None
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which dead letters. All that is said must hold.
+
+    Attributes:
+        reason: a part of the reason, in small or capital letters.
+        since_ms, until_ms: when it was written, the first included, the second not.
+        key: the record's Kafka key as text, or the state key of a value that can be decoded.
+        topic: the input, or the topic of its dead letters.
+        places: of dead letters, or of their sources; empty: all.
+        open: only those that were not replayed.
+    """
+
+    reason: str = ""
+    since_ms: int = 0
+    until_ms: int | None = None
+    key: str | None = None
+    topic: str | None = None
+    places: frozenset[Place] = frozenset()
+    open: bool = False
+
+    def takes(self, letter: Letter, state_key: Callable[[Letter], str | None]) -> bool:
+        """Whether it is one of them, whether it was replayed or not."""
+        if self.places and not {letter.place, letter.source} & self.places:
+            return False
+        if self.reason.lower() not in letter.reason.lower() or letter.at_ms < self.since_ms:
+            return False
+        if self.until_ms is not None and letter.at_ms >= self.until_ms:
+            return False
+        return self.key is None or self.key in (_text(letter.key), state_key(letter))
+
+
+class DeadLetters:
+    """Those of one pipeline. Methods raise UserError, with one sentence, when Kafka does not answer or a topic is missing."""
+
+    def __init__(self, domain: str, settings: Settings) -> None:
+        (self.name,) = pipelines.checked([domain])
+        self.client = {**settings.usable_client(), "log_level": "0"}
+        self._registry = settings.schema_registry_url
+        with said():
+            self.topology: Topology = loading.topology_of(self.name)
+
+    @cached_property
+    def codec(self) -> AvroCodec:
+        """By the pipeline's contracts as they are now."""
+        with said():
+            return loading.codec_of(self.topology, self._registry)
+
+    @cached_property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Which topics the names of the inputs stand for now."""
+        from onefold.processor.io import admin
+
+        with said():
+            asked = admin.connect(self.client)
+            there = admin.existing(asked)
+            return admin.ask_topic_ids(asked, [topic for topic in self.topology.reads if topic in there])()
+
+    def receipts(self) -> Receipts | None:
+        """What was replayed so far; None before the first replay."""
+        from onefold.processor.io import admin, replays
+
+        with said():
+            if self.topology.replays not in admin.existing(admin.connect(self.client)):
+                return None
+            found = replays.Receipts(self.client, self.topology.replays)
+            found.read_on()
+            return found
+
+    def is_replayed(self, letter: Letter, receipts: Receipts | None) -> bool:
+        """Whether its record was put back."""
+        if receipts is None or letter.source is None:
+            return False
+        return receipts.of(letter.source, self.topic_ids.get(letter.source.topic, "")) is not None
+
+    def select(self, wanted: Wanted) -> Iterator[Letter]:
+        """The dead letters that are wanted, in the order of their places within a partition."""
+        from onefold.processor.io import admin, reading
+
+        topics = self._topics(wanted.topic)
+        receipts = self.receipts() if wanted.open else None
+        with said():
+            kafka = admin.connect(self.client)
+            there = admin.existing(kafka)
+            if missing := [topic for topic in topics if topic not in there]:
+                raise UserError(f"Kafka has no topic {missing[0]}", "`onefold prepare` makes it.")
+            ranges = {
+                (topic, partition): (
+                    admin.identity(kafka, topic, partition).start,
+                    admin.stable_end(kafka, topic, partition),
+                )
+                for topic in topics
+                for partition in range(there[topic])
+            }
+            for message in reading.between(self.client, ranges):
+                letter = _letter(message)
+                if wanted.takes(letter, self._state_key) and not self.is_replayed(letter, receipts):
+                    yield letter
+
+    def one(self, at: Place) -> Letter:
+        """The dead letter at a place, or the one of the record there. Raises UserError when there is none."""
+        from onefold.processor.io import reading
+
+        if at.topic in self.topology.dead.values():
+            with said():
+                found = reading.fetch(self.client, [at])
+            letters = [_letter(message) for message in found.values()]
+        else:
+            letters = list(self.select(Wanted(topic=at.topic, places=frozenset({at}))))
+        if not letters:
+            raise UserError(f"there is no dead letter at {at}, and none of a record there", exit_code=USAGE)
+        return letters[0]
+
+    def again(self, letters: Iterable[Letter]) -> list[Letter]:
+        """The same dead letters, with what they hold; those that are gone meanwhile are left out."""
+        from onefold.processor.io import reading
+
+        with said():
+            return [_letter(message) for message in reading.fetch(self.client, [one.place for one in letters]).values()]
+
+    def originals(self, letters: Iterable[Letter]) -> dict[Place, Original | str]:
+        """By dead letter the record that it is of, or one sentence that says why it cannot be had."""
+        from onefold.processor.io import admin, reading
+
+        letters = list(letters)
+        with said():
+            there = admin.existing(admin.connect(self.client))
+            sources = [
+                letter.source
+                for letter in letters
+                if letter.source is not None and letter.source.partition < there.get(letter.source.topic, 0)
+            ]
+            found = reading.fetch(self.client, sources)
+            gone = {source for source in sources if source not in found}
+            kafka = admin.connect(self.client)
+            starts = {place: admin.identity(kafka, *place).start for place in {(one[0], one[1]) for one in gone}}
+        removed = {source for source in gone if source.offset < starts[source.topic, source.partition]}
+        return {
+            letter.place: _original(letter, found.get(letter.source or letter.place), letter.source in removed)
+            for letter in letters
+        }
+
+    def decoded(self, letter: Letter, value: bytes | None) -> tuple[Any, str]:
+        """The value by the contract as it is now, and "" or the reason why it is not of the contract."""
+        source = letter.source or letter.place
+        try:
+            return self.codec.decode(Record(source.topic, source.partition, source.offset, letter.key, value)), ""
+        except (ProcessorError, KeyError) as error:
+            return None, str(error)
+
+    def spelling(self, value: bytes | None) -> str:
+        """In which of the spellings of a contract the value seems to be, in a few words."""
+        if not value:
+            return "nothing" if value is None else "no bytes"
+        if value[0] == _SINGLE_OBJECT_BYTE:
+            return f"Avro single-object encoding, schema fingerprint {value[2:10].hex()}"
+        if value[0] == 0 and len(value) >= _CONFLUENT_HEADER_BYTES:
+            return f"Confluent's wire format, schema id {int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], 'big')}"
+        try:
+            return f"JSON, {type(json.loads(value)).__name__}"
+        except (ValueError, RecursionError) as error:
+            return f"no JSON ({first_line(error)}), and neither Avro nor Confluent's format by its first byte"
+
+    def _state_key(self, letter: Letter) -> str | None:
+        value, _ = self.decoded(letter, letter.value) if letter.whole else (None, "")
+        topic = letter.source.topic if letter.source else ""
+        if value is None or topic not in self.topology.keys:
+            return None
+        try:
+            return str(self.topology.keys[topic](value))
+        except Exception:  # noqa: BLE001 - the pipeline's own code, at a value that it refused
+            return None
+
+    def _topics(self, topic: str | None) -> list[str]:
+        """Of dead letters: that of the input which is named, or all."""
+        dead = self.topology.dead
+        if topic is None:
+            return list(dead.values())
+        if topic not in dead and topic not in dead.values():
+            raise UserError(f"{topic} is no input of {self.name}", f"Inputs are: {', '.join(dead)}.", USAGE)
+        return [dead.get(topic, topic)]
+
+
+def of_place(at: Place, settings: Settings) -> DeadLetters:
+    """Those of the pipeline that reads the topic, or whose dead letters are there. Raises UserError when there is none."""
+    inputs: list[str] = []
+    for name, pipeline in pipelines.found().pipelines.items():
+        try:
+            topology = loading.load_topology(pipeline)
+        except Faulty:  # `check` says why; the topic may still be another one's
+            continue
+        inputs += topology.reads
+        if at.topic in (*topology.reads, *topology.dead.values()):
+            return DeadLetters(name, settings)
+    raise UserError(f"{at.topic} is no input of a pipeline", f"Inputs are: {', '.join(inputs)}.", USAGE)
+
+
+class said:  # noqa: N801 - read as a word: with said()
+    """Errors of the processor's clients become sentences for a person."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from confluent_kafka import KafkaException
+
+        if isinstance(error, KafkaException):
+            raise UserError(f"Kafka does not answer: {error.args[0].str()}", _HINT) from None
+        if isinstance(error, Refused):
+            raise UserError(str(error), exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED) from None
+        if isinstance(error, ProcessorError) and not isinstance(error, Rejected):
+            raise UserError(str(error), _HINT) from None
+
+
+_HINT = "See whether it runs with `onefold status`."
+
+
+def _letter(message: Message) -> Letter:
+    headers = {name: bytes(value or b"") for name, value in _headers(message)}
+    length = headers.get(written.LENGTH_HEADER, b"")
+    value = message.value()
+    return Letter(
+        Place(message.topic() or "", message.partition() or 0, message.offset() or 0),
+        Place.found(headers.get(SOURCE_HEADER, b"").decode(errors="replace")),
+        message.timestamp()[1],
+        headers.get(written.REASON_HEADER, b"").decode(errors="replace"),
+        message.key(),
+        value,
+        headers.get(written.DIGEST_HEADER, b"").decode(errors="replace"),
+        int(length) if length.isdigit() else len(value or b""),
+    )
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    """All of them; the client's stub also knows texts, which it never gives."""
+    found: Any = message.headers()
+    return found or []
+
+
+def _original(letter: Letter, message: Message | None, removed: bool) -> Original | str:
+    """The record that a dead letter is of, or one sentence.
+
+    Args:
+        message: what lies there now.
+        removed: whether the partition begins behind it.
+    """
+    source = letter.source
+    if source is None:
+        return "its headers do not say where it came from"
+    if message is not None:
+        key, value = message.key(), message.value()
+        same_key = (key if key is None else key[: written.VALUE_BYTES_MAX]) == letter.key
+        if not same_key or hashlib.sha256(value or b"").hexdigest() != letter.sha256:
+            return f"another record lies at {source} now: {source.topic} was made again since"
+        return Original(key, value, cast("Envelope", message))
+    if not removed:
+        # Never its copy then: a receipt would withdraw whatever comes to that place in the new topic.
+        return f"no record lies at {source}: {source.topic} was made again since"
+    if not letter.whole:
+        return (
+            f"retention has removed {source}, and the dead letter holds only the first "
+            f"{len(letter.value or b''):,} of its {letter.length:,} bytes"
+        )
+    return Original(letter.key, letter.value, None, "retention has removed the source, and with it headers and time")
+
+
+def _text(key: bytes | None) -> str | None:
+    return key.decode(errors="replace") if key is not None else None
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,273 @@
+"""What made a row: the output record that it came from, the input record that caused that, the transactions of both, and the
+records of the same row before.
+
+All of it starts from what is stored with the row, its origin; no topic is read from its beginning. What Kafka has forgotten,
+or does not answer, is said in a sentence, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from onefold.exit_codes import USAGE
+from onefold.operate import merges, pipelines, positions, rows, transactions, waiting
+from onefold.operate.errors import UserError
+from onefold.operate.explained import Batch, Cause, Explanation, History, Shown, Step
+from onefold.operate.identity import Identity
+from onefold.operate.reading import RECORDS_MAX, LogReader, Place, Silent, Stored
+from onefold.operate.rows import Row
+from onefold.operate.settings import Settings
+from onefold.operate.values import Values, differences, header, readable
+from onefold.operate.written import DecisionLog, Topics, Written
+from onefold.pipelines import Faulty, Pipeline
+from onefold.processor import loading
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER
+
+#: Of the history, how many records are shown.
+LIMIT = 10
+#: For all questions to Kafka together.
+PATIENCE_S = 30.0
+# A copy of a copy does not exist, and a pipeline that feeds itself may do so for ever.
+_CAUSES_MAX = 8
+# Of the inputs between the events of two output records, how many records are looked through, for all steps together.
+_BETWEEN_MAX = 5_000
+
+
+def explain(
+    settings: Settings,
+    dsn: str,
+    table: str,
+    key: Mapping[str, str],
+    *,
+    limit: int = LIMIT,
+    records_max: int = RECORDS_MAX,
+    patience_s: float = PATIENCE_S,
+    role: str | None = None,
+) -> Explanation:
+    """Everything that can be known of a row.
+
+    Args:
+        dsn: of the database.
+        table: as `campaigns.totals`.
+        key: the columns of its key, as texts.
+        limit: how many records of its history are looked for.
+        records_max: how many records are looked through for them.
+        patience_s: how long Kafka is waited for, for all of it.
+        role: of the database, whose rights are taken on where that is possible.
+
+    Raises:
+        UserError: there is no such pipeline or table, the key is none of its, or the pipeline does not load.
+        psycopg.Error: the database does not answer.
+    """
+    schema, _, name = table.partition(".")
+    if not name:
+        raise UserError(f"{table!r} is no table", "Write the schema too, as in campaigns.totals.", USAGE)
+    (domain,) = pipelines.checked([schema])
+    pipeline = pipelines.found()[domain]
+    try:
+        topology = loading.load_topology(pipeline)
+    except Faulty as fault:
+        raise UserError(str(fault), exit_code=USAGE) from None
+    with rows.reading(dsn, role) as connection:
+        row = rows.find(connection, schema, name, key)
+        batches = positions.last_batches(connection, domain)
+        rejected = rows.rejected(connection, domain)
+    explanation = Explanation(
+        table, dict(row.key), None if row.values is None else dict(row.values), str(row.origin) if row.origin else None
+    )
+    began = time.monotonic()
+    values = Values(pipeline, topology, settings.schema_registry_url)
+    try:
+        client = positions.quiet(settings)
+    except UserError as error:
+        explanation.notes.append(error.message)
+        return explanation
+    with closing(LogReader(client, patience_s)) as reader:
+        work = _Work(pipeline, topology, values, reader, row, batches, explanation)
+        try:
+            work.all(rejected, limit, records_max)
+            if row.values is None:
+                explanation.notes += waiting.to_fold(domain, settings)
+        except Silent as silent:
+            explanation.notes.append(f"{silent}. What is said here is what the database knows")
+        explanation.records_read, explanation.bytes_read = reader.records, reader.bytes
+    explanation.seconds = time.monotonic() - began
+    return explanation
+
+
+class _Work:
+    """One explanation in the making."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        topology: Topology,
+        values: Values,
+        reader: LogReader,
+        row: Row,
+        batches: Mapping[positions.Place, positions.LastBatch],
+        explanation: Explanation,
+    ) -> None:
+        self._topology = topology
+        self._values = values
+        self._reader = reader
+        self._row = row
+        self._batches = batches
+        self._told = explanation
+        self._between_left = _BETWEEN_MAX
+        self._feeds = merges.feeds(pipeline, explanation.table, topology.outputs)
+
+    def all(self, rejected: list[rows.Rejected], limit: int, records_max: int) -> None:
+        """Everything; raises `Silent` where Kafka does."""
+        row, told = self._row, self._told
+        if row.values is None:
+            told.notes.append(f"{told.table} has no such row")
+            self._outstanding(None, Identity.of_key(row.key), rejected)
+            told.notes += waiting.dead(self._reader, self._topology, row.key)
+            return
+        if row.origin is None:
+            told.notes.append(
+                f"{told.table} does not keep which record a row came from: it has no columns of its origin"
+            )
+            return
+        batch = self._batches.get((row.origin.topic, row.origin.partition))
+        told.batch = _batch(row, batch)
+        self._same_topic(row.origin, batch)
+        source = (DecisionLog if row.origin.topic == self._topology.decisions else Topics)(self._reader)
+        found = source.at(row.origin)
+        if isinstance(found, str):
+            told.output = Shown(str(row.origin), problem=found)
+            told.notes.append(found)
+            return
+        feed = next((feed for feed in self._feeds if feed.topic == found.stored.topic), None)
+        told.accumulated = sorted(feed.accumulated) if feed else []
+        told.output = self._shown(found.stored, found.where)
+        told.causes = self._causes(found.stored)
+        told.folded = self._folded(found)
+        identity = Identity.of_row(row, self._values.fields(found.stored)[0], found.stored, bool(told.accumulated))
+        topic, values = found.stored.topic, self._values
+
+        def of_the_row(stored: Stored) -> bool:
+            return stored.topic == topic and identity.has(stored, values)
+
+        history = source.before(found, of_the_row, limit + 1, records_max)
+        self._history(history.records, limit)
+        told.looked = History(
+            f"{row.origin.topic}/{row.origin.partition}", history.looked.start, history.looked.whole, identity.names
+        )
+        told.say_what_columns_are(self._values.fields(found.stored)[0] or {})
+        self._outstanding(found.stored.place, identity, rejected)
+
+    def _same_topic(self, origin: Place, batch: positions.LastBatch | None) -> None:
+        if batch is None or not self._reader.partitions(origin.topic):
+            return
+        now = self._reader.topic_ids([origin.topic])[origin.topic]
+        if now != batch.topic_id:
+            self._told.notes.append(
+                f"{origin.topic} was deleted and made again since this row landed (id {batch.topic_id} then, {now} now): "
+                f"what lies at its origin now is another record"
+            )
+
+    def _shown(self, stored: Stored, where: str = "") -> Shown:
+        fields, problem = self._values.fields(stored)
+        raw = None if problem is None else readable(stored.value)
+        return Shown(where or str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem)
+
+    def _causes(self, stored: Stored) -> list[Cause]:
+        """The input record that caused an output, and what that is a copy of, or was caused by in its turn."""
+        causes: list[Cause] = []
+        how = "caused by"
+        while len(causes) < _CAUSES_MAX:
+            text = header(stored, SOURCE_HEADER)
+            if text is None and causes:
+                break
+            place = Place.found(text)
+            if place is None:
+                problem = "it names no input record: its header onefold-source is missing, or says something else"
+                causes.append(Cause(how, Shown(readable((text or "").encode()) or "", problem=problem)))
+                break
+            found = self._reader.at(place)
+            if isinstance(found, str):
+                causes.append(Cause(how, Shown(str(place), problem=found)))
+                break
+            causes.append(Cause(how, self._shown(found), found))
+            copied = header(found, TIMESTAMP_HEADER) is not None
+            if not copied and place.topic not in self._topology.fed:
+                break
+            stored, how = found, "a copy of" if copied else "caused by"
+        return causes
+
+    def _folded(self, written: Written) -> transactions.Folded | None:
+        if written.proposal is not None:
+            return transactions.of_decision(written.proposal, written.stored.place, written.stored.at_ms)
+        text = header(written.stored, SOURCE_HEADER)
+        source = Place.found(text)
+        if source is None:
+            return None
+        first = self._told.causes[0].stored if self._told.causes else None
+        key = self._values.key_of(first) if first is not None else None
+        found = transactions.of_changelog(self._reader, self._topology, source, written.stored.at_ms, key)
+        if isinstance(found, str):
+            self._told.notes.append(found)
+            return None
+        return found
+
+    def _history(self, found: list[Written], limit: int) -> None:
+        shown = [self._shown(one.stored, one.where) for one in found]
+        for number, (one, step) in enumerate(zip(found[:limit], shown, strict=False)):
+            before = shown[number + 1] if number + 1 < len(shown) else None
+            changed: dict[str, Any] | None = None
+            if before is not None and isinstance(step.value, dict) and isinstance(before.value, dict):
+                changed = differences(before.value, step.value)
+            self._told.history.append(Step(step, self._causes(one.stored), changed))
+        if found and self._topology.outputs.get(found[0].stored.topic) is not None:
+            self._told.history[:] = [
+                self._with_others(step, earlier)
+                for step, earlier in zip(self._told.history, [*self._told.history[1:], None], strict=True)
+            ]
+
+    def _with_others(self, step: Step, before: Step | None) -> Step:
+        """The same with the input records of its key between its own and that of the record before."""
+        mine = step.causes[0].stored if step.causes else None
+        theirs = before.causes[0].stored if before is not None and before.causes else None
+        if mine is None or theirs is None or mine.place[:2] != theirs.place[:2]:
+            return step
+        first = max(theirs.place.offset + 1, mine.place.offset - self._between_left)
+        self._between_left -= mine.place.offset - first
+        key = self._values.key_of(mine)
+        of_key = [
+            str(stored.place)
+            for stored in self._reader.read(*mine.place[:2], first, mine.place.offset)
+            if key is not None and self._values.key_of(stored) == key
+        ]
+        return replace(step, others=of_key[::-1], others_whole=first == theirs.place.offset + 1)
+
+    def _outstanding(self, origin: Place | None, identity: Identity, rejected: list[rows.Rejected]) -> None:
+        """What has been written for this row and has not landed, or never will."""
+        topics = [feed.topic for feed in self._feeds]
+        self._told.notes += waiting.set_aside(rejected, topics, identity, self._values)
+        self._told.notes += waiting.on_the_way(
+            self._reader, self._batches, self._topology, topics, identity, self._values, origin
+        )
+
+
+def _batch(row: Row, last: positions.LastBatch | None) -> Batch | None:
+    """What is known of the sink's transaction: the ledger has the last one of each partition, and a row the number of its own."""
+    if last is None:
+        return None
+    if row.transaction is not None and row.transaction == last.transaction:
+        return Batch(last.writer, last.updated_at.isoformat(), True, last.next_offset)
+    at = row.committed_at.isoformat() if row.committed_at is not None else None
+    return Batch(None, at, at is not None, last.next_offset, last.updated_at.isoformat(), last.writer)
+
+
+def problem_of(error: psycopg.Error) -> UserError:
+    """What to say when the database does not answer."""
+    return UserError(f"the database does not answer: {str(error).strip().splitlines()[0] if str(error) else error!r}")

@@ -1,0 +1,168 @@
+"""An explanation as a value: what the command prints, the page shows, and a program gets as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from onefold.operate.reading import Stored
+from onefold.operate.transactions import Folded
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A record for people.
+
+    Attributes:
+        where: its topic, partition and offset.
+        at_ms: its timestamp, in milliseconds since 1970; None: it is not there.
+        key: as a text, None when it has none.
+        value: decoded, as JSON has it; None when it cannot be.
+        raw: its bytes as a text, where they cannot be decoded.
+        problem: why there is no record, or no value.
+    """
+
+    where: str
+    at_ms: int | None = None
+    key: str | None = None
+    value: Any = None
+    raw: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """An input record, and how it led to the record before it: "caused by" or "a copy of"."""
+
+    how: str
+    record: Shown
+    stored: Stored | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An output record of the row.
+
+    Attributes:
+        changed: (before, after) of the fields that differ from the record before it; None where that was not found.
+        others: further input records of the same key that it stands for: of several in one transaction, only the last
+            becomes a record, and names its event alone.
+        others_whole: whether these are all of them.
+    """
+
+    output: Shown
+    causes: list[Cause]
+    changed: dict[str, tuple[Any, Any]] | None
+    others: list[str] = field(default_factory=list)
+    others_whole: bool = True
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The sink's transaction.
+
+    Attributes:
+        writer: the sink that landed it; None: not known any more.
+        at: when it was committed; None: not known.
+        exact: whether `at` is of this very row.
+        next_offset: up to where the row's partition has landed.
+        last_at, last_writer: of the last batch of the partition, which landed something else.
+    """
+
+    writer: str | None
+    at: str | None
+    exact: bool
+    next_offset: int
+    last_at: str | None = None
+    last_writer: str | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """Where the records of the row were looked for: from the origin back to `start`; `whole`: nothing older is there. `by`: the
+    fields that tell them from others; none: the key of the record.
+    """
+
+    where: str
+    start: int
+    whole: bool
+    by: list[str]
+
+
+@dataclass
+class Explanation:
+    """All that is known of a row.
+
+    Attributes:
+        row: values as Postgres writes them; None: there is none.
+        origin: topic/partition/offset.
+        accumulated: columns that no single record made.
+        columns: per column a sentence: by which record it became what it is, or why that is not known.
+        notes: what else has to be said, a sentence each.
+        records_read, bytes_read: of Kafka, for all of it.
+    """
+
+    table: str
+    key: dict[str, str | None]
+    row: dict[str, str | None] | None
+    origin: str | None
+    accumulated: list[str] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
+    output: Shown | None = None
+    causes: list[Cause] = field(default_factory=list)
+    folded: Folded | None = None
+    batch: Batch | None = None
+    history: list[Step] = field(default_factory=list)
+    looked: History | None = None
+    notes: list[str] = field(default_factory=list)
+    records_read: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = {name: _data(value) for name, value in vars(self).items()}
+        return found | {"seconds": round(self.seconds, 3)}
+
+    def say_what_columns_are(self, fields: dict[str, Any]) -> None:
+        """Fill in `columns`, by the history. `fields`: of the output record that the row came from."""
+        for name in self.row or {}:
+            if name in ("topic", "partition", "offset"):
+                continue
+            self.columns[name] = self._column(name, fields)
+
+    def _column(self, name: str, fields: dict[str, Any]) -> str:
+        if name in self.accumulated:
+            return "made of several records: what a batch has is merged into what is there"
+        if name not in fields:
+            return "not a field of the record: the merge or the table computes it"
+        said, stored = fields[name], (self.row or {})[name]
+        if type(said) is int and stored != str(said):
+            return f"{self._made_by(name)}; the record says {said}: the merge computes it, or somebody changed the row"
+        return self._made_by(name)
+
+    def _made_by(self, name: str) -> str:
+        for step in self.history:
+            if step.changed is None:
+                break
+            if any(path == name or path.startswith(f"{name}.") for path in step.changed):
+                return _by(step)
+        if self.looked is not None and self.looked.whole and self.history and self.history[-1].changed is None:
+            return _by(self.history[-1])
+        return "older than what was looked through"
+
+
+def _by(step: Step) -> str:
+    source = step.causes[0].record.where if step.causes else "a record that is not known"
+    others = "" if not step.others and step.others_whole else ", or an event of its key shortly before"
+    return f"{source}{others}, by {step.output.where}"
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_data(part) for part in value]
+    if hasattr(value, "_asdict"):
+        return str(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _data(part) for name, part in vars(value).items() if name != "stored"}
+    return value

@@ -1,0 +1,144 @@
+"""What a service tells of itself, for Prometheus: /metrics and /healthz on a port of its own.
+
+Imported only where a port is asked for: the Prometheus client is in the extras of the services.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
+from onefold.telemetry import HEALTHY, METRICS, PROGRESS_AT, Health, Metric, Telemetry
+
+# From a transaction of a few records on an idle machine to a batch behind a backlog.
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+#: Of what `metrics` gives; the form that every Prometheus reads.
+METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+# Who connects and asks nothing does not keep a thread for longer.
+REQUEST_S = 10.0
+
+
+class Exposed(Telemetry):
+    """Keeps what it is told, of one service.
+
+    Args:
+        service: as in `telemetry.Metric`.
+        domains: each has its series from the start, at 0: what comes first would otherwise not be seen as a change.
+        stall_s: of `Health`.
+    """
+
+    listens = True
+
+    def __init__(self, service: str, domains: Iterable[str], stall_s: float) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library forgot its annotation
+        self.health = Health(stall_s, time.monotonic)
+        self._registry = CollectorRegistry()
+        self._metrics: dict[str, Any] = {one.name: self._made(one) for one in METRICS if one.service in ("", service)}
+        for one in METRICS:
+            if one.name in self._metrics and one.labels == ("domain",) and one.kind != "gauge":
+                for domain in domains:
+                    self._metrics[one.name].labels(domain)
+
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """See `Telemetry`."""
+        self._series(name, labels).inc(amount)
+
+    def put(self, name: str, value: float, **labels: str) -> None:
+        """See `Telemetry`."""
+        self._series(name, labels).set(value)
+
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """See `Telemetry`."""
+        self._series(name, labels).observe(seconds)
+
+    def stands(self, domain: str, part: str, moved_at: float, why: str) -> None:
+        """See `Telemetry`."""
+        self.health.stands(domain, part, moved_at, why)
+
+    def faulty(self, domain: str, why: str) -> None:
+        """See `Telemetry`."""
+        self.health.faulty(domain, why)
+
+    def metrics(self) -> bytes:
+        """All of it in Prometheus's text format."""
+        self.put(HEALTHY, 0 if self.health.trouble() else 1)
+        now = time.time()
+        for domain, quiet_s in self.health.quiet_s().items():
+            self.put(PROGRESS_AT, now - quiet_s, domain=domain)
+        return generate_latest(self._registry)
+
+    def healthz(self) -> tuple[int, str]:
+        """The status and the text of /healthz."""
+        trouble = self.health.trouble()
+        return (503, trouble) if trouble else (200, "everything moves, or has nothing to do")
+
+    def _series(self, name: str, labels: dict[str, str]) -> Any:
+        found = self._metrics[name]
+        return found.labels(**labels) if labels else found
+
+    def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
+        if metric.kind == "histogram":
+            return Histogram(metric.name, metric.meaning, metric.labels, buckets=BUCKETS_S, registry=self._registry)
+        kind = Counter if metric.kind == "counter" else Gauge
+        return kind(metric.name, metric.meaning, metric.labels, registry=self._registry)
+
+
+def serve(told: Exposed, host: str, port: int) -> str:
+    """Answers on `host`:`port` from a thread of its own, until the process ends. Returns the address.
+
+    Raises:
+        UserError: it cannot be listened there.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_S
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, told.metrics(), METRICS_TYPE)
+            elif path == "/healthz":
+                status, text = told.healthz()
+                self._answer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
+            else:
+                self._answer(404, b"There are /metrics and /healthz.\n", "text/plain; charset=utf-8")
+
+        def _answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - as it is called there
+            """A line for each question would bury what the service has to say."""
+
+    class Server(ThreadingTCPServer):  # an HTTPServer would ask the network for this machine's name
+        allow_reuse_address = True
+        daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Who asked has gone away; a stack trace helps nobody."""
+
+    try:
+        server = Server((host, port), Handler)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"{host}:{port} cannot be listened on for metrics: {reason}",
+            "Choose another ONEFOLD_METRICS_PORT or ONEFOLD_METRICS_HOST; 0 is none.",
+            USAGE,
+        ) from None
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"

@@ -1,0 +1,171 @@
+"""What Kafka and PostgreSQL say of their settings, for `guarantee`. What may not be asked, or does not answer, is unknown.
+
+PostgreSQL's client is not imported: a processor has none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+
+from onefold.operate import merges, pipelines
+from onefold.operate.errors import first_line
+from onefold.operate.guarantee import POSTGRES, Facts, Postgres, Role, Topic
+from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty, Pipeline
+from onefold.processor import loading
+from onefold.processor.core.topology import Topology
+
+if TYPE_CHECKING:
+    import psycopg
+
+CALL_S = 5.0  # one question; a healthy server answers in milliseconds
+#: Kafka's own topic of what became of transactions. Before the first one there is none, and the broker says how it will be.
+TRANSACTIONS = "__transaction_state"
+_TO_BE = ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
+_ASKED = (
+    *("cleanup.policy", "retention.ms", "retention.bytes", "delete.retention.ms"),
+    *("min.insync.replicas", "unclean.leader.election.enable"),
+)
+_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+# In the engine's schema is what says how far everything has come; a row of it belongs to the rows of a batch.
+_UNLOGGED = (
+    "SELECT oid::regclass::text FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'"
+    " AND (relnamespace = to_regnamespace('onefold') OR oid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name))"
+    " ORDER BY 1"
+)
+
+Unknown = dict[str, list[str]]
+
+
+def roles_of(topology: Topology, *, replicated: bool) -> list[tuple[str, Role]]:
+    """The topics of a pipeline, with what each is to it. `replicated`: it has a decision log."""
+    optional = [(topology.order, Role.ORDER), (topology.decisions if replicated else None, Role.DECISIONS)]
+    return [
+        *((topic, Role.INPUT) for topic in topology.reads),
+        (topology.changelog, Role.CHANGELOG),
+        *((topic, Role.OUTPUT) for topic in topology.outputs),
+        *((topic, Role.DEAD) for topic in topology.dead.values()),
+        *((topic, role) for topic, role in optional if topic is not None),
+        (topology.replays, Role.RECEIPTS),
+    ]
+
+
+def of_processor(pipeline: Pipeline, settings: Settings) -> Facts:
+    """What a processor's promise hangs on: all topics of its pipeline. Raises `Faulty`."""
+    roles = roles_of(loading.load_topology(pipeline), replicated=settings.replicas_of(pipeline) > 1)
+    return of_topics(roles, settings.client())
+
+
+def of_sink(
+    pipeline: Pipeline, topics: Iterable[str], settings: Settings, connection: psycopg.Connection[Any]
+) -> Facts:
+    """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
+    role = Role.DECISIONS if pipeline.decided_tables else Role.OUTPUT
+    kafka = of_topics([(topic, role) for topic in topics], settings.client())
+    return Facts(kafka.topics, of_postgres(connection, merges.written(pipeline)), kafka.unknown)
+
+
+def of_all(settings: Settings) -> Facts:
+    """End to end, of every pipeline that can be loaded."""
+    roles: list[tuple[str, Role]] = []
+    tables: list[str] = []
+    for pipeline in pipelines.found().pipelines.values():
+        try:
+            topology = loading.load_topology(pipeline)
+        except Faulty:  # `check` says why
+            continue
+        roles += roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
+        tables += merges.written(pipeline)
+    kafka = of_topics(roles, settings.client())
+    postgres, unknown = _asked(settings, tables)
+    return Facts(kafka.topics, postgres, {**kafka.unknown, **unknown})
+
+
+def _asked(settings: Settings, tables: Sequence[str]) -> tuple[Postgres | None, Unknown]:
+    import psycopg
+
+    try:
+        with psycopg.connect(settings.postgres(), connect_timeout=int(CALL_S)) as connection:
+            return of_postgres(connection, tables), {}
+    except psycopg.Error as error:
+        return None, {f"it does not answer ({first_line(error)})": [POSTGRES]}
+
+
+def of_postgres(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Postgres:
+    """What holds for this session, and which of these tables, or of the engine's, are unlogged.
+
+    Raises psycopg.Error when PostgreSQL does not answer.
+    """
+    settings = {name: str((connection.execute(f"SHOW {name}").fetchone() or ("",))[0]) for name in _SETTINGS}
+    return Postgres(settings, [name for (name,) in connection.execute(_UNLOGGED, (list(tables),))])
+
+
+def of_topics(roles: Sequence[tuple[str, Role]], client: Mapping[str, str]) -> Facts:
+    """How these topics are set, and the log of transactions. One that is not there is left out: it has lost nothing yet."""
+    admin = AdminClient({**client, "log_level": 0})
+    names = list(dict.fromkeys([*(name for name, _ in roles), TRANSACTIONS]))
+    unknown: Unknown = defaultdict(list)
+    described, configs = _answers(admin, names, unknown)
+    found = [
+        Topic(name, role, _replicas(described[name]), configs.get(name, {}))
+        for name, role in [*roles, (TRANSACTIONS, Role.TRANSACTIONS)]
+        if name in described
+    ]
+    if TRANSACTIONS not in described and TRANSACTIONS not in _flat(unknown):
+        found += _transactions_to_be(admin, unknown)
+    return Facts(found, unknown=dict(unknown))
+
+
+def _answers(
+    admin: AdminClient, names: list[str], unknown: Unknown
+) -> tuple[dict[str, TopicDescription], dict[str, dict[str, str]]]:
+    """Both questions are under way at once."""
+    resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
+    asked = admin.describe_configs(list(resources.values()), request_timeout=CALL_S)
+    described = admin.describe_topics(TopicCollection(names), request_timeout=CALL_S)
+    found = {name: answer for name in names if (answer := _answer(described[name], name, unknown)) is not None}
+    configs = {
+        name: {key: str(answer[key].value) for key in _ASKED if key in answer}
+        for name in found
+        if (answer := _answer(asked[resources[name]], name, unknown)) is not None
+    }
+    return found, configs
+
+
+def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[Topic]:
+    try:
+        (node, *_) = admin.describe_cluster(request_timeout=CALL_S).result().nodes
+    except (KafkaException, ValueError):
+        unknown["Kafka does not say how it is set"].append(TRANSACTIONS)
+        return []
+    broker = ConfigResource(ResourceType.BROKER, node.id_string)
+    config = _answer(admin.describe_configs([broker], request_timeout=CALL_S)[broker], TRANSACTIONS, unknown)
+    if config is None or any(name not in config for name in _TO_BE):
+        return []
+    replicas, in_sync = (str(config[name].value) for name in _TO_BE)
+    return [Topic(TRANSACTIONS, Role.TRANSACTIONS, int(replicas), {"min.insync.replicas": in_sync})]
+
+
+def _answer(asked: Future[Any], name: str, unknown: Unknown) -> Any:
+    """None when there is no such topic, or when it is unknown, which is noted once."""
+    try:
+        return asked.result()
+    except KafkaException as error:
+        cause = error.args[0]
+        if cause.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            unknown[f"Kafka does not say how it is set ({cause.name()})"].append(name)
+        return None
+
+
+def _replicas(topic: TopicDescription) -> int:
+    return min((len(partition.replicas) for partition in topic.partitions), default=1)
+
+
+def _flat(unknown: Unknown) -> set[str]:
+    return {name for names in unknown.values() for name in names}

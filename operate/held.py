@@ -1,0 +1,267 @@
+"""Open transactions that hold back what committed records can be read: the last stable offset of a partition stays where such
+a transaction began, and nobody folds or lands what lies behind it. They look drained, and are not.
+
+Who holds it is not in the records: librdkafka gives no producer ids, and has neither DescribeProducers nor ListTransactions. It
+is in Kafka's own log of transactions, `__transaction_state`, which says per transactional id since when it is open and over which
+partitions, in Kafka's storage format of that topic, versions 0 and 1. Who may not read it is told the partition and the offset,
+which is what Kafka's own tool wants (docs/operating.md).
+
+Kafka's client is imported when Kafka is asked.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onefold.operate import pipelines, positions
+from onefold.operate.positions import Place
+from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty
+from onefold.processor import loading
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import AdminClient
+
+# Longer than a healthy transaction takes by far, also a large one; a processor's own is aborted by the broker after 15 s.
+HELD_S = 10.0
+STATE_TOPIC = "__transaction_state"
+# A transaction is entered there before its first record is; this much clocks may differ.
+_CLOCKS_S = 60.0
+# It is not read from before that: a broker allows a transaction 15 minutes where nobody has told it otherwise.
+_OPEN_MAX_S = 86_400.0
+# For each of the two readings.
+_READ_S = 3.0
+# Of what is entered since then; a busy cluster writes some thousands of entries a second.
+_ENTRIES_MAX = 200_000
+_POLL_RECORDS = 5_000
+# Kafka's TransactionState: it is open, or decided and not yet marked everywhere.
+_OPEN = (1, 2, 3)
+
+
+class Held(NamedTuple):
+    """A partition that an open transaction holds back.
+
+    Attributes:
+        offset: the last stable one, where the transaction begins.
+        hidden: so many offsets lie behind it, that nobody can read yet.
+        transactional_id: whose it is; None: Kafka's log of transactions cannot be read, or does not have it.
+        age_s: seconds since the transaction began; of one without id since its first record was sent.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    hidden: int
+    transactional_id: str | None
+    age_s: float
+
+    def __str__(self) -> str:
+        who = f"the transaction of {self.transactional_id}" if self.transactional_id is not None else "a transaction"
+        return (
+            f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and hides "
+            f"{self.hidden:,} offsets"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """The command that ends it."""
+        return (
+            f"onefold kafka transactions abort --topic {self.topic} --partition {self.partition} "
+            f"--start-offset {self.offset}"
+        )
+
+
+class Transaction(NamedTuple):
+    """The last entry of a transactional id: since when it is open (milliseconds since 1970), and where it has written."""
+
+    transactional_id: str
+    since_ms: int
+    places: frozenset[Place]
+
+
+def held(settings: Settings) -> list[Held]:
+    """Of all topics that pipelines read, write, and keep their states in, those held for more than `HELD_S`; [] also when Kafka
+    does not answer.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    topics: dict[str, None] = {}
+    for pipeline in pipelines.found().pipelines.values():
+        with suppress(Faulty):
+            topology = loading.load_topology(pipeline)
+            topics |= dict.fromkeys((*topology.reads, *topology.outputs, topology.changelog))
+    with suppress(KafkaException):
+        return _held(AdminClient(positions.quiet(settings)), positions.quiet(settings), topics)
+    return []
+
+
+def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]) -> list[Held]:
+    # In this order: what ends after that and is not stable yet is held, and not just written in between.
+    ends = positions.high_watermarks(kafka, topics)
+    stable = positions.stable_ends(kafka, topics)
+    held_at = {place: at for place, at in stable.items() if at < ends.get(place, at)}
+    if not held_at:
+        return []
+    with closing(_consumer(client)) as consumer:
+        sent_ms = _sent(consumer, held_at)
+        now_ms = time.time() * 1000
+        # Senders choose these times. Of one from the future nothing is known, and the log of transactions is asked.
+        old = {place: ms for place, ms in sent_ms.items() if not 0 <= now_ms - ms < HELD_S * 1000}
+        transactions = _open_since(consumer, min(old.values()), now_ms) if old else []
+    found = []
+    for (topic, partition), first_ms in old.items():
+        place, at = (topic, partition), held_at[topic, partition]
+        owner = min((one for one in transactions if place in one.places), key=lambda one: one.since_ms, default=None)
+        age_s = (time.time() * 1000 - (owner.since_ms if owner else first_ms)) / 1000
+        if age_s >= HELD_S:
+            name = owner.transactional_id if owner else None
+            found.append(Held(topic, partition, at, ends[place] - at, name, age_s))
+    if not found:
+        return []
+    # Times that senders chose may be old, and the transaction short: then it has ended meanwhile.
+    still = positions.stable_ends(kafka, {one.topic for one in found})
+    return [one for one in found if still.get((one.topic, one.partition)) == one.offset]
+
+
+def _consumer(client: Mapping[str, Any]) -> Consumer:
+    from confluent_kafka import Consumer
+
+    return Consumer(
+        {
+            **client,
+            # Required by the client and never used.
+            "group.id": "onefold-held",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )
+
+
+def _sent(consumer: Consumer, places: Mapping[Place, int]) -> dict[Place, int]:
+    """When the records at these offsets were sent, in milliseconds since 1970; without those that cannot be read in time."""
+    found: dict[Place, int] = {}
+    consumer.list_topics(timeout=_READ_S)  # by the first answer it knows the cluster
+    with suppress(TimeoutError):
+        for place, message in _messages(consumer, places):
+            found.setdefault(place, message.timestamp()[1])
+            if len(found) == len(places):
+                break
+    return found
+
+
+def _open_since(consumer: Consumer, since_ms: float, now_ms: float) -> list[Transaction]:
+    """The transactions that are open now, of those entered since then; [] where that may not be asked."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    since = int(max(min(since_ms, now_ms) - _CLOCKS_S * 1000, now_ms - _OPEN_MAX_S * 1000))
+    last: dict[str, Transaction | None] = {}
+    try:
+        there = consumer.list_topics(timeout=_READ_S).topics.get(STATE_TOPIC)
+        asked = [TopicPartition(STATE_TOPIC, partition, since) for partition in (there.partitions if there else ())]
+        starts = consumer.offsets_for_times(asked, timeout=_READ_S) if asked else []
+        places = {(STATE_TOPIC, at.partition): at.offset for at in starts if at.error is None and at.offset >= 0}
+        for number, (_, message) in enumerate(_messages(consumer, places)):
+            if (entry := transaction(message.key(), message.value())) is not None:
+                last[entry[0]] = entry[1]
+            if number > _ENTRIES_MAX:
+                return []
+    except (KafkaException, TimeoutError):
+        return []  # what is known of some is out of date
+    return [one for one in last.values() if one is not None]
+
+
+def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
+    """All records from these offsets up to the ends.
+
+    Raises:
+        KafkaException: Kafka refuses.
+        TimeoutError: it takes too long.
+    """
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+    deadline = time.monotonic() + _READ_S
+    left = set(starts)
+    consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
+    while left:
+        if (left_s := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        # It waits until it has all that it may return, or the time is over: so for the first one only.
+        messages = consumer.consume(1, min(0.2, left_s))
+        for message in [*messages, *consumer.consume(_POLL_RECORDS, 0)]:
+            place, error = (message.topic() or "", message.partition() or 0), message.error()
+            if error is None:
+                yield place, message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(place)
+            elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                raise KafkaException(error)
+
+
+def transaction(key: bytes | None, value: bytes | None) -> tuple[str, Transaction | None] | None:
+    """What an entry of Kafka's log of transactions says: (transactional id, None when it is not open). None: it is no entry, or
+    in a form that is not known here.
+    """
+    try:
+        if key is None or _number(">h", key, 0) != 0:
+            return None
+        name = key[4 : 4 + _number(">h", key, 2)].decode()
+        if value is None:  # its id has expired
+            return name, None
+        version, status = _number(">h", value, 0), _number(">b", value, 16)
+        if version not in (0, 1):
+            return None
+        places, at = _places(value, 17, compact=version == 1)
+        return name, Transaction(name, _number(">q", value, at + 8), frozenset(places)) if status in _OPEN else None
+    except (struct.error, ValueError, IndexError):
+        return None
+
+
+def _places(value: bytes, at: int, compact: bool) -> tuple[list[Place], int]:
+    """The partitions that begin at this byte, and where they end."""
+    places: list[Place] = []
+    topics, at = _length(value, at, compact, ">i")
+    for _ in range(topics):
+        size, at = _length(value, at, compact, ">h")
+        topic, at = value[at : at + size].decode(), at + size
+        count, at = _length(value, at, compact, ">i")
+        places += [(topic, _number(">i", value, at + 4 * number)) for number in range(count)]
+        at += 4 * count
+        if compact:  # fields that a later version has added, which have no numbers yet
+            tagged, at = _varint(value, at)
+            if tagged:
+                raise ValueError("an entry with unknown fields")
+    return places, at
+
+
+def _length(value: bytes, at: int, compact: bool, form: str) -> tuple[int, int]:
+    """Of an array or a text, and where its content begins. What is null has none."""
+    if not compact:
+        return max(0, _number(form, value, at)), at + struct.calcsize(form)
+    length, at = _varint(value, at)
+    return max(0, length - 1), at
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    found, shift = 0, 0
+    while True:
+        byte, at = value[at], at + 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at
+        shift += 7
+
+
+def _number(form: str, value: bytes, at: int) -> int:
+    found: int = struct.unpack_from(form, value, at)[0]
+    return found

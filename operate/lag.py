@@ -1,0 +1,233 @@
+"""How far the tables are behind, as a person means it: events and output records, and how old the oldest of them is.
+
+Offsets are where it begins (`operate.positions`): where they say that nothing is behind, nothing is. Behind a last record there
+may also be markers, aborted records and the gaps of compaction, which nobody has to fold or to land. So what is behind is looked
+at. Kafka's client is imported when Kafka is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onefold.operate import pipelines, positions
+from onefold.operate.positions import Behind, Place, Ranges
+from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty
+from onefold.processor import loading
+from onefold.processor.core.values import Record
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+# A partition in which more follows its first record is not counted through: it would cost what folding costs, and nobody reads
+# the last digits of such a number.
+COUNTED_MAX = 2_000
+# For all partitions together; a broker that is there takes some ten milliseconds, and one that aborted much a little longer.
+READ_S = 3.0
+# Of a partition at once; what is larger comes all the same.
+_FETCH_BYTES = 131_072
+_POLL_RECORDS = 1_000
+
+
+class Lag(NamedTuple):
+    """Of one pipeline. None: it cannot be determined.
+
+    Attributes:
+        input_events: records of the inputs, ticks too, that are not folded.
+        input_s: seconds since the oldest of them was sent: of each partition the first counts. 0.0 when there is none.
+        output_events, output_s: output records that are not in the database, likewise.
+        exact: False: there are at most so many, by their offsets.
+    """
+
+    input_events: int | None = None
+    input_s: float | None = None
+    output_events: int | None = None
+    output_s: float | None = None
+    exact: bool = True
+
+    @property
+    def events(self) -> int | None:
+        """Both together. 0: the pipeline is drained."""
+        if self.input_events is None or self.output_events is None:
+            return None
+        return self.input_events + self.output_events
+
+    @property
+    def seconds(self) -> float | None:
+        """How old the oldest is of all that is on its way to the database."""
+        return None if self.input_s is None or self.output_s is None else max(self.input_s, self.output_s)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, by name."""
+        return {**self._asdict(), "events": self.events, "seconds": self.seconds}
+
+
+UNKNOWN = Lag()
+
+
+def of(domain: str, settings: Settings) -> Lag:
+    """Of one pipeline. Raises UserError when no servers are set and the embedded stack is not running."""
+    return _of([domain], settings, True)[domain]
+
+
+def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
+    """Of every pipeline; asks nothing more of a Kafka that does not answer the first question.
+
+    Args:
+        ask_database: False where it is known not to answer.
+    """
+    names = pipelines.domains()
+    missing = positions.missing_topics(settings)
+    asked = [] if missing is None else [name for name in names if name not in missing]
+    return dict.fromkeys(names, UNKNOWN) | _of(asked, settings, ask_database)
+
+
+def _of(names: list[str], settings: Settings, ask_database: bool) -> dict[str, Lag]:
+    behind: dict[str, Behind] = {}
+    for name in names:
+        with suppress(Faulty):
+            topology = loading.load_topology(pipelines.found()[name])
+            behind[name] = positions.behind(topology, settings, ask_database)
+    # A partition may be one pipeline's output and another's input, and they are not equally far.
+    wanted: list[Ranges] = [ranges for found in behind.values() for ranges in found if ranges]
+    seen = [_look(positions.quiet(settings), part) for part in _disjoint(wanted)]
+    return dict.fromkeys(names, UNKNOWN) | {name: _lag(found, seen) for name, found in behind.items()}
+
+
+def _disjoint(wanted: list[Ranges]) -> list[Ranges]:
+    """The same ranges in as few groups as have a partition only once each: in nearly all cases one."""
+    groups: list[Ranges] = []
+    for ranges in wanted:
+        for place, span in ranges.items():
+            group = next((one for one in groups if one.get(place, span) == span), None)
+            if group is None:
+                groups.append(group := {})
+            group[place] = span
+    return groups
+
+
+@dataclass
+class _Seen:
+    """What was found in [start, end) of a partition.
+
+    Attributes:
+        at: the offset up to which it was looked at.
+        records: so many committed ones there.
+        sent_ms: when the first was sent, in milliseconds since 1970.
+    """
+
+    start: int
+    end: int
+    at: int
+    records: int = 0
+    sent_ms: int | None = None
+
+    @property
+    def events(self) -> int:
+        """How many there are, at most where not all was looked at."""
+        return self.records + max(0, self.end - self.at)
+
+    @property
+    def enough(self) -> bool:
+        """Whether it need not be read any further."""
+        return self.at >= self.end or (self.records > 0 and self.end - self.at > COUNTED_MAX)
+
+
+def _lag(behind: Behind, seen: list[dict[Place, _Seen]]) -> Lag:
+    inputs, outputs = (None if ranges is None else _found(ranges, seen) for ranges in behind)
+    parts = [*(inputs or ()), *(outputs or ())]
+    now_ms = int(time.time() * 1000)
+    return Lag(*_sum(inputs, now_ms), *_sum(outputs, now_ms), exact=all(part.at >= part.end for part in parts))
+
+
+def _found(ranges: Ranges, seen: list[dict[Place, _Seen]]) -> list[_Seen]:
+    return [
+        next(one[place] for one in seen if place in one and (one[place].start, one[place].end) == span)
+        for place, span in ranges.items()
+    ]
+
+
+def _sum(parts: list[_Seen] | None, now_ms: int) -> tuple[int | None, float | None]:
+    """(events, seconds)."""
+    if parts is None:
+        return None, None
+    waiting = [part for part in parts if part.events]
+    if not waiting:
+        return 0, 0.0
+    sent = [part.sent_ms for part in waiting if part.sent_ms is not None]
+    # Of one that was not reached in time nobody knows how old it is, and it may be the oldest.
+    age_s = max(0, now_ms - min(sent)) / 1000 if len(sent) == len(waiting) else None
+    return sum(part.events for part in waiting), age_s
+
+
+def _look(client: Mapping[str, Any], ranges: Ranges) -> dict[Place, _Seen]:
+    """What is found in these ranges, as far as it can be read in time."""
+    from confluent_kafka import Consumer, KafkaException
+
+    seen = {place: _Seen(start, end, start) for place, (start, end) in ranges.items()}
+    settings = {
+        **client,
+        # Required by the client and never used.
+        "group.id": "onefold-lag",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # What retention has removed waits for nobody.
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "max.partition.fetch.bytes": _FETCH_BYTES,
+        "fetch.queue.backoff.ms": 5,
+    }
+    with suppress(KafkaException), closing(Consumer(settings)) as consumer:
+        _read(consumer, seen)
+    return seen
+
+
+def _read(consumer: Consumer, seen: dict[Place, _Seen]) -> None:
+    from confluent_kafka import KafkaError, TopicPartition
+
+    deadline = time.monotonic() + READ_S
+    left = set(seen)
+    # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
+    consumer.list_topics(timeout=READ_S)
+    consumer.assign([TopicPartition(*place, one.start) for place, one in seen.items()])
+    while left and (left_s := deadline - time.monotonic()) > 0:
+        # It waits until it has all that it may return, or the time is over: so for the first one only.
+        messages = consumer.consume(1, min(0.2, left_s))
+        for message in [*messages, *consumer.consume(_POLL_RECORDS, 0)]:
+            place, error = (message.topic() or "", message.partition() or 0), message.error()
+            if place not in left:
+                continue
+            one = seen[place]
+            if error is None:
+                _take(one, message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                one.at = one.end
+            if one.enough or (error is not None and not error.retriable()):
+                left.discard(place)
+                consumer.pause([TopicPartition(*place)])
+
+
+def _take(one: _Seen, message: Message) -> None:
+    """The next record of a partition. One that lies behind the end only says that nothing more lies before it."""
+    offset = message.offset()
+    assert offset is not None, "a record lies at an offset"
+    if offset < one.end:
+        if not one.records:
+            one.sent_ms = _sent_ms(message)
+        one.records += 1
+    one.at = min(one.end, offset + 1)
+
+
+def _sent_ms(message: Message) -> int | None:
+    """When it was sent, and if it is a copy, its original; in milliseconds since 1970. None: nobody has written it down."""
+    envelope: Any = message  # its stub does not say that names of headers are texts
+    with suppress(ValueError):  # of a header that no processor wrote
+        sent_ms = Record("", 0, 0, None, None, envelope).timestamp_ms
+        return sent_ms if sent_ms > 0 else None
+    return None

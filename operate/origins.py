@@ -1,0 +1,75 @@
+"""Where each setting comes from: for `onefold config show`, and for the sentence about a name that is misspelt."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource
+
+from onefold.operate import hiding
+
+ENVIRONMENT = "environment"
+DEFAULT = "default"
+STACK = "the running stack"
+# Of 1: a letter left out, doubled, swapped or wrong in a name of eight or more. What is less alike is somebody else's.
+_ALIKE = 0.85
+
+# Variables that are read elsewhere: by the tests, the supervisor's children, and where a project is looked for.
+NO_SETTINGS = {"ONEFOLD_STATUS_FILE", "ONEFOLD_PROJECT", "ONEFOLD_FAILPOINT", "ONEFOLD_IVY_SETTINGS", "ONEFOLD_SEED"}
+
+
+class Origin(NamedTuple):
+    """A setting as it is in force.
+
+    Attributes:
+        value: without its secrets; None where it is unset.
+        where: `ENVIRONMENT`, a file, `STACK` or `DEFAULT`.
+    """
+
+    value: Any
+    where: str
+
+
+def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Origin]:
+    """Each setting, by its name.
+
+    Args:
+        running: the state of the running stack, {} without one.
+        files: that were read; the later one wins, and the environment wins over all of them.
+    """
+    kind = type(settings)
+    sources: list[tuple[str, dict[str, Any]]] = [(ENVIRONMENT, EnvSettingsSource(kind)())]
+    sources += [(str(file), DotEnvSettingsSource(kind, env_file=file)()) for file in reversed(files)]
+    found = {}
+    for name in kind.model_fields:
+        value = getattr(settings, name)
+        where = next((place for place, given in sources if name in given), DEFAULT)
+        if value is None and running.get(name):
+            value, where = running[name], STACK
+        found[name] = Origin(shown(name, value), where)
+    return found
+
+
+def shown(name: str, value: Any) -> Any:
+    """The value of a setting without its secrets, as JSON has it."""
+    if name.endswith("_dsn") and value:
+        return hiding.dsn(value)
+    if name == "kafka_options":
+        return hiding.options(value)
+    if isinstance(value, str):
+        return hiding.address(value)
+    return json.loads(json.dumps(value, default=str))
+
+
+def misspelt(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[tuple[str, str]]:
+    """(name that is given and is no setting, the setting that it resembles), of the environment and of these files."""
+    known = [prefix + name.upper() for name in kind.model_fields]
+    given = {name.upper() for file in files for name in DotEnvSettingsSource(kind, env_file=file).env_vars}
+    given |= {name for name in os.environ if name.startswith(prefix)}
+    found = {name: get_close_matches(name, known, 1, _ALIKE) for name in sorted(given - set(known) - NO_SETTINGS)}
+    return [(name, alike[0]) for name, alike in found.items() if alike and name.startswith(prefix)]

@@ -1,0 +1,71 @@
+"""How the jobs of each queue are, as their rows say: pending, at work, deferred, done."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import psycopg
+
+from onefold.operate import pipelines
+from onefold.operate.settings import Settings
+
+CALL_S = 5  # one question; a healthy server answers in milliseconds
+
+_COUNTS = """
+SELECT queue, count(*), count(*) FILTER (WHERE active), count(*) FILTER (WHERE NOT active AND retries > 0), sum(retries)
+FROM onefold.pending GROUP BY queue
+"""
+_OLDEST = """
+SELECT DISTINCT ON (queue) queue, log_id || ' ' || segment || '/' || entry,
+    extract(epoch FROM clock_timestamp() - created)::double precision, reason
+FROM onefold.pending ORDER BY queue, created, log_id, segment, entry
+"""
+_DONE = "SELECT queue, count(*) FROM onefold.done GROUP BY queue"
+
+
+class Jobs(NamedTuple):
+    """The jobs of a queue.
+
+    Attributes:
+        pending: known and not done; those at work and deferred are among them.
+        active: a worker is at it, or was when it died.
+        deferred: waits for its turn, or to be tried again.
+        retries: how often the pending ones were deferred, together.
+        done: since the database was made, or since they were redriven.
+        oldest: the pending one that waits for the longest time, or "".
+        oldest_s: for how long.
+        reason: why it was deferred the last time, or "".
+    """
+
+    pending: int = 0
+    active: int = 0
+    deferred: int = 0
+    retries: int = 0
+    done: int = 0
+    oldest: str = ""
+    oldest_s: float = 0.0
+    reason: str = ""
+
+
+def jobs_of_all(settings: Settings) -> dict[str, Jobs]:
+    """Of each queue that a pipeline declares; {} when the database does not answer, or has no such tables yet."""
+    queues = [queue for pipeline in pipelines.found().pipelines.values() for queue in pipeline.jobs]
+    if not queues:
+        return {}
+    try:
+        with psycopg.connect(settings.postgres(), connect_timeout=CALL_S) as connection:
+            if connection.execute("SELECT to_regclass('onefold.pending')").fetchone() == (None,):
+                return {}
+            counts = {queue: tuple(map(int, rest)) for queue, *rest in connection.execute(_COUNTS)}
+            oldest = {queue: (log, float(s), why) for queue, log, s, why in connection.execute(_OLDEST)}
+            done = {queue: int(number) for queue, number in connection.execute(_DONE)}
+    except psycopg.Error:
+        return {}
+    return {queue: _jobs(counts.get(queue), done.get(queue, 0), oldest.get(queue)) for queue in queues}
+
+
+def _jobs(counts: tuple[int, ...] | None, done: int, oldest: tuple[str, float, str] | None) -> Jobs:
+    if counts is None or oldest is None:
+        return Jobs(done=done)
+    pending, active, deferred, retries = counts
+    return Jobs(pending, active, deferred, retries, done, *oldest)

@@ -1,0 +1,62 @@
+"""What would happen to dead letters if they were replayed now: the pipeline's real contract, handler and states, and no write.
+
+It is what the handler says to the states as of now, one record after the other. Whatever the pipeline folds between this and
+the replay may change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import groupby
+
+from onefold.operate.dead_letters import DeadLetters, Letter, Original, said
+from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.fold import fold
+from onefold.processor.core.values import Record, Transaction
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.runtime.changelog import restore
+
+
+def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> Iterator[tuple[Letter, str]]:
+    """Each dead letter, and what would become of its record.
+
+    Args:
+        found: with a source each, partition number by partition number, in the order in which they would be put back. They are
+            taken one by one.
+
+    Raises:
+        UserError: Kafka does not answer, or the states cannot be read.
+    """
+    for partition, group in groupby(found, key=lambda pair: pair[0].source.partition if pair[0].source else 0):
+        topology = letters.topology
+        with said(), closing(KafkaSession(topology, partition, letters.client)) as session:
+            # Not opened: that would take the task from the processor that has it.
+            states = restore(topology, letters.codec, session.restore(stable=True)).store
+            partition_of = session.partition_of
+        for letter, original in group:
+            source = letter.source
+            assert source is not None, "who has none is not put back"
+            record = Record(source.topic, partition, source.offset, original.key, original.value, original.envelope)
+            try:
+                transaction = fold(topology, states, (record,), letters.codec.decode, partition_of)
+                for topic, _, fields, _, _ in transaction.outputs:
+                    letters.codec.encode(topic, fields)
+            except ProcessorError as error:
+                yield letter, f"a dead letter again: {error}"
+            except Exception as error:  # noqa: BLE001 - whatever the pipeline's own code raises
+                yield letter, f"a dead letter again: the handler raised {type(error).__name__}: {error}"
+            else:
+                states.apply(transaction.changes)
+                yield letter, _outcome(transaction)
+
+
+def _outcome(transaction: Transaction) -> str:
+    if transaction.dead_letters:
+        return f"a dead letter again: {transaction.dead_letters[0].reason}"
+    if transaction.misrouted:
+        return f"well-formed; copied to partition {transaction.misrouted[0].partition}, where its key belongs"
+    if transaction.counts.ignored:
+        return "accepted, without effect"
+    outputs = len(transaction.outputs)
+    return f"accepted, {outputs} output{'' if outputs == 1 else 's'}"

@@ -1,0 +1,348 @@
+"""Dead letters put back into their inputs, each record once, whoever asks how often.
+
+    1. Initialise the transactional id of the pipeline's replays: whoever replayed until now is fenced, and what they left
+       open is aborted.
+    2. Read the receipts up to the high watermark: what has one was put back, and is left out.
+    3. In one Kafka transaction write the original records and their receipts.
+
+A crash before the commit leaves nothing; after it the receipts are there. A second replay at the same time fences the first
+between 1 and 3, and reads in 2 what the first has committed. A batch that Kafka takes for too large is tried again in halves,
+down to the record that is: that one stays where it is, with its sentence, and the others are put back. Each transaction has a
+producer of its own, so that a request of the one before that comes late meets an epoch that is over (see
+`processor.io.kafka`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from onefold.operate import pipelines
+from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, said
+from onefold.operate.errors import UserError
+from onefold.operate.reading import Place
+from onefold.processor.core.values import OWN_HEADERS, TIMESTAMP_HEADER
+from onefold.processor.io import admin, replays
+from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK
+
+# Of one transaction. Originals are held in memory, and the broker's transaction must end in time.
+RECORDS_MAX, BYTES_MAX = 500, 16 * 1024 * 1024
+# A killed replay's transaction hides what follows it from processors for this long.
+TRANSACTION_MS = 30_000
+_CALL_S = 15.0
+# What a broker, or the client itself, says of a record that is too large.
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+_PATIENCE_S = 60.0
+
+#: The steps of one transaction, for tests that end a replay there.
+STEPS = ("after_open", "after_receipts", "after_begin", "after_produce", "before_commit", "after_commit")
+
+
+@dataclass
+class Report:
+    """What became of the dead letters that were wanted.
+
+    Attributes:
+        replayed, before: those that were put back now, and those that had been put back before.
+        lacking: of what was replayed, what the record that was put back lacks.
+        failed: those that cannot be put back, each with one sentence.
+    """
+
+    replayed: list[Letter] = field(default_factory=list)
+    before: list[Letter] = field(default_factory=list)
+    lacking: dict[Place, str] = field(default_factory=dict)
+    failed: dict[Place, str] = field(default_factory=dict)
+
+    def add(self, other: Report) -> None:
+        """What became of more of them."""
+        self.replayed += other.replayed
+        self.before += other.before
+        self.lacking |= other.lacking
+        self.failed |= other.failed
+
+
+class _TooLarge(Exception):
+    """Kafka does not take a record of a transaction, for its size; the message is what it said."""
+
+
+def replay(
+    letters: DeadLetters,
+    wanted: Wanted,
+    step: Callable[[str], None] = lambda name: None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Report:
+    """Put the records of these dead letters back: each once, at the end of the partition where it lay.
+
+    Args:
+        step: called with the name of each step after it was taken.
+        progress: called with how many dead letters have been dealt with.
+
+    Raises:
+        UserError: Kafka does not take them, or somebody else replays at the same time. What was committed stays, and is not
+            put back again by the next replay.
+    """
+    report = Report()
+    batches = _batches(in_order(letters, wanted, report))
+    first = next(batches, None)
+    if first is None:
+        return report
+    with said():
+        admin.create_replays(letters.topology, letters.client)
+        receipts = replays.Receipts(letters.client, letters.topology.replays)
+    for batch in itertools.chain((first,), batches):
+        with _fenced(letters.name), said():
+            _replay_in_parts(letters, batch, receipts, report, step)
+        progress(len(report.replayed) + len(report.before) + len(report.failed))
+    return report
+
+
+def in_order(letters: DeadLetters, wanted: Wanted, report: Report) -> list[Letter]:
+    """Those that can be put back at all, as their records lay within a partition. Of each it is known where it is and of what:
+    half a kilobyte in memory; what they hold is fetched again, a batch at a time.
+    """
+    chosen = []
+    for letter in letters.select(wanted):
+        if letter.source is None:
+            report.failed[letter.place] = "its headers do not say where it came from"
+        elif letter.source.topic == letters.topology.ticks:
+            report.failed[letter.place] = "it is a tick: the next one makes up for it, and time does not go back"
+        else:
+            chosen.append(letter._replace(key=None, value=None, reason=""))
+    return sorted(chosen, key=lambda letter: letter.source or letter.place)
+
+
+def would_be_replayed(letters: DeadLetters, wanted: Wanted, report: Report) -> Iterator[tuple[Letter, Original]]:
+    """What `replay` would put back now, with the records, partition number by partition number; notes the others in the report.
+    No more of it is in memory than of a replay.
+    """
+    chosen = sorted(
+        in_order(letters, wanted, report), key=lambda letter: letter.source.partition if letter.source else 0
+    )
+    receipts, last = letters.receipts(), None
+    for batch in _batches(chosen):
+        yield from _to_do(letters, batch, receipts, report, last)
+        last = batch[-1].source
+
+
+def _to_do(
+    letters: DeadLetters,
+    batch: Sequence[Letter],
+    receipts: replays.Receipts | None,
+    report: Report,
+    last: Place | None = None,
+) -> list[tuple[Letter, Original]]:
+    """Those of the batch that were not put back yet and can be, with their records; notes the others in the report.
+
+    Args:
+        last: the source of the last one of the batch before, when that has left no receipt.
+    """
+    waiting, seen, others = [], {last}, pipelines.topics_of_others(letters.name)
+    for letter in batch:
+        if letters.is_replayed(letter, receipts) or letter.source in seen:
+            report.before.append(letter)
+        else:
+            waiting.append(letter)
+            seen.add(letter.source)
+    # A letter that lies where another one lay before, as after a reset in between, is of another record.
+    same = {letter.place: (letter.source, letter.sha256) for letter in waiting}
+    originals = letters.originals(one for one in letters.again(waiting) if same[one.place] == (one.source, one.sha256))
+    found = []
+    for letter in waiting:
+        original = originals.get(letter.place, "the dead letter itself is gone")
+        if letter.source is not None and letter.source.topic not in letters.topic_ids:
+            original = f"Kafka has no topic {letter.source.topic}"
+        if letter.source is not None and letter.source.topic in others:
+            original = (
+                f"{letter.source.topic} is a topic of {others[letter.source.topic]} too, where it would count once more"
+            )
+        if isinstance(original, str):
+            report.failed[letter.place] = original
+        else:
+            found.append((letter, original))
+    return found
+
+
+def _replay_in_parts(
+    letters: DeadLetters,
+    batch: Sequence[Letter],
+    receipts: replays.Receipts,
+    report: Report,
+    step: Callable[[str], None],
+) -> None:
+    """In one transaction, or in more when something is too large; in order."""
+    left = [batch]
+    while left:
+        part = left.pop()
+        try:
+            report.add(_replay(letters, part, receipts, step))
+        except _TooLarge as error:
+            half = len(part) // 2
+            if half:
+                left += [part[half:], part[:half]]
+                continue
+            topic = part[0].source.topic if part[0].source else ""
+            report.failed[part[0].place] = (
+                f"{topic} does not take it with the headers of a replay ({error}): raise its max.message.bytes; more than "
+                f"{admin.RECORD_BYTES_MAX:,} bytes are never written"
+            )
+
+
+def _replay(
+    letters: DeadLetters,
+    batch: Sequence[Letter],
+    receipts: replays.Receipts,
+    step: Callable[[str], None],
+) -> Report:
+    """In one transaction."""
+    report = Report()
+    producer = _open(letters.client, letters.name)
+    try:
+        step("after_open")
+        receipts.read_on()
+        step("after_receipts")
+        found = _to_do(letters, batch, receipts, report)
+        if found:
+            _write(producer, letters, found, step)
+    except BaseException:
+        with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
+            producer.abort_transaction(_CALL_S)
+        raise
+    report.replayed += [letter for letter, _ in found]
+    report.lacking |= {letter.place: original.lacks for letter, original in found if original.lacks}
+    return report
+
+
+def _write(
+    producer: Producer, letters: DeadLetters, found: Iterable[tuple[Letter, Original]], step: Callable[[str], None]
+) -> None:
+    producer.begin_transaction()
+    step("after_begin")
+    now_ms = time.time_ns() // 1_000_000
+    with _sized(producer) as answered:
+        for letter, original in found:
+            source = letter.source
+            assert source is not None, "who has none is not put back"
+            receipt = replays.Receipt(source, letters.topic_ids[source.topic], str(letter.place), now_ms)
+            key, value = receipt.encode()
+            headers = _headers(source, original)
+            _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
+            _add(producer, letters.topology.replays, 0, key, value, [], answered)
+        step("after_produce")
+        with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the commit says
+            producer.flush(_CALL_S)
+        step("before_commit")
+        _commit(producer)
+    step("after_commit")
+
+
+@contextlib.contextmanager
+def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object], None]]:
+    """Raises `_TooLarge` for what fails because a record is. What a call says may be only that some record has failed; so it
+    gives what has to be told how each of them fared.
+    """
+    answers: list[KafkaError] = []
+
+    def answered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            answers.append(error)
+
+    try:
+        yield answered
+    except KafkaException as failure:
+        with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
+            producer.purge()  # nothing of it is needed any more, and what failed before is told now
+            producer.flush(_CALL_S)
+        for error in (failure.args[0], *answers):
+            if error.code() in _TOO_LARGE:
+                raise _TooLarge(error.name()) from failure
+        raise
+
+
+def _headers(source: Place, original: Original) -> list[tuple[str, bytes | None]]:
+    """The sender's, where the record lay, and when it was sent: as of a copy, its own time is when it was put back."""
+    headers: list[tuple[str, bytes | None]] = [(replays.REPLAYS_HEADER, str(source).encode())]
+    if original.envelope is None:
+        return headers
+    found = original.envelope.headers() or []
+    sent = next((value for name, value in reversed(found) if name == TIMESTAMP_HEADER), None)
+    headers.append((TIMESTAMP_HEADER, sent or b"%d" % original.envelope.timestamp()[1]))
+    return [*((name, value) for name, value in found if not name.startswith(OWN_HEADERS)), *headers]
+
+
+def _batches(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+    batch: list[Letter] = []
+    size = 0
+    for letter in letters:
+        if batch and (len(batch) == RECORDS_MAX or size + letter.length > BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(letter)
+        size += letter.length
+    if batch:
+        yield batch
+
+
+def _open(client: Mapping[str, str], domain: str) -> Producer:
+    settings: dict[str, str | int] = {
+        **client,
+        "transactional.id": f"onefold-replay-{domain}",
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "delivery.timeout.ms": TRANSACTION_MS // 2,
+        "message.max.bytes": admin.RECORD_BYTES_MAX,
+        "compression.type": "lz4",
+        "log_level": 0,
+    }
+    producer = Producer(settings, logger=logging.getLogger("onefold.replay"))
+    producer.init_transactions(_CALL_S * 2)
+    return producer
+
+
+def _add(
+    producer: Producer,
+    topic: str,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    answered: Callable[[KafkaError | None, object], None],
+) -> None:
+    add: Callable[..., None] = producer.produce  # its stub refuses a list of headers that are all bytes
+    while True:
+        try:
+            add(topic, value, key, partition, answered, headers=headers)
+            return
+        except BufferError:
+            with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the next record is told
+                producer.poll(0.1)
+
+
+def _commit(producer: Producer) -> None:
+    """After a timeout only the same call is allowed, so it is repeated while there is patience."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            producer.commit_transaction(_CALL_S)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+@contextlib.contextmanager
+def _fenced(domain: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        cause = error.__context__
+        if isinstance(cause, KafkaException) and cause.args[0].code() in FENCED:
+            raise UserError(
+                f"another replay of {domain} has begun; what this one had under way was taken back",
+                "Run it again when the other one has ended: nothing is put back twice.",
+            ) from None
+        raise

@@ -1,0 +1,369 @@
+"""Start a pipeline over: delete all that was derived from its inputs, so that it begins with them anew.
+
+What is derived is in two systems, and a reset may die between any two of its steps. It is repeated from its beginning then,
+and until that has been done nobody goes on with a half of it:
+
+    0. Try the third step, and take it back: what PostgreSQL does not do is known before anything is gone.
+    1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
+       processor that runs after all is fenced, and none starts from there.
+    2. Delete what the processors have written, but for the changelog.
+    3. In one transaction of PostgreSQL empty the tables and forget the positions. A sink that has landed something after the
+       topics were asked for has landed it before this, and it goes too.
+    4. Delete the consumer group, and last the changelog.
+    5. Make the topics again, with as many partitions as the inputs have.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+from psycopg import sql
+
+from onefold.exit_codes import REFUSED
+from onefold.operate import merges, pipelines, positions, replicas
+from onefold.operate.dead_letters import said
+from onefold.operate.errors import UserError, first_line
+from onefold.operate.settings import Settings
+from onefold.processor import loading
+from onefold.processor.core.abc import transactional_id
+from onefold.processor.core.stored import RESETTING
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.io import admin
+from onefold.processor.io.membership import SESSION_TIMEOUT_MS
+from onefold.spark_sink.landing import ledger
+
+#: The steps, for tests that end a reset there. Each is named after it was taken.
+STEPS = ("marked", "topics", "tables", "group", "inputs", "changelog", "made")
+
+_CALL_S = 15.0
+# A broker deletes a topic in a tenth of a second; one that is loaded may take some.
+_DELETED_S = 60.0
+_LOOK_AGAIN_S = 0.05
+_NOTHING_YET = "Nothing more was deleted; run it again when that is mended."
+# A table that somebody reads for so long is said to be in use.
+_LOCK_TIMEOUT = "10s"
+# Those of a schema; and the one of a name, unless it is the engine's own.
+_TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
+_TABLE = (
+    "SELECT oid::regclass::text FROM pg_class WHERE oid = to_regclass(%s) AND relkind IN ('r', 'p')"
+    " AND relnamespace <> to_regnamespace('onefold')"
+)
+# The foreign keys of other tables on these: with such a one PostgreSQL empties none of them.
+_HELD = (
+    "SELECT conname, conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'"
+    " AND conparentid = 0 AND confrelid = ANY(%(tables)s::regclass[]) AND conrelid <> ALL(%(tables)s::regclass[])"
+    " ORDER BY 1, 2"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reset deletes, and what it leaves.
+
+    Attributes:
+        topics: that are deleted, the changelog last, each with how many offsets it holds; inputs among them when asked for.
+        group: the consumer group.
+        tables: that are emptied, each with about how many rows it has.
+        kept: other tables of the pipeline's schema: no merge writes to them.
+        positions: rows of the ledger.
+        inputs: the topics that are read from the beginning afterwards, with how many offsets each holds.
+        replayed: records of the inputs that are there twice, because they were dead letters and were replayed.
+    """
+
+    domain: str
+    topics: Mapping[str, int]
+    group: str
+    tables: Mapping[str, int]
+    kept: Sequence[str]
+    positions: int
+    inputs: Mapping[str, int]
+    replayed: int
+
+    def as_data(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+class Reset:
+    """One pipeline's. Methods raise UserError, with one sentence, for a server that is away and for what must not be done.
+
+    Args:
+        inputs: also delete the input topics. Their records are gone then.
+    """
+
+    def __init__(self, domain: str, settings: Settings, *, inputs: bool = False) -> None:
+        (self.name,) = pipelines.checked([domain])
+        self._settings = settings
+        self._client = {**settings.usable_client(), "log_level": "0"}
+        self._dsn = settings.postgres()
+        self._inputs = inputs
+        with said():
+            self._topology: Topology = loading.topology_of(self.name)
+            self._kafka: AdminClient = admin.connect(self._client)
+        self._refuse_what_others_need()
+
+    def _refuse_what_others_need(self) -> None:
+        """Raises UserError (exit code 3) where more than this pipeline's own numbers would be gone, or less than all of them."""
+        if pipelines.found()[self.name].jobs:
+            raise UserError(
+                f"{self.name} has jobs: what its workers have done, and reported, would be taken for that of the new records",
+                "It cannot be started over yet; docs/operating.md says why.",
+                REFUSED,
+            )
+        others = pipelines.topics_of_others(self.name)
+        deleted = [*self._derived(), *(self._own_inputs() if self._inputs else [])]
+        if shared := [topic for topic in deleted if topic in others]:
+            raise UserError(
+                f"{shared[0]} is a topic of {others[shared[0]]} too, and would be deleted",
+                f"Start {others[shared[0]]} over by hand at the same time, or not at all.",
+                REFUSED,
+            )
+
+    def plan(self) -> Plan:
+        """What would be deleted now."""
+        topology = self._topology
+        with said():
+            there = admin.existing(self._kafka)
+            sizes = self._sizes([topic for topic in (*self._derived(), *topology.reads) if topic in there], there)
+            receipts = (
+                0 if self._inputs else self._replayed(there)
+            )  # with the inputs they go, also when they are broken
+        with self._postgres() as connection:
+            tables = self._tables(connection)
+            mine = {name for (name,) in connection.execute(_TABLES, (self.name,)).fetchall()}
+            landed = positions.landed(self._dsn, self.name)
+        deleted = [topic for topic in self._derived() if topic in sizes]
+        kept = [topic for topic in self._own_inputs() if topic in sizes]
+        return Plan(
+            self.name,
+            {topic: sizes[topic] for topic in [*deleted, *(kept if self._inputs else [])]},
+            admin.group_of(topology),
+            tables,
+            sorted(mine - tables.keys()),
+            len(landed),
+            {} if self._inputs else {topic: sizes[topic] for topic in kept},
+            receipts,
+        )
+
+    def refuse_while_running(self) -> None:
+        """Raises UserError (exit code 3) while a processor or a sink of the pipeline runs, as far as that can be seen."""
+        services = self._settings.running.get("services", {})
+        mine = [name for name in services if name.startswith((f"processor-{self.name}-", "sink-"))]
+        if mine:
+            raise UserError(
+                f"{self.name} runs: {', '.join(mine)}",
+                "Run `onefold down`, then `onefold up --only kafka,postgres`, and ask again.",
+                REFUSED,
+            )
+        with self._postgres() as connection:
+            if sinks := positions.sinks(connection):
+                raise UserError(
+                    f"a sink has a session in the database: {', '.join(sinks)}", "Stop it, and ask again.", REFUSED
+                )
+        groups = admin.group_of(self._topology), admin.replicas_group_of(self._topology)
+        self._wait_for_the_end_of(lambda: [*chain.from_iterable(map(self._members, groups)), *self._replicas()])
+
+    def run(self, step: Callable[[str], None] = lambda name: None) -> None:
+        """Do it. May be called again after it has died at any step, and does the rest.
+
+        Args:
+            step: called with the name of each step after it was taken.
+        """
+        with self._postgres() as connection:
+            asked = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+            if connection.execute(asked, (f"onefold reset {self.name}",)).fetchone() == (False,):
+                raise UserError(f"another reset of {self.name} is under way", "Wait for its end.", REFUSED)
+            with said():
+                self._run(step)
+
+    def _run(self, step: Callable[[str], None]) -> None:
+        topology = self._topology
+        there = admin.existing(self._kafka)
+        sizes = [there[topic] for topic in (*self._own_inputs(), topology.changelog) if topic in there]
+        self._empty_tables(really=False)
+        self._mark(there.get(topology.changelog, 0))
+        step("marked")
+        self._delete([topic for topic in self._derived() if topic != topology.changelog])
+        step("topics")
+        self._empty_tables()
+        step("tables")
+        self._delete_group()
+        step("group")
+        if self._inputs:
+            # Before the changelog: without its mark a processor would begin with what is left of them.
+            self._delete([*self._own_inputs(), topology.replays])
+            step("inputs")
+        self._delete([topology.changelog])
+        step("changelog")
+        partitions = sizes[0] if sizes else self._settings.partitions
+        admin.create_topics(topology, partitions, self._client, decisions=self._decision_logs(partitions))
+        step("made")
+
+    def _decision_logs(self, partitions: int) -> int | None:
+        """Of so many partitions the decision log is, as processors make it; None: the pipeline has no replicas."""
+        pipeline = pipelines.found()[self.name]
+        hot = self._settings.replicas_of(pipeline) > 1
+        return min(pipeline.decision_logs or partitions, partitions) if hot else None
+
+    def _derived(self) -> list[str]:
+        """The topics that the pipeline itself writes, the changelog last. Receipts of replays are as old as the inputs."""
+        topology = self._topology
+        others = [topology.order, topology.ticks, topology.decisions]
+        named = [*topology.outputs, *topology.dead.values(), *(topic for topic in others if topic is not None)]
+        return [*dict.fromkeys(named), topology.changelog]
+
+    def _own_inputs(self) -> list[str]:
+        """The topics that others write."""
+        return [topic for topic in self._topology.inputs if topic not in self._topology.fed]
+
+    def _sizes(self, topics: Collection[str], there: Mapping[str, int]) -> dict[str, int]:
+        found = dict.fromkeys(topics, 0)
+        for topic in found:
+            for partition in range(there[topic]):
+                at = admin.identity(self._kafka, topic, partition)
+                found[topic] += at.end - at.start
+        return found
+
+    def _replayed(self, there: Collection[str]) -> int:
+        from onefold.processor.io import replays
+
+        return len(replays.replayed(self._topology, self._client)) if self._topology.replays in there else 0
+
+    def _members(self, group: str) -> list[str]:
+        with said():
+            try:
+                described = self._kafka.describe_consumer_groups([group], request_timeout=_CALL_S)[group].result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return []
+                raise
+        return sorted(member.group_instance_id or member.client_id for member in described.members or ())
+
+    def _wait_for_the_end_of(self, running: Callable[[], list[str]]) -> None:
+        """A named member stays in the group until its session is over, also when it was stopped in good order."""
+        deadline = time.monotonic() + 1.5 * SESSION_TIMEOUT_MS / 1000
+        while found := running():
+            if time.monotonic() > deadline:
+                raise UserError(f"{self.name} has processors: {', '.join(found)}", "Stop them, and ask again.", REFUSED)
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _replicas(self) -> list[str]:
+        """Replicas that are in no group, for they may not, or are of an older version: those that have told of themselves in
+        the decision log just now.
+        """
+        now = replicas.replicas_of_all(self._settings).get(self.name)
+        return [name for name, one in now.replicas.items() if one.heard_s < replicas.SILENT_S] if now else []
+
+    def _mark(self, partitions: int) -> None:
+        """Take every task, and leave in its changelog what nobody goes on from."""
+        for partition in range(partitions):
+            producer = Producer(
+                {
+                    **self._client,
+                    "transactional.id": transactional_id(self.name, partition),
+                    "log_level": 0,
+                }
+            )
+            producer.init_transactions(_CALL_S * 2)
+            producer.begin_transaction()
+            producer.produce(self._topology.changelog, json.dumps(RESETTING).encode(), PROGRESS_KEY, partition)
+            producer.commit_transaction(_CALL_S * 2)
+
+    def _delete(self, topics: Sequence[str]) -> None:
+        there = [topic for topic in topics if topic in admin.existing(self._kafka)]
+        if not there:
+            return
+        for topic, answer in self._kafka.delete_topics(there, request_timeout=_CALL_S).items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise UserError(
+                        f"topic {topic} could not be deleted: {error.args[0].str()}",
+                        "What was deleted before stays deleted; run `onefold reset` again when that is mended.",
+                    ) from None
+        deadline = time.monotonic() + _DELETED_S
+        while self._there(there):
+            if time.monotonic() > deadline:
+                raise UserError(f"Kafka has not deleted {', '.join(there)} in {_DELETED_S:.0f} s", "Run it again.")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _there(self, topics: Sequence[str]) -> bool:
+        """Whether one of them can still be described."""
+        answers = self._kafka.describe_topics(TopicCollection(list(topics)), request_timeout=_CALL_S)
+        for answer in answers.values():
+            try:
+                answer.result()
+                return True
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return False
+
+    def _delete_group(self) -> None:
+        group = admin.group_of(self._topology)
+        self._wait_for_the_end_of(lambda: self._members(group))  # one that was fenced just now
+        try:
+            self._kafka.delete_consumer_groups([group], request_timeout=_CALL_S)[group].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+
+    def _tables(self, connection: psycopg.Connection[Any]) -> dict[str, int]:
+        """By name the tables that the pipeline's merges write to, and about how many rows each has. Raises UserError (exit code
+        3) when they cannot be emptied.
+        """
+        named = merges.written(pipelines.found()[self.name])
+        found = [row[0] for name in named for row in connection.execute(_TABLE, (name,)).fetchall()]
+        for key, holder, held in connection.execute(_HELD, {"tables": found}).fetchall():
+            raise UserError(
+                f"{held} cannot be emptied: the table {holder} refers to it by its foreign key {key}",
+                f"ALTER TABLE {holder} DROP CONSTRAINT {key}, ask again, and add it when the tables are filled again.",
+                REFUSED,
+            )
+        return {name: self._rows(connection, name) for name in dict.fromkeys(found)}
+
+    def _rows(self, connection: psycopg.Connection[Any], table: str) -> int:
+        row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_identifier(table))).fetchone()
+        return int(row[0]) if row else 0
+
+    def _empty_tables(self, *, really: bool = True) -> None:
+        """Empty the tables, and forget what was landed; or only see whether that can be done."""
+        with self._postgres("" if really else _NOTHING_YET) as connection:
+            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            if tables := self._tables(connection):
+                names = sql.SQL(", ").join(map(_identifier, tables))
+                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(names))
+            # Else nothing was ever prepared here.
+            if connection.execute("SELECT to_regclass('onefold.applied')").fetchone() != (None,):
+                ledger.forget(connection, self.name)
+                connection.execute("DELETE FROM onefold.verdict WHERE domain = %s", (self.name,))
+            if not really:
+                connection.rollback()
+
+    def _postgres(self, hint: str = "") -> AbstractContextManager[psycopg.Connection[Any]]:
+        return _transaction(self._dsn, hint or "Run it again when that is mended: it goes on.")
+
+
+@contextmanager
+def _transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
+    """Over a connection of its own; what fails becomes one sentence, and changes nothing."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=int(positions.CALL_S)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
+
+
+def _identifier(name: str) -> sql.Composable:
+    # As regclass gives it: quoted where that is needed, and fit to be put into a statement as it is.
+    return sql.SQL(name)

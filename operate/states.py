@@ -1,0 +1,187 @@
+"""The state of a key, as the changelog has it: now, or as it was at an offset; and what differs between two of them.
+
+A key's state is its last committed record in the changelog partition of its task, so it is looked for backwards. Compaction
+removes records that a later one of the same key has replaced. So what is found is right: whatever removes a record of a key
+has removed those before it. But that nothing is found may mean that it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from onefold.exit_codes import USAGE
+from onefold.operate import pipelines, positions
+from onefold.operate.errors import UserError
+from onefold.operate.reading import Bounds, LogReader, Silent, Stored
+from onefold.operate.settings import Settings
+from onefold.operate.values import differences, readable
+from onefold.pipelines import Faulty
+from onefold.processor import loading
+from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.topology import Topology
+from onefold.processor.runtime.changelog import STATE
+
+# A changelog has one record a key and what has not been compacted; a million of them take some ten seconds.
+PATIENCE_S = 300.0
+
+#: Told what is read, and how many records so far.
+Told = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class State:
+    """A key's state.
+
+    Attributes:
+        as_of: the offset of the changelog up to which, itself included; None: now.
+        at: the record that it is in, as topic/partition/offset; None: none was found.
+        at_ms: when that was written, in milliseconds since 1970.
+        value: as JSON has it; None: forgotten, or not found, or not to be decoded.
+        raw: the bytes as a text, where they are no state of this pipeline.
+        note: what has to be said about it, or "".
+        records_read: of the changelog.
+    """
+
+    domain: str
+    key: str
+    partition: int
+    as_of: int | None
+    at: str | None
+    at_ms: int | None
+    value: Any
+    raw: str | None
+    note: str
+    records_read: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between two states: per field, as `sends.sent`, what it was and what it is."""
+
+    before: State
+    after: State
+    fields: dict[str, tuple[Any, Any]]
+
+
+def position(text: str) -> tuple[int | None, int]:
+    """(partition or None, offset) of `PARTITION:OFFSET` or `OFFSET`. Raises UserError (exit code 2) for anything else."""
+    partition, colon, offset = text.rpartition(":")
+    numbers = [partition, offset] if colon else [offset]
+    if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
+        raise UserError(f"{text!r} is no place in a changelog", "Write PARTITION:OFFSET, as in 0:1200.", USAGE)
+    return (int(partition) if colon else None), int(offset)
+
+
+def get(settings: Settings, domain: str, key: str, at: str | None = None, progress: Told | None = None) -> State:
+    """The state of a key.
+
+    Args:
+        at: as `position` reads it; None: now.
+        progress: told what is read, and how many records so far, while it is.
+
+    Raises:
+        UserError: there is no such pipeline or place, or Kafka does not answer.
+    """
+    with _look(settings, domain, progress) as look:
+        return look.state(key, at)
+
+
+def diff(
+    settings: Settings, domain: str, key: str, before: str, after: str, progress: Told | None = None
+) -> Difference:
+    """What differs between the states of a key at two places. Arguments and errors are those of `get`."""
+    with _look(settings, domain, progress) as look:
+        first, second = look.state(key, before), look.state(key, after)
+    return Difference(first, second, differences(first.value, second.value))
+
+
+@contextmanager
+def _look(settings: Settings, domain: str, progress: Told | None) -> Iterator[_Look]:
+    (name,) = pipelines.checked([domain])
+    try:
+        topology = loading.load_topology(pipelines.found()[name])
+        codec = loading.codec_of(topology, settings.schema_registry_url)
+    except (Faulty, ProcessorError) as fault:
+        raise UserError(str(fault), exit_code=USAGE) from None
+
+    def decode(data: bytes) -> Any:
+        return json.loads(codec.encode_state(codec.decode_state(topology, data)))
+
+    with closing(LogReader(positions.quiet(settings), PATIENCE_S)) as reader:
+        try:
+            yield _Look(topology, reader, decode, progress or (lambda what, records: None))
+        except Silent as silent:
+            raise UserError(str(silent), "See whether it runs with `onefold status`.") from None
+
+
+class _Look:
+    def __init__(
+        self,
+        topology: Topology,
+        reader: LogReader,
+        decode: Callable[[bytes], Any],
+        progress: Told,
+    ) -> None:
+        self._topology = topology
+        self._reader = reader
+        self._decode = decode
+        self._progress = progress
+
+    def state(self, key: str, at: str | None) -> State:
+        from onefold.processor.io.partitioner import partition_of
+
+        changelog = self._topology.changelog
+        partitions = self._reader.partitions(changelog)
+        if not partitions:
+            raise UserError(f"Kafka has no topic {changelog}", "`onefold prepare` makes the topics.")
+        partition = partition_of(key, partitions)
+        wanted, as_of = (None, None) if at is None else position(at)
+        if wanted is not None and wanted != partition:
+            raise UserError(
+                f"the key {key} lives in partition {partition} of {changelog}, and not in {wanted}", exit_code=USAGE
+            )
+        bounds = self._reader.bounds(changelog, partition)
+        end = bounds.end if as_of is None else min(bounds.end, as_of + 1)
+        read = self._reader.records
+        found = self._last(key, Bounds(bounds.start, max(bounds.start, end)), partition)
+        note = _note(found, bounds, as_of)
+        value, raw, problem = self._decoded(found)
+        return State(
+            self._topology.name, key, partition, as_of,
+            None if found is None else str(found.place), None if found is None else found.at_ms,
+            value, raw, problem or note, self._reader.records - read,
+        )  # fmt: skip
+
+    def _last(self, key: str, bounds: Bounds, partition: int) -> Stored | None:
+        changelog = self._topology.changelog
+
+        def told() -> None:
+            self._progress(f"{changelog}/{partition}, backwards", self._reader.records)
+
+        return self._reader.last(changelog, partition, bounds, STATE + key.encode(), told)
+
+    def _decoded(self, found: Stored | None) -> tuple[Any, str | None, str | None]:
+        """(value, raw, problem)."""
+        if found is None or found.value is None:
+            return None, None, None
+        try:
+            return self._decode(found.value), None, None
+        except (ProcessorError, ValueError) as error:
+            return None, readable(found.value), str(error)
+
+
+def _note(found: Stored | None, bounds: Bounds, as_of: int | None) -> str:
+    if as_of is not None and as_of >= bounds.end:
+        return f"the changelog ends at offset {bounds.end}: this is the state of now"
+    if found is None and as_of is not None:
+        return (
+            f"the changelog holds nothing of this key up to offset {as_of}: it had no state then, or compaction has removed "
+            f"what a later record replaced"
+        )
+    if found is None:
+        return "the changelog holds nothing of this key: it has no state, or was forgotten long ago"
+    return "the key was forgotten there" if found.value is None else ""

@@ -1,0 +1,138 @@
+"""Values of records for people and for JSON: decoded by the contracts of a pipeline, or as the bytes that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from onefold.operate.errors import UserError
+from onefold.operate.reading import Stored
+from onefold.processor import loading
+from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Record
+from onefold.processor.io import contracts
+from onefold.processor.io.logical import spelled
+from onefold.processor.io.serde import AvroCodec
+
+if TYPE_CHECKING:
+    from onefold.pipelines import Pipeline
+
+# Of bytes that nobody can read: enough to see what they are.
+RAW_MAX = 2_000
+
+Fields = dict[str, Any]
+
+
+class Values:
+    """Decodes what a pipeline reads and writes.
+
+    Raises:
+        UserError: the pipeline's contracts cannot be used.
+    """
+
+    def __init__(self, pipeline: Pipeline, topology: Topology, schema_registry_url: str | None) -> None:
+        self.topology = topology
+        try:
+            self._codec = loading.codec_of(topology, schema_registry_url)
+            found = contracts.load(pipeline.contracts)
+        except ProcessorError as fault:
+            raise UserError(str(fault)) from None
+        # Outputs are read as another pipeline would read them whose inputs they are.
+        written = Topology(topology.name, tuple(topology.outputs), lambda value: "", dict, _never, {})
+        self._outputs = AvroCodec(written, found)
+
+    def value(self, stored: Stored) -> Any:
+        """The value as a handler sees it. Raises `ProcessorError` when it breaks its contract, or no registry answers."""
+        record = Record(stored.topic, *stored.place[1:], stored.key, stored.value)
+        codec = self._codec if stored.topic in self.topology.reads else self._outputs
+        return codec.decode(record)
+
+    def fields(self, stored: Stored) -> tuple[Fields | None, str | None]:
+        """(the fields as JSON has them, None), or (None, why there are none)."""
+        topic = stored.topic
+        if topic not in self.topology.reads and topic not in self.topology.outputs:
+            return None, f"{topic} is no topic of {self.topology.name}"
+        try:
+            return plain(self.value(stored)), None
+        except ProcessorError as error:
+            return None, str(error)
+
+    def key_of(self, stored: Stored) -> str | None:
+        """The state's key of an input record; None when it cannot be told."""
+        choose = self.topology.keys.get(stored.topic)
+        if choose is None:
+            return None
+        try:
+            return str(choose(self.value(stored)))
+        except Exception:  # noqa: BLE001 - a user's function, over anybody's bytes: then nothing is said of the state
+            return None
+
+
+def _never(state: Any, event: Any) -> Any:
+    raise AssertionError("nothing is folded here")
+
+
+def plain(value: Any) -> Any:
+    """A decoded value in what JSON has: objects, lists, texts, numbers."""
+    names = getattr(type(value), "__struct_fields__", None)
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return spelled(value)
+
+
+def readable(data: bytes | None) -> str | None:
+    """Bytes as a text: UTF-8, and what is none escaped; cut where it is too long to help."""
+    if data is None:
+        return None
+    shown = data[:RAW_MAX].decode("utf-8", "backslashreplace")
+    return shown if len(data) <= RAW_MAX else f"{shown}… ({len(data):,} bytes)"
+
+
+def header(stored: Stored, name: str) -> str | None:
+    """The last header of that name, as a text; None when there is none, or it is no text."""
+    found = [value for given, value in stored.headers if given == name]
+    try:
+        return found[-1].decode() if found and found[-1] is not None else None
+    except UnicodeDecodeError:
+        return None
+
+
+def printable(text: str) -> str:
+    """A text in which nothing moves the cursor, changes colours or turns the writing around: anybody's bytes are in it."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
+    )
+
+
+def moment(at_ms: int | None) -> str:
+    """Milliseconds since 1970 as a date and time, UTC. Anybody may write a timestamp that is none."""
+    if at_ms is None:
+        return "-"
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+
+
+def differences(before: Any, after: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Field by field: (before, after) of those that differ, by path as in `sends.sent`. What is not there is None."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: dict[str, tuple[Any, Any]] = {}
+        for name in [*before, *(name for name in after if name not in before)]:
+            below = f"{path}.{name}" if path else name
+            found |= differences(before.get(name), after.get(name), below)
+        return found
+    return {} if same(before, after) else {path: (before, after)}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether they are one value; 1 and True are two."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

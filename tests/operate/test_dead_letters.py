@@ -1,0 +1,180 @@
+"""Times, places, filters and text of dead letters, without a server."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from onefold.cli.commands.dead_letters import common
+from onefold.operate.dead_letters import Letter, Wanted, place, time_ms
+from onefold.operate.errors import UserError
+from onefold.operate.merges import _COMMENT, _WRITES
+from onefold.operate.reading import Place
+from onefold.processor.core.errors import Refused, Rejected
+from onefold.processor.core.stored import RESETTING
+from onefold.processor.core.values import Record
+from onefold.processor.io.replays import Receipt, WithoutReplayed
+from onefold.processor.loading import codec_of, topology_of
+from onefold.processor.runtime.changelog import Progress
+from onefold.proof.expect import Record as Judged
+from onefold.proof.expect import Source
+from onefold.proof.replays import REPLAYS_HEADER, Replays
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+LETTER = Letter(
+    Place("runner.updates.dead", 0, 3), Place("runner.updates", 0, 7), 1_000, "not JSON: oh", b"7", b"x", "", 1
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1970-01-01T00:00:01", 1_000),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T01:00:01+01:00", 1_000),
+        ("2h", int(NOW.timestamp() * 1000) - 7_200_000),
+        ("90s", int(NOW.timestamp() * 1000) - 90_000),
+    ],
+)
+def test_a_time_is_a_moment_or_so_long_ago(text: str, ms: int) -> None:
+    assert time_ms(text, NOW) == ms
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "a/b/c", "/0/1", "a/-1/2", "a/0/²", "a/b/0/1", "a/0/1/", "x" * 10_000])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is no place") as caught:
+        place(text)
+    assert len(caught.value.message) < 400
+    assert Place.found(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"a/{2**31}/0", "Kafka numbers partitions up to 2147483647"),
+        (f"a/0/{2**63}", "Kafka numbers offsets up to 9223372036854775807"),
+        (f"a/{9 * 10**18}/0", "Kafka numbers partitions up to 2147483647"),
+        (f"a/0/{'9' * 5_000}", "Kafka has no number of so many digits"),
+    ],
+)
+def test_a_place_that_kafka_cannot_have_is_refused(text: str, why: str) -> None:
+    """librdkafka's own error for it is an exception of its binding."""
+    with pytest.raises(UserError, match=why):
+        place(text)
+    assert Place.found(text) is None, "nor does a header name it"
+    assert place(f"a/{2**31 - 1}/{2**63 - 1}") == ("a", 2**31 - 1, 2**63 - 1)
+
+
+def test_a_filter_takes_what_all_of_it_is_true_of() -> None:
+    taken = [
+        Wanted(),
+        Wanted(reason="NOT json"),
+        Wanted(since_ms=1_000, until_ms=1_001),
+        Wanted(key="7"),
+        Wanted(key="of the state"),
+        Wanted(places=frozenset({LETTER.place})),
+        Wanted(places=frozenset({Place("runner.updates", 0, 7)})),
+    ]
+    left = [
+        Wanted(reason="Avro"),
+        Wanted(since_ms=1_001),
+        Wanted(until_ms=1_000),
+        Wanted(key="8"),
+        Wanted(reason="json", key="8"),
+        Wanted(places=frozenset({Place("runner.updates", 0, 3)})),
+    ]
+    assert all(wanted.takes(LETTER, lambda letter: "of the state") for wanted in taken)
+    assert not any(wanted.takes(LETTER, lambda letter: None) for wanted in left)
+
+
+def test_what_strangers_wrote_is_text_and_no_command_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns, and words stay whole."""
+    monkeypatch.setenv("COLUMNS", "80")
+    word = "x" * 60
+    letter = LETTER._replace(reason=f"\x1b[31mred\x07\nline {word} {word}", key=b"\x1b]0;title\x07")
+    printed = common.entry(letter, "replayed")
+
+    assert all(line.isprintable() for line in printed.splitlines())
+    assert r"\x1b[31mred\x07\nline" in printed
+    assert printed.count(word) == 2
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_a_receipt_is_read_as_it_was_written() -> None:
+    receipt = Receipt(("runner.updates", 1, 7), "id", "runner.updates.dead/1/3", 5)
+    key, value = receipt.encode()
+    assert Receipt.decode(key, value) == receipt
+    body = json.loads(value)
+    others = [{"topic_id": {}}, {"letter": 1}, {"at_ms": "now"}, {"version": None}]
+    changed = [(key, json.dumps(body | other).encode()) for other in others]
+    for broken in ((b"x", value), (key, b"{}"), (key, b"[]"), (key, b"[" * 100_000), (None, None), *changed):
+        with pytest.raises(ValueError, match=r"it has no place as its key|its fields are of other types"):
+            Receipt.decode(*broken)
+    with pytest.raises(ValueError, match="written by a newer Onefold"):
+        Receipt.decode(key, json.dumps(body | {"version": 2}).encode())
+    assert Receipt.decode(key, json.dumps(body | {"more": 1}).encode()) == receipt, "what is only added is passed over"
+
+
+def test_a_record_that_was_put_back_is_a_dead_letter_where_it_lay_first() -> None:
+    codec = codec_of(topology_of("runner"))
+    fields = ("user_id", "distance_meters", "timestamp_utc", "sequence_id", "run_id")
+    record = Record("runner.updates", 0, 7, b"1", json.dumps(dict.fromkeys(fields, 1)).encode())
+    wrapped = WithoutReplayed(codec, frozenset({("runner.updates", 0, 7)}))
+
+    assert wrapped.decode(record._replace(offset=8)) == codec.decode(record)
+    with pytest.raises(Rejected, match="it was replayed"):
+        wrapped.decode(record)
+
+
+def test_nobody_goes_on_from_the_mark_of_a_reset() -> None:
+    """Whoever does not know the word, as an older version, is refused by the number."""
+    with pytest.raises(Refused, match="`onefold reset` of the domain ends it"):
+        Progress.decode(json.dumps(RESETTING).encode())
+    with pytest.raises(Refused, match="written by a newer Onefold"):
+        Progress.decode(json.dumps({"version": RESETTING["version"]}).encode())
+
+
+def test_the_tables_that_statements_write_to_are_found() -> None:
+    text = """
+    -- INSERT INTO shop.commented
+    WITH gone AS (DELETE FROM shop.old RETURNING *)
+    INSERT INTO shop.bills AS held (id) SELECT id FROM :stage AS s FOR UPDATE OF s
+    ON CONFLICT (id) DO UPDATE SET x = 1;
+    UPDATE ONLY totals SET n = 1; merge into "Shop"."Rows" USING x
+    """
+    found = set(_WRITES.findall(_COMMENT.sub("", text)))
+    assert found >= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"'}
+    assert found <= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"', "SET", "OF"}, "and what is no table"
+
+
+class TestJudge:
+    """What the judge says of receipts and of records that were put back."""
+
+    FIRST = Source("t", 0, 1)
+
+    def kinds(self, *records: Judged, receipts: frozenset[Source] = frozenset({FIRST})) -> list[str]:
+        replays = Replays(receipts)
+        for record in records:
+            replays.withdrawn(record, Source(*record[:3]))
+        return [finding.kind for finding in replays.findings()]
+
+    def record(self, offset: int, value: bytes = b"v", partition: int = 0, first: bytes | None = b"t/0/1") -> Judged:
+        headers: list[tuple[str, bytes | None]] = [(REPLAYS_HEADER, first)] if first is not None else []
+        return Judged("t", partition, offset, b"k", value, headers)
+
+    def test_once_and_as_it_was_is_right(self) -> None:
+        assert self.kinds(self.record(1, first=None), self.record(2)) == []
+
+    def test_what_is_wrong_is_named(self) -> None:
+        original = self.record(1, first=None)
+        assert self.kinds(original) == ["missing replay"]
+        assert self.kinds(original, self.record(2), self.record(3)) == ["doubled replay"]
+        assert self.kinds(original, self.record(2), receipts=frozenset()) == ["doubled replay"]
+        assert self.kinds(original, self.record(2, b"w")) == ["changed replay"]
+        assert self.kinds(original, self.record(2, partition=1)) == ["changed replay"]
+
+
+@pytest.mark.parametrize("text", ["999999999999d", "99999999999999999999999999s"])
+def test_a_time_that_is_too_long_ago_is_none(text: str) -> None:
+    with pytest.raises(UserError, match="is no time"):
+        time_ms(text, datetime(2026, 11, 23, tzinfo=UTC))

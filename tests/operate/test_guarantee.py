@@ -1,0 +1,139 @@
+"""What is guaranteed: a table of settings, and of what is said of each."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from onefold.operate import facts, settings
+from onefold.operate.errors import UserError
+from onefold.operate.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
+from onefold.processor.loading import topology_of
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+COMPACTED = {"cleanup.policy": "compact", "retention.ms": "604800000", "delete.retention.ms": "86400000"}
+SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+ON = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
+WEEK = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+
+
+def topic(role: Role, config: Mapping[str, str], replicas: int = 3) -> Facts:
+    """One topic, as it should be but for that."""
+    usual = COMPACTED if role in (Role.CHANGELOG, Role.TRANSACTIONS) else KEPT
+    return Facts([Topic("t", role, replicas, {**SAFE, **usual, **config})])
+
+
+def postgres(setting: str, value: str) -> Facts:
+    """PostgreSQL, as it should be but for that."""
+    return Facts(postgres=Postgres({**ON, setting: value}))
+
+
+CASES: list[tuple[Facts, str | None, str]] = [
+    *((topic(role, {}), None, "") for role in Role),
+    *((topic(role, {"unclean.leader.election.enable": "true"}), "unclean_leader_election", "t: ") for role in Role),
+    # There is nobody else who could become leader.
+    (topic(Role.INPUT, {"unclean.leader.election.enable": "true"}, 1), "one_replica", "t: one replica"),
+    (topic(Role.CHANGELOG, WEEK), "changelog_retention", "t (7 d): Kafka deletes the states"),
+    (topic(Role.CHANGELOG, {"cleanup.policy": "compact,delete"}), "changelog_retention", "t (7 d): "),
+    (topic(Role.CHANGELOG, {"cleanup.policy": "delete", "retention.ms": "-1"}), None, ""),
+    (topic(Role.CHANGELOG, {**WEEK, "retention.ms": "-1", "retention.bytes": "99"}), "changelog_retention", "t (99 bytes)"),
+    (topic(Role.CHANGELOG, {"delete.retention.ms": "1000"}), "tombstones", "t: delete.retention.ms"),
+    (topic(Role.DECISIONS, WEEK), "decision_log_retention", "t (7 d): "),
+    (topic(Role.RECEIPTS, WEEK), "receipts_retention", "t (7 d): "),
+    *((topic(role, WEEK), "retention", "t (7 d): Kafka deletes") for role in (Role.INPUT, Role.OUTPUT, Role.DEAD, Role.ORDER)),
+    (topic(Role.INPUT, {**WEEK, "retention.ms": "90000", "retention.bytes": "5"}), "retention", "t (1.5 min, 5 bytes)"),
+    (topic(Role.INPUT, {**WEEK, "retention.ms": str(2**63 - 1)}), None, ""),
+    (topic(Role.INPUT, {"cleanup.policy": ""}), None, ""),
+    *((topic(role, {"cleanup.policy": "compact"}), "compaction", "t: ") for role in Role
+      if role not in (Role.CHANGELOG, Role.TRANSACTIONS)),
+    (topic(Role.TRANSACTIONS, {}, 1), "one_replica", "t: one replica"),
+    (topic(Role.INPUT, {"min.insync.replicas": "1"}), "one_in_sync_replica", "t: min.insync.replicas is 1"),
+    (topic(Role.INPUT, {"min.insync.replicas": "1"}, 1), "one_replica", "t: one replica"),
+    (postgres("fsync", "on"), None, ""),
+    (postgres("fsync", "off"), "fsync_off", "PostgreSQL: fsync is off"),
+    (postgres("full_page_writes", "off"), "full_page_writes_off", "PostgreSQL: full_page_writes is off"),
+    (postgres("synchronous_commit", "off"), "synchronous_commit_off", "PostgreSQL: synchronous_commit is off"),
+    (postgres("synchronous_commit", "remote_apply"), None, ""),
+    (Facts(postgres=Postgres(ON, ["runner.stats"])), "unlogged_tables", "runner.stats: it is unlogged"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "name", "says"), CASES)
+def test_every_setting_is_named_by_the_one_rule_that_it_is_for(facts: Facts, name: str | None, says: str) -> None:
+    """One finding, or none; a sentence that begins with what it is about; refused if, and only if, it breaks a promise."""
+    found = judge(facts, ())
+    assert [finding.name for finding in found.findings] == ([name] if name else [])
+    assert found.holds is (name not in BREAKING)
+    for finding in found.findings:
+        assert finding.sentence().startswith(says)
+        assert "\n" not in finding.sentence()
+    refusal = found.refusal()
+    assert (refusal is not None) is (name in BREAKING)
+    if refusal is not None:
+        assert refusal.endswith(f"ONEFOLD_ALLOW={name}")
+
+
+def test_no_rule_is_without_a_case() -> None:
+    assert {rule.name for rule in RULES} == {name for _, name, _ in CASES if name}
+
+
+def test_what_is_allowed_by_name_is_said_and_not_refused() -> None:
+    """And nothing else is: each name stands for one thing."""
+    both = Facts([Topic("c", Role.CHANGELOG, 3, WEEK)], Postgres({**ON, "fsync": "off"}))
+    one = judge(both, {"fsync_off"})
+    refusal = one.refusal()
+    assert refusal is not None
+    assert refusal.startswith("c (7 d): ")
+    assert refusal.endswith("ONEFOLD_ALLOW=changelog_retention,fsync_off")
+    all_of_it = judge(both, {"fsync_off", "changelog_retention"})
+    assert all_of_it.refusal() is None
+    assert all_of_it.holds is False
+    first, *rest = all_of_it.lines(END_TO_END)
+    assert first == f"not guaranteed: {END_TO_END}"
+    assert [line.partition(":")[0] for line in rest] == ["broken, as allowed", "broken, as allowed"]
+
+
+def test_many_topics_make_one_line() -> None:
+    """And in JSON each is named."""
+    facts = Facts([Topic(f"t{number}", Role.INPUT, 1, KEPT) for number in range(40)])
+    found = judge(facts, ())
+    assert found.lines(END_TO_END)[0] == f"guaranteed: {END_TO_END}"
+    (line,) = found.lines(END_TO_END)[1:]
+    assert line.startswith("weakened: t0 and 39 more: one replica")
+    assert len(found.as_data()["findings"][0]["concerns"]) == 40
+
+
+def test_what_is_unknown_is_neither_guaranteed_nor_refused() -> None:
+    """Kafka has said how many replicas there are, and nothing else."""
+    found = judge(Facts([Topic("t", Role.CHANGELOG, 1, {})], unknown={"Kafka does not say": ["t", "u"]}), ())
+    assert found.holds is None
+    assert found.refusal() is None
+    assert [line.partition(":")[0] for line in found.lines(END_TO_END)] == [
+        "guaranteed, as far as is known", "weakened", "unknown",
+    ]  # fmt: skip
+    assert found.unknown == ["t and 1 more: Kafka does not say"]
+
+
+def test_every_topic_of_a_pipeline_has_its_role() -> None:
+    """A decision log where there are replicas, an order where there are several inputs, and an input that is an output too."""
+    bank = dict.fromkeys(facts.roles_of(topology_of("bank"), replicated=True))
+    assert {role for _, role in bank} == set(Role) - {Role.TRANSACTIONS}
+    assert {("bank.decisions", Role.DECISIONS)} == {*bank} - {*facts.roles_of(topology_of("bank"), replicated=False)}
+    fed = topology_of("bank").fed[0]
+    assert {role for name, role in bank if name == fed} == {Role.INPUT, Role.OUTPUT}
+
+
+@pytest.mark.parametrize("value", ["", "fsync_off", " fsync_off , compaction,"])
+def test_what_may_break_is_a_list_of_names(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_ALLOW", value)
+    assert settings.load().allowed() == {name for name in BREAKING if name in value}
+    assert settings.load().as_environment().get("ONEFOLD_ALLOW") == value
+
+
+@pytest.mark.parametrize("value", ["everything", "fsync_off,one_replica", "FSYNC_OFF"])
+def test_a_name_that_breaks_nothing_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt one would allow nothing, and look as if it did."""
+    monkeypatch.setenv("ONEFOLD_ALLOW", value)
+    with pytest.raises(UserError, match="ONEFOLD_ALLOW") as caught:
+        settings.load()
+    assert caught.value.exit_code == 2
+    assert "unclean_leader_election" in caught.value.message
