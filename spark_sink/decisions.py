@@ -123,6 +123,7 @@ def decide(
     try:
         for record in sorted(records, key=lambda record: record.offset):
             fingerprints.append(record.fingerprint)
+            _refuse_shared(f"{topic}/{partition}@{record.offset}", partition, record.proposal)
             decision = history.take(record.offset, record.proposal)
             if decision is None:
                 continue
@@ -149,6 +150,15 @@ def decide(
         before,
         tuple(_stored(decision.position) for decision in decisions),
     )
+
+
+def _refuse_shared(where: str, partition: int, proposal: Proposal | None) -> None:
+    """Every task that is decided in a log is opened there."""
+    if proposal is not None and proposal.kind is Kind.OPEN and proposal.task != partition:
+        raise Refused(
+            f"{where} opens task {proposal.task}: tables cannot be filled from a log that tasks share; land this pipeline "
+            f"from its output topics"
+        )
 
 
 def refuse_closed(topic: str, decided: Mapping[int, Decided]) -> None:

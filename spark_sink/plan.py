@@ -1,11 +1,14 @@
 """What a query and its batches work with; they know each other by this."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.decisions import log_of
+from onefold.spark_sink.postgres.connection import Connection
+from onefold.telemetry import SILENT, Telemetry
 
 # Batches of at most this many offsets are staged through the driver. A batch through the executors costs more to begin
 # (connections, Python workers, TRUNCATE); only in a large one copying on all cores is worth that.
@@ -25,7 +28,9 @@ class Plan:
 
     `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
     batch whether its tasks should fail on purpose. `decided`: the pipeline has replicas, and its tables are filled from their
-    decision log, whoever publishes or does not.
+    decision log, whoever publishes or does not. `guarantee` is called with the domain's name, `reads` and the query's session
+    in Postgres before anything is read, when Kafka has answered too; it raises Refused. `telemetry` is told what has landed, and
+    how long that took by `clock`, in monotonic seconds.
     """
 
     domain: Domain
@@ -44,6 +49,9 @@ class Plan:
     decided: bool = False
     driver_staging_bytes: int = DRIVER_STAGING_BYTES
     max_decisions: int = MAX_DECISIONS_PER_BATCH
+    guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None
+    telemetry: Telemetry = SILENT
+    clock: Callable[[], float] = time.monotonic
 
     @property
     def reads(self) -> list[str]:

@@ -3,10 +3,11 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import structlog
 
@@ -14,11 +15,17 @@ from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
 from onefold.spark_sink.kafka.client import java_client_options
+from onefold.spark_sink.kafka.topics import Ends
 from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres.connection import Connection
+from onefold.spark_sink.precedence import Precedence
 from onefold.spark_sink.spark import checkpoint, session
+from onefold.spark_sink.spark.archive import uses
 from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.status_file import Status
+from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
@@ -41,6 +48,9 @@ def run(
     map_fails: Callable[[], bool] = lambda: False,
     patience_s: float = 120.0,
     decided: Collection[str] = (),
+    guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
+    telemetry: Telemetry = SILENT,
+    archive: Path | None = None,
 ) -> int:
     """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
@@ -51,6 +61,9 @@ def run(
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: how long it goes on when nothing gets what it needs.
         decided: names of pipelines whose tables are filled from their decision log, because they have replicas.
+        guarantee: called before a query starts, see `Plan`.
+        telemetry: told what it does, and whether it gets on.
+        archive: where an archive of the JVM's classes is, or would be, see `spark.archive`.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
@@ -67,35 +80,38 @@ def run(
                 plans.append(
                     Plan(
                         domain=load_domain(pipeline.name, pipeline.contracts, pipeline.sql),
-                        bootstrap_servers=bootstrap_servers,
-                        kafka_options=kafka_options,
-                        java_options=java_options,
+                        bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, java_options=java_options,
                         postgres_dsn=postgres_dsn,
                         writer=writer,
                         sql_root=pipeline.sql,
                         checkpoint_root=checkpoint.scratch(checkpoint_root),
                         notes=checkpoint_root / "notes",
-                        step=step,
-                        map_fails=map_fails,
+                        step=step, map_fails=map_fails,
                         decided=pipeline.name in decided,
+                        guarantee=guarantee,
+                        telemetry=telemetry,
                     )
-                )
+                )  # fmt: skip
         if not plans:
             raise left_out.worst()
-        with _stop_signals() as stop:
-            spark = session.start(jars, java_home, checkpoint_root)
-            _on_signals(stop)  # PySpark took SIGINT for itself
-            return _serve(
-                [QuerySupervisor(Query(spark, plan), patience_s, time.monotonic) for plan in plans],
-                left_out,
-                status,
-                stop,
-                spark.stop,
-            )
+        left_out.tell(telemetry)
+        return _land(
+            plans, left_out, status, patience_s, lambda: session.start(jars, java_home, checkpoint_root, uses(archive))
+        )
     except SinkError as error:
         log.error(sentence(error))
         status.write("waiting", sentence(error))
         return error.exit_code
+
+
+def _watched(queries: Sequence[Query], plan: Plan, stop: threading.Event) -> dict[str, Standing]:
+    """How the queries get on, by name, if anybody listens. `plan`: of any of them."""
+    if not plan.telemetry.listens:
+        return {}
+    ends = Ends(plan.bootstrap_servers, plan.kafka_options)
+    watched = {query.name: Standing(query, ends.of, plan.telemetry) for query in queries}
+    watch(list(watched.values()), stop)
+    return watched
 
 
 class LeftOut:
@@ -120,9 +136,32 @@ class LeftOut:
         """One for each."""
         return [f"{name} is left out: {sentence(error)}" for name, error in self._errors.items()]
 
+    def tell(self, telemetry: Telemetry) -> None:
+        """They do not move any more, whatever the others do."""
+        for name, error in self._errors.items():
+            telemetry.stands(name, "", time.monotonic(), f"it is left out: {sentence(error)}")
+
     def worst(self) -> SinkError:
         """The error with the greatest exit code, for when nothing is left to land."""
         return max(self._errors.values(), key=lambda error: error.exit_code)
+
+
+def _land(
+    plans: Sequence[Plan],
+    left_out: LeftOut,
+    status: Status,
+    patience_s: float,
+    start_spark: Callable[[], Any],
+) -> int:
+    precedence = Precedence()
+    precedence.ask(plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)  # while Spark starts
+    with _stop_signals() as stop:
+        spark = start_spark()
+        _on_signals(stop)  # PySpark took SIGINT for itself
+        queries = [Query(spark, plan) for plan in plans]
+        supervisors = [QuerySupervisor(query, patience_s, time.monotonic) for query in queries]
+        watched = _watched(queries, plans[0], stop)
+        return _serve(supervisors, left_out, status, stop, spark.stop, watched, precedence)
 
 
 def _serve(
@@ -131,14 +170,20 @@ def _serve(
     status: Status,
     stop: threading.Event,
     stop_spark: Callable[[], None],
+    watched: Mapping[str, Standing],
+    precedence: Precedence,
 ) -> int:
     try:
         while not stop.is_set():
-            for supervisor in supervisors:
+            for supervisor in precedence.due(supervisors):
                 with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
                     supervisor.tick()
+                if standing := watched.get(supervisor.query.name):
+                    standing.running, standing.trouble = supervisor.running, supervisor.trouble or ""
             for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
                 supervisors.remove(supervisor)
+                if standing := watched.get(supervisor.query.name):
+                    standing.running, standing.trouble = False, "it is left out"
                 with suppress(Exception):  # it lands nothing any more, whatever Spark says to that
                     supervisor.query.stop()
             if not supervisors:

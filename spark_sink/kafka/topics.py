@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
@@ -91,6 +91,32 @@ class Topics:
     def _reach(self, topic: str, partition: int) -> Reach:
         with _kafka_errors(self._servers):
             return Reach(*self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_S))
+
+
+class Ends:
+    """Where topics end for a reader of committed records."""
+
+    def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
+        self._servers = bootstrap_servers
+        quiet: dict[str, Any] = {"error_cb": lambda error: None, "log_level": 0}
+        self._admin = AdminClient({**kafka_options, "bootstrap.servers": bootstrap_servers, **quiet})
+
+    def of(self, topics: list[str]) -> dict[Partition, int]:
+        """The offset after the last one that is committed, per partition. Raises Waiting when Kafka does not answer in 5 s."""
+        with _kafka_errors(self._servers):
+            there = self._admin.list_topics(timeout=_PATIENCE_S).topics
+            asked: Any = {
+                TopicPartition(topic, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
+                for topic in topics
+                if topic in there
+                for partition in there[topic].partitions
+            }
+            if not asked:
+                raise Waiting(f"Kafka at {self._servers} has none of the topics")
+            answers = self._admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
+            )
+            return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 
 
 @contextmanager

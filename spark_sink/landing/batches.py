@@ -22,6 +22,7 @@ from onefold.spark_sink.landing.protocols import Record, Records, Rows, Schedule
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
+from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS
 
 log = structlog.get_logger()
 
@@ -81,14 +82,15 @@ class Batches:
 
     def on_batch(self, rows: Rows, batch_id: int) -> None:
         """Called by Spark, in a thread of its own. An exception ends the query."""
+        began_at = self._plan.clock()
         try:
             ends = self._ends(batch_id)
             batch = self._cover(ends)
             # what a log decides is known only to who has read all of it
             if self._decided is None and ledger.landed(self._reader, batch):
-                self._lander.hand_over(lambda: self._count(batch, ends))  # a concurrent sink was faster
+                self._lander.hand_over(lambda: self._count(batch, ends, began_at))  # a concurrent sink was faster
             else:
-                batch = self._stage_and_hand_over(batch, ends, rows)
+                batch = self._stage_and_hand_over(batch, ends, rows, began_at)
             if not self._on_driver(batch) or batch.offsets > AHEAD_OFFSETS:
                 self._lander.finish()
             self._next = self._next | ends
@@ -117,7 +119,7 @@ class Batches:
         covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
-    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows) -> Batch:
+    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows, began_at: float) -> Batch:
         with ExitStack() as stack:
             held = stack.enter_context(rows.held(batch.offsets))
             if self._decided is not None:
@@ -132,7 +134,7 @@ class Batches:
         def land_it() -> None:
             with kept:
                 self._land_all(batch, held, staged)
-            self._count(batch, ends)
+            self._count(batch, ends, began_at)
 
         self._lander.hand_over(land_it)
         return batch
@@ -162,9 +164,16 @@ class Batches:
         assert self._decided is not None, "only of a decision log"
         return decisions.log_of(self._plan.domain.name), {key[1]: at for key, at in self._decided.items()}
 
-    def _count(self, batch: Batch, ends: dict[Partition, int]) -> None:
+    def _count(self, batch: Batch, ends: dict[Partition, int], began_at: float) -> None:
         self._reached = self._reached | ends
         self.landed += batch.offsets
+        tell, domain = self._plan.telemetry, self._plan.domain.name
+        tell.add(BATCHES, domain=domain)
+        tell.add(OFFSETS, batch.offsets, domain=domain)
+        tell.took(BATCH_S, self._plan.clock() - began_at, domain=domain)
+
+    def _merged(self, rows: int) -> None:
+        self._plan.telemetry.add(ROWS, rows, domain=self._plan.domain.name)
 
     def _land_all(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         """As often as a concurrent sink lands a part of it first; each time there is less left."""
@@ -199,12 +208,13 @@ class Batches:
         """
         targets, step = self._stage.targets, self._plan.step
         try:
-            land(self._connection, batch, staged, targets, step)
+            land(self._connection, batch, staged, targets, step, self._merged)
         except Exception as error:
             if not _may_pass(error) or self._connection.closed:
                 raise
             log.warning(f"{batch.sink}: {sentence(error)}; landing the batch once more")
-            land(self._connection, batch, staged, targets, step)
+            self._plan.telemetry.add(RETRIES, domain=batch.sink)
+            land(self._connection, batch, staged, targets, step, self._merged)
 
     @property
     def _records(self) -> Records:

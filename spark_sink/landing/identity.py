@@ -61,7 +61,7 @@ def choose_source(connection: Connection, sink: str, writer: str, topics: Topics
         if reach.start > 0:
             raise Refused(
                 f"{log}/{partition} begins at offset {reach.start}: what came true before cannot be known from it; "
-                "restore a backup of Postgres that knows it"
+                f"leave decided_tables out, or start {sink} over, or restore a backup of Postgres that knows it"
             )
     if new:
         ledger.open_log(connection, sink, topic_id, sorted(new), writer)

@@ -24,8 +24,16 @@ from onefold.spark_sink.postgres.connection import Connection, transaction
 Step = Callable[[str], None]
 
 
-def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[str, Target], step: Step) -> bool:
-    """Land `batch`; False when all of it had been landed before, by this sink or by another one.
+def land(
+    connection: Connection,
+    batch: Batch,
+    staged: Staged,
+    targets: Mapping[str, Target],
+    step: Step,
+    merged: Callable[[int], None] = lambda rows: None,
+) -> bool:
+    """Land `batch`; False when all of it had been landed before, by this sink or by another one. `merged` is told after the
+    commit how many rows the merges have changed.
 
     Nothing has happened when it raises, unless the connection was lost in COMMIT: enter again to find out.
 
@@ -35,6 +43,7 @@ def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[
         psycopg.Error: Postgres fails.
     """
     step("sink.before_cas")
+    rows = 0
     with transaction(connection):
         start_offsets = ledger.advance(connection, batch)
         step("sink.after_cas")
@@ -42,9 +51,10 @@ def land(connection: Connection, batch: Batch, staged: Staged, targets: Mapping[
             if any(target.reduced for target in targets.values()) and ledger.overlaps(batch, start_offsets):
                 raise Overlap(start_offsets)
             since = {part.key: part.row_offset(start_offsets[part.key]) for part in batch.ranges}
-            _apply(connection, staged, targets, since, step)
+            rows = _apply(connection, staged, targets, since, step)
         step("sink.before_commit")
     step("sink.after_commit")
+    merged(rows)
     return start_offsets is not None
 
 
@@ -54,16 +64,19 @@ def _apply(
     targets: Mapping[str, Target],
     since: dict[Partition, int],
     step: Step,
-) -> None:
+) -> int:
     step("sink.before_copy")
     staged.fill(connection)
     step("sink.after_copy")
     step("sink.before_merge")
+    rows = 0
     for name in staged.targets:
         relation = staged.relation(name)
         whole = sql.SQL("({})").format(relation)
-        connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, since)))
+        done = connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, since)))
+        rows += max(0, done.rowcount)
     step("sink.after_merge")
+    return rows
 
 
 def above(relation: sql.Composable, since: dict[Partition, int]) -> sql.Composable:

@@ -135,6 +135,14 @@ def open_log(connection: Connection, sink: str, topic_id: str, partitions: Seque
             open_partition(connection, sink, (log, partition), 0, topic_id, writer)
 
 
+def forget(connection: Connection, sink: str) -> None:
+    """Forget what `sink` has landed, and could not land, inside the caller's transaction, which empties its tables."""
+    # Until the commit no sink moves a position, or makes one.
+    connection.execute("LOCK TABLE onefold.ledger IN SHARE ROW EXCLUSIVE MODE")
+    connection.execute("DELETE FROM onefold.ledger WHERE sink = %s", (sink,))
+    connection.execute("DELETE FROM onefold.rejected WHERE sink = %s", (sink,))
+
+
 def advance(connection: Connection, batch: Batch) -> dict[Partition, int] | None:
     """The contiguous compare-and-swap of every partition of `batch`, inside the caller's transaction.
 

@@ -30,14 +30,17 @@ _NETWORK: dict[str, Any] = {
 }
 
 
-def connect(dsn: str, writer: str) -> Connection:
-    """A connection in autocommit mode, whose transactions are opened by `transaction` alone.
+def connect(dsn: str, writer: str, service: str = "sink") -> Connection:
+    """A connection in autocommit mode, whose transactions are opened by `transaction` alone. `service` and `writer` are what
+    the server's own views show it as.
 
     Raises:
         psycopg.OperationalError: Postgres does not answer.
     """
     options = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
-    return psycopg.connect(dsn, autocommit=True, options=options, application_name=f"onefold-sink {writer}", **_NETWORK)
+    return psycopg.connect(
+        dsn, autocommit=True, options=options, application_name=f"onefold-{service} {writer}", **_NETWORK
+    )
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from onefold.spark_sink.spark import checkpoint, read, reduce
 from onefold.spark_sink.spark.decided import LogRows
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
+from onefold.telemetry import QUERY_STARTS
 
 
 class Query:
@@ -52,6 +53,16 @@ class Query:
     def landed(self) -> int:
         """How many offsets this query has landed since its last start."""
         return self._batches.landed if self._batches else 0
+
+    @property
+    def reached(self) -> dict[Partition, int]:
+        """Up to which offset of each partition everything has landed; {} before the first start."""
+        return self._batches.reached if self._batches else {}
+
+    @property
+    def reads(self) -> list[str]:
+        """The topics that it lands."""
+        return self._plan.reads
 
     def start(self) -> None:
         """Begin where Postgres says. Raises Waiting, Refused or Misconfigured, with nothing new left running."""
@@ -122,6 +133,7 @@ class Query:
         _rehearse(connection, stage)
         identity.choose_source(connection, self.name, plan.writer, topics, plan.decided)
         start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
+        plan.guarantee(self.name, plan.reads, connection)
         decided = None
         if plan.decided:
             start, decided = identity.decided_at(connection, self.name, topics, start)
@@ -138,6 +150,7 @@ class Query:
 
         writer = frame.writeStream.foreachBatch(on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
+        plan.telemetry.add(QUERY_STARTS, domain=self.name)
 
     def _frame(self, start: dict[Partition, int]) -> DataFrame:
         plan = self._plan

@@ -2,8 +2,9 @@
 
 import logging
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -65,7 +66,7 @@ _SETTINGS = {
 # The JVM's second compiler begins ten times later than by default. Spark plans each batch anew, through thousands of
 # methods that are warm and never hot; compiling them all kept both cores busy for minutes. The collector is the one that
 # works least in all, and never beside the work (docs/decisions/0010).
-_JVM = (
+JVM = (
     "-XX:+UseParallelGC",
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -74,8 +75,9 @@ _JVM = (
 )
 
 
-def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
-    """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder."""
+def spark_session(jars: list[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
+    """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more
+    options of the JVM."""
     scratch.mkdir(parents=True, exist_ok=True)
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J)
@@ -87,7 +89,7 @@ def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSessi
     class_path = os.pathsep.join(map(str, jars))
     builder = builder.config("spark.driver.extraClassPath", class_path)
     builder = builder.config("spark.executor.extraClassPath", class_path)
-    java_options = " ".join([f"-Dlog4j2.configurationFile={log4j.as_uri()}", *_JVM])
+    java_options = " ".join([f"-Dlog4j2.configurationFile={log4j.as_uri()}", *JVM, *map(shlex.quote, flags)])
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
     builder = builder.config("spark.local.dir", str(scratch / "local"))
     # the tasks of executor staging import this very package
@@ -98,12 +100,12 @@ def spark_session(jars: list[Path], java_home: str, scratch: Path) -> SparkSessi
         return builder.getOrCreate()
 
 
-def start(jars: list[Path], java_home: str, scratch: Path) -> SparkSession:
+def start(jars: list[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
     """As `spark_session`. Raises Misconfigured when Spark does not start with that Java."""
     # py4j prints the stack trace of every exception that ends a query; the sink reports it in a sentence of its own
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        return spark_session(jars, java_home, scratch)
+        return spark_session(jars, java_home, scratch, flags)
     except (PySparkException, OSError) as error:
         raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
 

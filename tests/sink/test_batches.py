@@ -13,6 +13,7 @@ from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
+from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS
 from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World
 
 
@@ -66,6 +67,8 @@ def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) ->
     ]
     assert one.reached == {LEFT: 9, RIGHT: 6}
     assert one.landed == 7
+    assert world.told.counted == {BATCHES: 2, OFFSETS: 7, ROWS: 6}
+    assert world.told.durations == [0, 0]
 
 
 def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) -> None:
@@ -167,6 +170,7 @@ def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, 
     assert ended(one) is None
     first, second = world.tried
     assert first == second
+    assert world.told.counted == {RETRIES: 1, BATCHES: 1, OFFSETS: 5, ROWS: 3}
     assert world.staged_by == ["driver"], "what is staged is still there"
 
 

@@ -114,6 +114,12 @@ def test_a_task_that_left_the_log_is_refused_by_name() -> None:
         refuse_closed(LOG, {0: OPENED, 1: closed})
 
 
+def test_a_log_that_tasks_share_fills_no_tables() -> None:
+    """What the other task decides would be passed over, and nobody would know."""
+    with pytest.raises(Refused, match="opens task 2: tables cannot be filled from a log that tasks share"):
+        decided(OPEN, step(1, 0, 2), OPEN._replace(task=2))
+
+
 def test_a_place_is_greater_the_later_the_write() -> None:
     """Also the last write of one decision and the first of the next."""
     places = [place(4, (1 << 21) - 1), place(5), place(5, 1), place(1 << 41, 3)]

@@ -10,9 +10,11 @@ import pytest
 from onefold.pipelines import Pipeline
 from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting
+from onefold.spark_sink.precedence import Precedence
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
 from onefold.status_file import Status
+from tests.support.told import Kept
 
 
 class Query:
@@ -62,10 +64,12 @@ class Reported(Status):
         self.lines.append((state, detail))
 
 
-def serve(*supervisors: QuerySupervisor, turns: int = 3) -> tuple[int, LeftOut, list[tuple[str, str]]]:
+def serve(
+    *supervisors: QuerySupervisor, turns: int = 3, watched: Any = ()
+) -> tuple[int, LeftOut, list[tuple[str, str]]]:
     left_out, reported = LeftOut(), Reported()
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
-    code = service._serve(served, left_out, reported, StopsAfter(turns), lambda: None)
+    code = service._serve(served, left_out, reported, StopsAfter(turns), lambda: None, dict(watched), Precedence())
     return code, left_out, reported.lines
 
 
@@ -73,12 +77,15 @@ def serve(*supervisors: QuerySupervisor, turns: int = 3) -> tuple[int, LeftOut, 
 def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) -> None:
     """With its sentence in the status, and its query stopped."""
     broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
-    code, left_out, reported = serve(broken, healthy)
+    watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("broken", "healthy")}
+    code, left_out, reported = serve(broken, healthy, watched=watched)
 
     assert code == 0
     assert "broken" in left_out
     assert broken.query.stopped
     assert (broken.ticks, healthy.ticks) == (1, 3)
+    assert (watched["broken"].running, watched["broken"].trouble) == (False, "it is left out")
+    assert (watched["healthy"].running, watched["healthy"].trouble) == (True, "")
     assert reported[-1] == ("running", f"landed since the last start: healthy 7 offsets; broken is left out: {error}")
 
 
@@ -115,6 +122,8 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     healthy = Pipeline("runner", checkout, "", None, checkout / "avro", checkout / "sql")
     broken = Pipeline("nothing", checkout, "", None, tmp_path, tmp_path)
     started: list[str] = []
+    told = Kept()
+    told.listens = False
 
     def serve_nothing(supervisors: Any, left_out: LeftOut, *rest: Any) -> int:
         started.extend(supervisor.query.name for supervisor in supervisors)
@@ -133,7 +142,9 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
         "checkpoint_root": tmp_path,
         "status_file": None,
         "step": lambda name: None,
+        "telemetry": told,
     }
     assert service.run([broken, healthy], **given) == 0
     assert started == ["runner"]
+    assert told.standing["nothing", ""][1].startswith("it is left out: "), "its health is not that of the others"
     assert service.run([broken], **given) == 2
