@@ -38,12 +38,14 @@ class DomainState:
         landed: sum of the next offsets over all partitions, so that its growth is what landed meanwhile.
         landed_at: when a batch was last committed.
         rejected: output records that could not be landed.
+        places: the ledger's rows, one for each partition that is landed.
     """
 
     landed: int = 0
     landed_at: datetime | None = None
     rejected: int = 0
     verdict: Verdict | None = None
+    places: list[Landed] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ async def fetch(connection: Connection) -> Engine:
     for row in ledger:
         state = domains.setdefault(row.sink, DomainState())
         state.landed += row.next_offset
+        state.places.append(row)
         state.landed_at = max(filter(None, (state.landed_at, row.updated_at)))
     for sink, count in await _rows(connection, _REJECTED) if has["rejected"] else []:
         domains.setdefault(sink, DomainState()).rejected = count

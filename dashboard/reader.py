@@ -21,6 +21,8 @@ SNAPSHOT_S = 6.0  # for a whole snapshot, by our own clock: a database that is s
 log = structlog.get_logger("onefold.dashboard")
 
 Connection = AsyncConnection[tuple[Any, ...]]
+#: For a thread that waits by itself.
+Blocking = psycopg.Connection[tuple[Any, ...]]
 
 
 class Reader:
@@ -62,8 +64,9 @@ async def connect(dsn: str) -> Connection:
     try:
         with _patience(connection):
             await connection.execute("SET default_transaction_read_only = on")
-            await connection.execute(sql.SQL("SET statement_timeout = {}").format(f"{STATEMENT_S}s"))
-            await _take_on_the_role(connection)
+            await connection.execute(_TIMEOUT)
+            with _without_the_role():
+                await connection.execute(_TAKE_ON_THE_ROLE)
         await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await connection.set_read_only(True)
     except BaseException:
@@ -72,9 +75,31 @@ async def connect(dsn: str) -> Connection:
     return connection
 
 
-async def _take_on_the_role(connection: Connection) -> None:
+def connect_blocking(dsn: str) -> Blocking:
+    """The same for a thread, in autocommit mode. Raises psycopg.Error."""
+    connection = psycopg.connect(
+        dsn, autocommit=True, connect_timeout=CONNECT_S, application_name="onefold dashboard sheets"
+    )
     try:
-        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(ROLE)))
+        connection.execute("SET default_transaction_read_only = on")
+        connection.execute(_TIMEOUT)
+        with _without_the_role():
+            connection.execute(_TAKE_ON_THE_ROLE)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+_TIMEOUT = sql.SQL("SET statement_timeout = {}").format(f"{STATEMENT_S}s")
+_TAKE_ON_THE_ROLE = sql.SQL("SET ROLE {}").format(sql.Identifier(ROLE))
+
+
+@contextmanager
+def _without_the_role() -> Iterator[None]:
+    """Reading goes on without it."""
+    try:
+        yield
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
         log.warning(f"reading without the role {ROLE}: {str(error).strip()}")
 
@@ -84,13 +109,14 @@ def _patience(connection: Connection) -> Iterator[None]:
     """Hangs up when the block takes too long, so that who waits gets an error. Cancelling would not do: psycopg then
     asks the server to cancel and waits for its answer, and a server that is stopped gives none.
     """
-    timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, _hang_up, connection)
+    timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, hang_up, connection)
     try:
         yield
     finally:
         timer.cancel()
 
 
-def _hang_up(connection: Connection) -> None:
+def hang_up(connection: Connection | Blocking) -> None:
+    """Closes its line, so that whoever waits for an answer gets an error; from any thread."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)

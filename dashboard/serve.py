@@ -12,9 +12,13 @@ from pathlib import Path
 
 import uvicorn
 
+from onefold.dashboard.explained import Explainer
+from onefold.dashboard.grids import Grids
 from onefold.dashboard.reader import Reader
+from onefold.dashboard.totals import Totals, ask
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
+from onefold.jobs.objects import open_store
 from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
@@ -60,7 +64,11 @@ async def _serve(
 ) -> None:
     snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
     watcher = Watcher(snapshots, settings)
-    site = application(watcher, tables, [*pipelines.domains(), ENGINE_SCHEMA], hosts)
+    grids = Grids(dsn, lambda: open_store(settings.object_store(), settings.objects_endpoint))
+    explainer = Explainer(settings, dsn)
+    totals = Totals(settings, lambda: ask(settings, dsn))
+    schemas = [*pipelines.domains(), ENGINE_SCHEMA]
+    site = application(watcher, tables, grids, explainer, totals, schemas, hosts, settings.stall_s)
     config = uvicorn.Config(
         site,
         log_config=None,
@@ -78,6 +86,7 @@ async def _serve(
             task.cancel()
     for reader in (snapshots, tables):
         await reader.close()
+    grids.close()
 
 
 async def _keep_status(file: Path, detail: str) -> None:

@@ -5,24 +5,39 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
-from onefold.dashboard import engine, flow, rollups, summaries
+from onefold.dashboard import detail, engine, flow, jobs, rollups, sheets, summaries
+from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import Engine, Verdict
 from onefold.dashboard.flow import Flow
+from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.rollups import Level, Rollup, Sum
+from onefold.dashboard.standing import Tone
 from onefold.dashboard.summaries import Summary
+from onefold.operate.held import Held
+from onefold.operate.lag import UNKNOWN, Lag
 
 # What a producer last reported has had this long to reach Kafka before a difference counts as one: its sums run ahead of
 # the transaction that it is filling.
 REPORT_AGE_MIN = timedelta(seconds=5)
 SEE_WHICH_ROWS = "Run onefold verify to see which rows."
+KAFKA_IS_SILENT = "Kafka does not answer."
 
-#: What a view asks for, as in the address: ("of", rollup) and the names of the levels.
-View = tuple[tuple[str, str], ...]
-Lag = Mapping[str, Mapping[str, int | None]]
-Tone = Literal["good", "busy", "bad", "quiet"]
+Lags = Mapping[str, Lag]
+
+
+@dataclass(frozen=True)
+class OfPipeline:
+    """The view of one pipeline. tables: that it writes to, as (schema, name)."""
+
+    name: str
+    tables: tuple[tuple[str, str], ...] = ()
+
+
+#: What a view of the sums asks for, as in the address: ("of", rollup) and the names of the levels.
+Sums = tuple[tuple[str, str], ...]
+View = Sums | OfPipeline
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,8 @@ class Snapshot:
 
     Attributes:
         rollup, level, flow: None in a database that has no rollup.
+        jobs: none in a database without jobs.
+        detail: of a view of one pipeline; None of every other.
     """
 
     engine: Engine
@@ -39,6 +56,9 @@ class Snapshot:
     level: Level | None
     flow: Flow | None
     summaries: Collection[Summary] = ()
+    jobs: Collection[Jobs] = ()
+    has_sheets: bool = False
+    detail: Detail | None = None
 
     @property
     def verdict(self) -> Verdict | None:
@@ -57,24 +77,26 @@ class LagNow:
     """The lag as Kafka gave it last.
 
     Attributes:
-        lag: per domain, as `operate.positions` has it.
+        lag: per domain.
         asked_at, answered_at: when, by the database's clock; None before the first answer.
         problem: why it is unknown, in one sentence.
+        held: what open transactions hold back.
     """
 
-    lag: Lag
+    lag: Lags
     asked_at: datetime | None
     answered_at: datetime | None
     problem: str = ""
+    held: Collection[Held] = ()
 
     def of(self, domain: str) -> int | None:
         """Events of a domain that are not landed yet."""
-        return self.lag.get(domain, {}).get("events")
+        return self.lag.get(domain, UNKNOWN).events
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The one thing first."""
+class Compared:
+    """What comes of comparing the sums with those of their producer."""
 
     tone: Tone
     text: str
@@ -88,60 +110,59 @@ async def take(reader: Reader, views: Collection[View]) -> dict[View, Snapshot]:
         found = await rollups.find(connection)
         flows = {rollup.schema: await flow.fetch(connection, rollup.schema) for rollup in found if rollup.has_landed}
         reported = await summaries.fetch(connection)
-        snapshots = {}
+        queues = await jobs.fetch(connection)
+        has_sheets = await sheets.there(connection)
+        snapshots: dict[View, Snapshot] = {}
         for view in views:
             rollup = _chosen(found, view)
-            level = await rollups.fetch(connection, rollup, rollup.path(dict(view))) if rollup else None
-            snapshots[view] = Snapshot(
-                state, found, rollup, level, flows.get(rollup.schema) if rollup else None, reported
-            )
+            path = rollup.path(dict(view)) if rollup and not isinstance(view, OfPipeline) else ()
+            level = await rollups.fetch(connection, rollup, path) if rollup else None
+            current = flows.get(rollup.schema) if rollup else None
+            more = await detail.fetch(connection, view.name, view.tables) if isinstance(view, OfPipeline) else None
+            snapshots[view] = Snapshot(state, found, rollup, level, current, reported, queues, has_sheets, more)
     return snapshots
 
 
 def _chosen(found: list[Rollup], view: View) -> Rollup | None:
-    """The rollup that the address names, else the first."""
+    """The rollup that the address names, else the first; of a pipeline its own, if it has one."""
+    if isinstance(view, OfPipeline):
+        return next((rollup for rollup in found if rollup.schema == view.name), None)
     wanted = dict(view).get("of")
     return next((rollup for rollup in found if rollup.name == wanted), found[0] if found else None)
 
 
-def headline(snapshot: Snapshot, lag: LagNow) -> Headline:
-    """What the numbers mean, in a few words; worst things first."""
-    level, verdict = snapshot.level, snapshot.verdict
-    if broken := [text for summary in snapshot.summaries for text in summary.broken]:
-        return Headline("bad", "An invariant is broken", f"{broken[0]}. {SEE_WHICH_ROWS}")
-    if snapshot.rollup is None and any(summary.rules for summary in snapshot.summaries):
-        return Headline("good", "All invariants hold", "The tables say so, asked in one snapshot.")
+def comparison(snapshot: Snapshot, lag: LagNow) -> Compared | None:
+    """What the sums mean, in a few words; None where there are none."""
+    level = snapshot.level
     if level is None or (level.node.ours is None and level.node.truth is None):
-        return Headline("quiet", "Nothing has landed yet", "Numbers appear here with the first batch.")
+        return None
     if level.adds_up is False:
-        return Headline("bad", "The levels do not add up", "The sums of one level differ from another level's sums.")
-    if verdict and verdict.outcome == "invalid":
-        return Headline("bad", "Verified, and found wrong", f"{_sentence(verdict.reason)} {SEE_WHICH_ROWS}")
+        return Compared("bad", "The levels do not add up", "The sums of one level differ from another level's sums.")
     difference = level.node.difference
     if difference is None:
-        return Headline("quiet", "No producer to compare with", "No producer has reported sums of its own.")
+        return Compared("quiet", "No producer to compare with", "No producer has reported sums of its own.")
     if difference:
         return _different(snapshot, difference, lag)
     if snapshot.verified:
-        return Headline("good", "Equal, and verified", "Every row was recomputed from the log of messages.")
-    return Headline("good", "Equal", "The pipeline holds what the producer sent.")
+        return Compared("good", "Equal, and verified", "Every row was recomputed from the log of messages.")
+    return Compared("good", "Equal", "The pipeline holds what the producer sent.")
 
 
-def _different(snapshot: Snapshot, difference: Sum, lag: LagNow) -> Headline:
+def _different(snapshot: Snapshot, difference: Sum, lag: LagNow) -> Compared:
     """Sums that differ are wrong only when nothing is on the way any more."""
     assert snapshot.rollup is not None
     events = lag.of(snapshot.rollup.schema)
     if events is None:
         why = lag.problem or "Kafka has not been asked yet."
-        return Headline("quiet", "They differ", f"How much is on the way is unknown: {why}")
+        return Compared("quiet", "They differ", f"How much is on the way is unknown: {why}")
     if events == 0 and _is_conclusive(snapshot, lag):
-        return Headline(
+        return Compared(
             "bad", "They differ", f"Nothing is on the way, and the sums are not the same. {_where(snapshot)}"
         )
     things = snapshot.rollup.count.replace("_", " ")
     text = f"{abs(difference.count):,} {things} on the way" if difference.count else "On the way"
     detail = f"{events:,} events are still to be folded or landed." if events else "The last of them are landing."
-    return Headline("busy", text, detail)
+    return Compared("busy", text, detail)
 
 
 def _where(snapshot: Snapshot) -> str:
@@ -157,8 +178,3 @@ def _is_conclusive(snapshot: Snapshot, lag: LagNow) -> bool:
     if reported_at is None or lag.asked_at is None or lag.answered_at is None:
         return False
     return reported_at + REPORT_AGE_MIN < lag.asked_at and lag.answered_at < snapshot.engine.taken_at
-
-
-def _sentence(text: str) -> str:
-    """A reason of the judge, as a sentence."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from onefold.dashboard.reader import Connection
+from onefold.operate import rows as rows_of
 
 PAGE_ROWS = 50
 TEXT_MAX = 300  # characters of a value that are shown; a dead value may be 64 KiB
@@ -75,12 +76,16 @@ class Page:
 
     Attributes:
         origins: topic/partition/offset of each row, or None.
+        links: per row the key that its explanation is asked for by; None where it has none. A part that is NULL is left out.
+        key: the columns that tell a row from others; none where nothing does.
         before, after: what to ask for to see the page before and the one after; None where there is none.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | None]]
     origins: Sequence[str] | None
+    links: Sequence[dict[str, str] | None]
+    key: Sequence[str]
     before: str | None
     after: str | None
 
@@ -123,15 +128,17 @@ async def page(connection: Connection, table: Table, place: Place) -> Page:
     """
     where = sql.Identifier(table.schema, table.name)
     named = where.as_string(connection)
+    keyed = await (await connection.execute(rows_of.COLUMNS, {"table": named})).fetchall()
+    unique = [name for name, _, _, place in keyed if place is not None]
     columns = [Column(*row) for row in await (await connection.execute(_COLUMNS, (named,))).fetchall()]
     key = sorted((column for column in columns if column.key is not None), key=lambda column: column.key or 0)
     if key and place.kind != "skip":
         rows, earlier, later = await _by_key(connection, where, columns, key, place)
         ends = (_key_of(columns, key, rows[0]), _key_of(columns, key, rows[-1])) if rows else (None, None)
-        return _page(columns, rows, ends[0] if earlier else None, ends[1] if later else None)
+        return _page(columns, unique, rows, ends[0] if earlier else None, ends[1] if later else None)
     rows, skipped, later = await _by_position(connection, where, columns, place)
     following = str(skipped + PAGE_ROWS) if later and skipped + PAGE_ROWS <= POSITION_MAX else None
-    return _page(columns, rows, str(max(0, skipped - PAGE_ROWS)) if skipped else None, following)
+    return _page(columns, unique, rows, str(max(0, skipped - PAGE_ROWS)) if skipped else None, following)
 
 
 Rows = list[tuple[str | None, ...]]
@@ -194,17 +201,31 @@ def _key_of(columns: Sequence[Column], key: Sequence[Column], row: Sequence[str 
     return json.dumps([row[columns.index(column)] for column in key], ensure_ascii=False)
 
 
-def _page(columns: Sequence[Column], rows: Rows, before: str | None, after: str | None) -> Page:
-    """The three columns of the origin become one."""
+def _page(columns: Sequence[Column], unique: list[str], rows: Rows, before: str | None, after: str | None) -> Page:
+    """The three columns of the origin become one. `unique`: the columns that tell a row from others."""
     names = [column.name for column in columns]
+    links = [_link(columns, unique, row) for row in rows]
     if not set(ORIGIN) <= set(names) or any(column.key is not None for column in columns if column.name in ORIGIN):
-        return Page(columns, rows, None, before, after)
+        return Page(columns, rows, None, links, unique, before, after)
     at = [names.index(name) for name in ORIGIN]
     kept = [index for index in range(len(columns)) if index not in at]
     return Page(
         [columns[index] for index in kept],
         [[row[index] for index in kept] for row in rows],
         ["/".join(str(row[index]) for index in at) for row in rows],
+        links,
+        unique,
         before,
         after,
     )
+
+
+def _link(columns: Sequence[Column], unique: list[str], row: Sequence[str | None]) -> dict[str, str] | None:
+    """None where nothing tells the row from others, or a text that does is too long, and may have been cut."""
+    found: dict[str, str] = {}
+    for column, value in zip(columns, row, strict=True):
+        if column.name in unique and value is not None:
+            if len(value) >= TEXT_MAX:
+                return None
+            found[column.name] = value
+    return found if unique else None

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from onefold.dashboard import known
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.rollups import Level, Rollup, Row
-from onefold.dashboard.snapshot import Snapshot, View, headline
+from onefold.dashboard.snapshot import Snapshot, Sums, comparison
+from onefold.dashboard.standing import headline
 from onefold.dashboard.watcher import Update
 
 NUMBERS_SHOWN = 12  # points of a chart's table: the last minute
@@ -39,23 +41,24 @@ class Part:
     share: float
 
 
-def of(update: Update, view: View) -> dict[str, Any]:
-    """The names that the template `live.html` uses."""
+def of(update: Update, view: Sums, stall_s: float) -> dict[str, Any]:
+    """The names that the template `live.html` uses. stall_s: of `standing.of`."""
     snapshot = update.snapshot
     found: dict[str, Any] = {
         "trouble": update.trouble,
         "snapshot": snapshot,
-        "lag": update.lag,
-        "services": update.services,
+        "lag": update.asked.lag,
+        "dead": update.asked.dead,
+        "services": update.asked.services,
         "replicas": update.replicas,
         "address": dict(view),
     }
     if snapshot is None:
         return found
-    found["headline"] = headline(snapshot, update.lag)
-    # Domains that Kafka knows and that have landed nothing yet are there as well.
-    names = sorted({*snapshot.engine.domains, *update.lag.lag})
-    found["domains"] = {name: snapshot.engine.domains.get(name, DomainState()) for name in names}
+    found["standings"] = known.standings(snapshot, update.asked, stall_s)
+    found["headline"] = headline(found["standings"])
+    found["compared"] = comparison(snapshot, update.asked.lag)
+    found["domains"] = {name: snapshot.engine.domains.get(name, DomainState()) for name in found["standings"] if name}
     if snapshot.rollup and snapshot.level:
         found |= {
             "crumbs": crumbs(snapshot.rollup, snapshot.level, view),
@@ -63,12 +66,16 @@ def of(update: Update, view: View) -> dict[str, Any]:
             "below": _below(snapshot.rollup, snapshot.level),
         }
     if snapshot.flow:
-        found |= {"rates": rate_points(snapshot.flow), "latencies": latency_points(snapshot.flow)}
-        found["numbers"] = _numbers(snapshot.flow)
+        found |= charts(snapshot.flow)
     return found
 
 
-def crumbs(rollup: Rollup, level: Level, view: View) -> list[Crumb]:
+def charts(flow: Flow) -> dict[str, Any]:
+    """The names that the template `flow.html` uses."""
+    return {"rates": rate_points(flow), "latencies": latency_points(flow), "numbers": _numbers(flow)}
+
+
+def crumbs(rollup: Rollup, level: Level, view: Sums) -> list[Crumb]:
     """From the total to the node, the node included."""
     here = _beside_levels(rollup, view)
     made = [Crumb("Total", dict(here))]
@@ -78,7 +85,7 @@ def crumbs(rollup: Rollup, level: Level, view: View) -> list[Crumb]:
     return made
 
 
-def parts(rollup: Rollup, level: Level, view: View) -> list[Part]:
+def parts(rollup: Rollup, level: Level, view: Sums) -> list[Part]:
     """The rows of the level below."""
     column = _below(rollup, level)
     here = _beside_levels(rollup, view) | dict(zip(rollup.levels, level.path, strict=False))
@@ -113,7 +120,7 @@ def _below(rollup: Rollup, level: Level) -> str:
     return rollup.levels[len(level.path)] if len(level.path) < len(rollup.levels) else ""
 
 
-def _beside_levels(rollup: Rollup, view: View) -> dict[str, str]:
+def _beside_levels(rollup: Rollup, view: Sums) -> dict[str, str]:
     return {name: value for name, value in view if name not in rollup.levels}
 
 

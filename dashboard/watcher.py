@@ -8,20 +8,27 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 import psycopg
 import structlog
 
+from onefold.dashboard.dead import DeadCounts
+from onefold.dashboard.history import History
+from onefold.dashboard.known import Asked
+from onefold.dashboard.movement import Movement, Seen
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.snapshot import Lag, LagNow, Snapshot, View, take
-from onefold.operate import positions, replicas, state
+from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Lags, Snapshot, View, take
+from onefold.dashboard.standing import Dead
+from onefold.operate import held, lag, replicas, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.replicas import ReplicasNow
 from onefold.operate.settings import Settings
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
 LAG_EVERY_S = 3.0  # asking Kafka makes clients of their own, which cost more than a snapshot
+DEAD_EVERY_S = 15.0  # a dead letter waits for a person
+# After nobody has looked for so long, what was seen before says nothing of what has moved since.
+FORGET_S = 30.0
 
 log = structlog.get_logger("onefold.dashboard")
 
@@ -33,16 +40,17 @@ class Update:
     Attributes:
         snapshot: the last good one, None before the first.
         trouble: one sentence while the database does not answer, "" else.
-        lag: as asked last.
-        services: of the embedded stack, as in stack.json.
+        asked: of Kafka and of the stack, as asked last.
         replicas: of the pipelines that have some, as asked last.
+        landed, made: how fast offsets are landed, and written.
     """
 
     snapshot: Snapshot | None
     trouble: str
-    lag: LagNow
-    services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    asked: Asked
     replicas: Mapping[str, ReplicasNow] = field(default_factory=dict)
+    landed: History = field(default_factory=History)
+    made: History = field(default_factory=History)
 
 
 class Watcher:
@@ -56,6 +64,11 @@ class Watcher:
         self._trouble = ""
         self._lag = LagNow({}, None, None)
         self._replicas: Mapping[str, ReplicasNow] = {}
+        self._dead: Mapping[str, Dead] = {}
+        self._dead_counts = DeadCounts(settings)
+        self._dead_at = -DEAD_EVERY_S
+        self._movement = Movement(time.monotonic)
+        self._landed, self._made = History(), History()
         self._clock: tuple[datetime, float] | None = None
         self._turned = asyncio.Condition()
         self._somebody = asyncio.Event()
@@ -117,6 +130,7 @@ class Watcher:
         self._snapshots |= taken
         for snapshot in taken.values():
             self._clock = snapshot.engine.taken_at, time.monotonic()
+            self._landed.add(snapshot.engine.taken_at.timestamp(), _landed(snapshot))
 
     def _database_clock(self) -> datetime | None:
         """About now, by the clock that stamps snapshots; None before the first snapshot."""
@@ -127,7 +141,10 @@ class Watcher:
 
     def _update(self, view: View) -> Update:
         services = state.read_running(self._settings.home).get("services", {})
-        return Update(self._snapshots.get(view), self._trouble, self._lag, services, self._replicas)
+        moves = self._movement
+        still = {name: (moves.still_s(name, moves.FOLD), moves.still_s(name, moves.LAND)) for name in self._lag.lag}
+        asked = Asked(self._lag, still, services, self._dead)
+        return Update(self._snapshots.get(view), self._trouble, asked, self._replicas, self._landed, self._made)
 
     def _forget(self, view: View) -> None:
         if view not in self._watched:
@@ -135,23 +152,50 @@ class Watcher:
 
     async def _run_lag(self) -> None:
         while True:
+            rested_at = time.monotonic()
             await self._somebody.wait()
+            if time.monotonic() - rested_at > FORGET_S:
+                self._movement = Movement(time.monotonic)
             asked_at = self._database_clock()
             found, problem = await asyncio.to_thread(ask_lag, self._settings)
-            self._lag = LagNow(found, asked_at, self._database_clock(), problem)
+            answered_at = self._database_clock()
+            self._moved(found, problem)
             # A Kafka that did not answer is not kept waiting for twice.
+            stuck = () if problem else tuple(await asyncio.to_thread(held.held, self._settings))
+            self._lag = LagNow(found, asked_at, answered_at, problem, stuck)
             self._replicas = {} if problem else await asyncio.to_thread(replicas.replicas_of_all, self._settings)
+            if not problem and time.monotonic() - self._dead_at > DEAD_EVERY_S:
+                self._dead = await asyncio.to_thread(self._dead_counts.look)
+                self._dead_at = time.monotonic()
             await asyncio.sleep(LAG_EVERY_S)
 
+    def _moved(self, found: Lags, problem: str) -> None:
+        """Whether what waits has moved since it was asked last."""
+        now = time.monotonic()
+        landed = _landed(next(iter(self._snapshots.values()), None))
+        sums = {}
+        for name, one in found.items():
+            oldest_at = now - one.input_s if one.input_events and one.input_s is not None else None
+            seen = Seen(one.input_events, one.output_events, landed.get(name), oldest_at)
+            self._movement.take(name, seen, problem)
+            if seen.made is not None:
+                sums[name] = seen.made
+        self._made.add(time.time(), sums)
 
-def ask_lag(settings: Settings) -> tuple[Lag, str]:
+
+def _landed(snapshot: Snapshot | None) -> dict[str, int]:
+    """Per pipeline the sum of the offsets that it lands next."""
+    return {} if snapshot is None else {name: one.landed for name, one in snapshot.engine.domains.items()}
+
+
+def ask_lag(settings: Settings) -> tuple[Lags, str]:
     """The lag of every domain, and why it is unknown. Blocks for some seconds when Kafka does not answer."""
     try:
-        found = positions.lag_of_all(settings)
+        found = lag.of_all(settings)
     except UserError:
         return {}, "no Kafka is set, and the embedded one does not run."
-    silent = all(value["input_events"] is None for value in found.values())
-    return found, "Kafka does not answer." if silent else ""
+    silent = all(one.input_events is None for one in found.values())
+    return found, KAFKA_IS_SILENT if silent else ""
 
 
 def _sentence_of(error: psycopg.Error) -> str:

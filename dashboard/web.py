@@ -1,12 +1,10 @@
-"""The page's addresses: the live page and its stream, the tables, and the files that both are made with."""
+"""The page's addresses: the live page and its stream, tables, sheets, what made a row, their files, and metrics of the whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -14,55 +12,60 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onefold.dashboard import tables, view_model, words
+from onefold.dashboard import sheets, tables, view_model, words
+from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
+from onefold.dashboard.explained import Busy, Explainer
+from onefold.dashboard.grids import Grids
+from onefold.dashboard.pipeline_pages import PipelinePages
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.snapshot import View
+from onefold.dashboard.sheet_pages import SheetPages
+from onefold.dashboard.snapshot import Sums
+from onefold.dashboard.totals import Totals
 from onefold.dashboard.watcher import Watcher
+from onefold.operate.errors import UserError
 
 STATIC = Path(__file__).with_name("static")
-VIEWERS_MAX = (
-    50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
-)
-PING_S = 15  # keeps proxies from closing a stream that has nothing to say
 ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
-
-HEADERS = {
-    # Nothing from elsewhere, nothing inline: a name that got into a table cannot become a program here.
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",  # the numbers of a moment ago are wrong
-}
 
 
 class Site:
     """The handlers, over one reader for snapshots, one for tables, and one watcher."""
 
-    def __init__(self, watcher: Watcher, reader: Reader, schemas: list[str]) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        reader: Reader,
+        explainer: Explainer,
+        schemas: list[str],
+        answers: Answers,
+        stall_s: float,
+    ) -> None:
         self._watcher = watcher
+        self._stall_s = stall_s
+        self._explainer = explainer
         self._reader = reader
         self._schemas = schemas
-        self._templates = words.templates()
-        self._templates.globals["time_of"] = lambda at: words.clock(datetime.fromtimestamp(at, UTC))
+        self._answers = answers
 
     async def live(self, request: Request) -> Response:
         """The live page."""
         view = view_of(request)
         update = await self._watcher.once(view)
+        if update.snapshot:
+            self._answers.has_sheets = update.snapshot.has_sheets
         title = view_model.window_title(update.snapshot)
-        return self._page(
-            "page.html", title=title, stream=f"/live{words.query(dict(view))}", **view_model.of(update, view)
-        )
+        shown = view_model.of(update, view, self._stall_s)
+        stream = f"/live{words.query(dict(view))}"
+        return self._answers.page("page.html", title=title, here="live", inner="live.html", stream=stream, **shown)
 
     async def stream(self, request: Request) -> Response:
         """The live page's inner part, again and again."""
         if self._watcher.viewers >= VIEWERS_MAX:
-            return Response("Too many people have this page open.", status_code=503, headers=HEADERS)
+            return self._answers.crowded()
         return EventSourceResponse(self._updates(view_of(request)), ping=PING_S, headers=HEADERS)
 
     async def tables(self, request: Request) -> Response:
@@ -71,7 +74,8 @@ class Site:
         async def fetch() -> Response:
             async with self._reader.snapshot() as connection:
                 found = await tables.find(connection, self._schemas)
-            return self._page("tables.html", title="Tables · Onefold", tables=found)
+                self._answers.has_sheets = await sheets.there(connection)
+            return self._answers.page("tables.html", title="Tables · Onefold", tables=found)
 
         return await self._answer(fetch)
 
@@ -85,58 +89,99 @@ class Site:
                 found = await tables.find(connection, self._schemas)
                 table = next((one for one in found if (one.schema, one.name) == (schema, name)), None)
                 if table is None:
-                    return self._problem(404, f"There is no table {schema}.{name} to show.")
+                    return self._answers.problem(404, f"There is no table {schema}.{name} to show.")
                 page = await tables.page(connection, table, place)
             wanted = request.query_params.get("from", "")
-            return self._page("table.html", title=f"{schema}.{name} · Onefold", table=table, page=page, wanted=wanted)
+            title = f"{schema}.{name} · Onefold"
+            return self._answers.page("table.html", title=title, table=table, page=page, wanted=wanted)
 
         return await self._answer(fetch)
 
+    async def explain(self, request: Request) -> Response:
+        """What made a row, which the address names by its key."""
+        schema, name = request.path_params["schema"], request.path_params["name"]
+
+        async def fetch() -> Response:
+            try:
+                told = await self._explainer.explain(f"{schema}.{name}", dict(view_of(request)))
+            except Busy as busy:
+                return self._answers.problem(503, str(busy))
+            except UserError as error:
+                return self._answers.problem(
+                    400, f"{error.message[:1].upper()}{error.message[1:]}. {error.hint}".rstrip()
+                )
+            title = f"A row of {schema}.{name} · Onefold"
+            status = 200 if told.row is not None else 404
+            return self._answers.page("explain.html", status, title=title, told=told, schema=schema, name=name)
+
+        return await self._answer(fetch)
+
+    async def find(self, request: Request) -> Response:
+        """From the form of a table to the row of that key. A part of it that is left empty is NULL."""
+        schema, name = (words.part(request.path_params[part]) for part in ("schema", "name"))
+        key = {column: value for column, value in view_of(request) if value}
+        return RedirectResponse(f"/explain/{schema}/{name}{words.query(key)}", 303, headers=HEADERS)
+
     async def nothing(self, request: Request, error: Exception) -> Response:
         """What is not here."""
-        return self._problem(404, "There is no such page.")
+        return self._answers.problem(404, "There is no such page.")
 
-    async def _updates(self, view: View) -> AsyncIterator[ServerSentEvent]:
-        template = self._templates.get_template("live.html")
+    async def _updates(self, view: Sums) -> AsyncIterator[ServerSentEvent]:
         async for update in self._watcher.updates(view):
-            yield ServerSentEvent(event="update", data=template.render(view_model.of(update, view)), retry=1000)
+            shown = self._answers.text("live.html", **view_model.of(update, view, self._stall_s))
+            yield ServerSentEvent(event="update", data=shown, retry=1000)
 
     async def _answer(self, fetch: Callable[[], Awaitable[Response]]) -> Response:
         """What `fetch` answers; what it could not do, in one sentence."""
         try:
             return await fetch()
         except (psycopg.DataError, ValueError, json.JSONDecodeError):
-            return self._problem(
+            return self._answers.problem(
                 400, "The table has no such key. Type one like those that you see in its first column."
             )
         except psycopg.errors.QueryCanceled:
-            return self._problem(503, "The table is too large for this page. Ask with onefold sql instead.")
+            return self._answers.problem(503, "The table is too large for this page. Ask with onefold sql instead.")
         except psycopg.Error:
-            return self._problem(503, "The database does not answer. Load the page again when it is back.")
-
-    def _page(self, template: str, status: int = 200, **names: Any) -> Response:
-        return HTMLResponse(self._templates.get_template(template).render(names), status, headers=HEADERS)
-
-    def _problem(self, status: int, sentence: str) -> Response:
-        return self._page("problem.html", status, title="Onefold", sentence=sentence)
+            return self._answers.problem(503, "The database does not answer. Load the page again when it is back.")
 
 
-def view_of(request: Request) -> View:
+def view_of(request: Request) -> Sums:
     """What the address asks for; parts of it that are too much to be meant are left out."""
     items = request.query_params.multi_items()[:ITEMS_MAX]
     return tuple((name, value) for name, value in items if len(name) + len(value) <= TEXT_MAX and "\0" not in value)
 
 
-def application(watcher: Watcher, reader: Reader, schemas: list[str], hosts: list[str]) -> Starlette:
+def application(
+    watcher: Watcher,
+    reader: Reader,
+    grids: Grids,
+    explainer: Explainer,
+    totals: Totals,
+    schemas: list[str],
+    hosts: list[str],
+    stall_s: float,
+) -> Starlette:
     """The whole site. hosts: the names under which it may be asked for, so that no other site's script can reach it by
-    giving this machine a name of its own; ["*"] for any.
+    giving this machine a name of its own; ["*"] for any. stall_s: from then on what waits is called still.
     """
-    site = Site(watcher, reader, schemas)
+    answers = Answers()
+    site = Site(watcher, reader, explainer, schemas, answers, stall_s)
+    pipelines = PipelinePages(watcher, answers, stall_s)
+    pages = SheetPages(reader, grids, answers)
     routes = [
         Route("/", site.live),
         Route("/live", site.stream),
+        Route("/pipelines/{name}", pipelines.page),
+        Route("/pipelines/{name}/live", pipelines.stream),
         Route("/tables", site.tables),
         Route("/tables/{schema}/{name}", site.table),
+        Route("/sheets", pages.sheets),
+        Route("/sheets/{sheet_id}", pages.sheet),
+        Route("/sheets/{sheet_id}/live", pages.stream),
+        Route("/explain/{schema}/{name}", site.explain),
+        Route("/find/{schema}/{name}", site.find),
+        Route("/metrics", totals.metrics),
+        Route("/healthz", totals.healthz),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=hosts)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from onefold.dashboard.jobs import COUNTED_MAX
+from onefold.operate import values
+
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike the hyphen
 DECIMALS_LEAST = 2
+DECIMALS_MOST = 9  # of a number in a sheet
 NONE = "\N{EM DASH}"
+THIN = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
 
 
 def exact(value: Decimal | None) -> str:
@@ -43,9 +48,61 @@ def seconds(value: float | None) -> str:
     return NONE if value is None else f"{value:.{2 if value < 10 else 0}f}\N{NARROW NO-BREAK SPACE}s"
 
 
+def counted(value: int) -> str:
+    """A count that ends at COUNTED_MAX."""
+    return f"over {whole(COUNTED_MAX)}" if value > COUNTED_MAX else whole(value)
+
+
+def age(value: float) -> str:
+    """How long something has waited, in the unit that says it best."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if value >= 2 * size:
+            return f"{value / size:,.0f}\N{NARROW NO-BREAK SPACE}{unit}"
+    return f"{value:.0f}\N{NARROW NO-BREAK SPACE}s"
+
+
+def waited(value: float | None) -> str:
+    """How old the oldest is of what waits: to a tenth of a second while that is long."""
+    if value is None:
+        return "age unknown"
+    return age(value) if value >= 120 else f"{value:.1f}\N{NARROW NO-BREAK SPACE}s"
+
+
 def clock(moment: datetime | None) -> str:
     """The time of day, UTC."""
     return NONE if moment is None else f"{moment:%H:%M:%S}"
+
+
+def size(value: int | None) -> str:
+    """A number of bytes, in the unit that says it best."""
+    for unit, factor in (("MB", 1_000_000), ("KB", 1_000)):
+        if value is not None and value >= factor:
+            return f"{value / factor:,.{1 if value < 10 * factor else 0}f}\N{NARROW NO-BREAK SPACE}{unit}"
+    return f"{whole(value)}{'' if value is None else ' bytes'}"
+
+
+def grouped(number: str) -> str:
+    """A number as a sheet has it, in thousands: -1234.5 is written with a minus sign and a comma."""
+    digits = number.removeprefix("-")
+    before, point, behind = digits.partition(".")
+    if not (before + behind).isdecimal():
+        return number  # with an exponent
+    return f"{MINUS if number.startswith('-') else ''}{int(before):,}{point}{behind}"
+
+
+def rounded(number: Decimal) -> str:
+    """What came out of a formula, with as many digits behind the point as a cell may have; a smaller one with its exponent."""
+    if not number:
+        return "0"
+    text = f"{number:.{DECIMALS_MOST}f}"
+    if not Decimal(text):
+        return f"{number:.3e}"
+    return text.rstrip("0").rstrip(".")
+
+
+def sentence(text: str) -> str:
+    """A reason, as a sentence."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def label(name: str) -> str:
@@ -56,6 +113,16 @@ def label(name: str) -> str:
 def query(items: Mapping[str, str]) -> str:
     """The part of an address behind the path, "" when there is nothing to say."""
     return f"?{urlencode(items)}" if items else ""
+
+
+def printable(text: str | None) -> str:
+    """A text of anybody's, in which nothing turns the writing around. Our own space before a unit stays."""
+    return "NULL" if text is None else THIN.join(values.printable(part) for part in text.split(THIN))
+
+
+def part(name: str) -> str:
+    """A name as a part of an address's path."""
+    return quote(name, safe="")
 
 
 def templates() -> Environment:
@@ -73,8 +140,15 @@ def templates() -> Environment:
         whole=whole,
         signed_whole=signed_whole,
         seconds=seconds,
+        counted=counted,
+        age=age,
+        waited=waited,
         clock=clock,
         label=label,
+        bytes=size,
         query=query,
+        part=part,
+        sentence=sentence,
+        printable=printable,
     )
     return made

@@ -4,15 +4,7 @@
 
 (() => {
   const live = document.getElementById("live");
-  const state = document.getElementById("state");
   const say = document.getElementById("say");
-  const SILENT_AFTER_MS = 8000; // an update comes every second; a snapshot that fails takes up to six
-  let heard = Date.now();
-
-  const showState = (name, text) => {
-    if (state.dataset.state !== name) state.dataset.state = name;
-    if (state.textContent !== text) state.textContent = text;
-  };
 
   // Announced only when the headline changes: a number a second would be noise.
   const announce = () => {
@@ -27,28 +19,12 @@
 
   const show = (html) => {
     Idiomorph.morph(live, html, { morphStyle: "innerHTML", callbacks: keep });
-    const update = document.getElementById("update");
-    const troubled = document.getElementById("trouble") !== null;
-    showState(troubled ? "lost" : "live", troubled ? "not up to date" : `live, ${update?.dataset.at ?? ""}`);
+    stream.tell(document.getElementById("trouble") !== null, document.getElementById("update")?.dataset.at ?? "");
     charts.all();
     announce();
   };
 
-  const lost = () => {
-    showState("lost", "connection lost, trying again");
-    document.getElementById("update")?.classList.add("stale");
-  };
-
-  const connect = () => {
-    const stream = new EventSource(live.dataset.stream);
-    stream.addEventListener("update", (event) => { heard = Date.now(); show(event.data); });
-    stream.addEventListener("error", () => {
-      lost();
-      // The browser tries again by itself, except after an answer that is no stream.
-      if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
-    });
-    addEventListener("pagehide", () => stream.close());
-  };
+  const lost = () => document.getElementById("update")?.classList.add("stale");
 
   // Arrow keys walk through the rows, left goes up a level; Tab and Enter work as everywhere.
   const walk = (event) => {
@@ -68,10 +44,8 @@
   };
 
   document.addEventListener("keydown", walk);
-  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
-  setInterval(() => { if (Date.now() - heard > SILENT_AFTER_MS) lost(); }, 1000);
   if (location.hash === "#level") document.getElementById("level")?.focus({ preventScroll: true });
   announce();
   charts.all();
-  connect();
+  stream.open(live.dataset.stream, show, lost);
 })();

@@ -1,4 +1,4 @@
-"""The first line, case by case, without a database."""
+"""What the sums mean, case by case, without a database."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,12 +9,12 @@ import pytest
 from onefold.dashboard import words
 from onefold.dashboard.engine import DomainState, Engine, Verdict
 from onefold.dashboard.rollups import Level, Rollup, Row, Sum
-from onefold.dashboard.snapshot import LagNow, Snapshot, headline
-from onefold.dashboard.summaries import Summary
+from onefold.dashboard.snapshot import Compared, LagNow, Snapshot, comparison
+from onefold.operate.lag import UNKNOWN, Lag
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ROLLUP = Rollup("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
-DRAINED = LagNow({"shop": {"events": 0}}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1))
+DRAINED = LagNow({"shop": Lag(0, 0.0, 0, 0.0)}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1))
 
 
 def snapshot(ours: str, truth: str | None, *, reported_s: float = 60, verdict: Verdict | None = None) -> Snapshot:
@@ -29,37 +29,29 @@ def verdict(outcome: str, since: int = 0) -> Verdict:
     return Verdict(outcome, "3 differences", 10, NOW, since)
 
 
+def compared(found: Snapshot, lag: LagNow = DRAINED) -> Compared:
+    """What comes of comparing, where there is something to compare."""
+    made = comparison(found, lag)
+    assert made is not None
+    return made
+
+
 def test_equal_is_good_and_verified_is_better() -> None:
-    assert headline(snapshot("1.10", "1.1"), DRAINED).tone == "good"
-    assert headline(snapshot("1", "1", verdict=verdict("valid")), DRAINED).text == "Equal, and verified"
-    assert headline(snapshot("1", "1", verdict=verdict("valid", since=1)), DRAINED).text == "Equal"
-    assert headline(snapshot("1", "1", verdict=verdict("unknown")), DRAINED).text == "Equal"
-
-
-def test_invalid_is_worse_than_equal() -> None:
-    found = headline(snapshot("1", "1", verdict=verdict("invalid")), DRAINED)
-
-    assert (found.tone, found.detail) == ("bad", "3 differences. Run onefold verify to see which rows.")
+    assert compared(snapshot("1.10", "1.1")).tone == "good"
+    assert compared(snapshot("1", "1", verdict=verdict("valid"))).text == "Equal, and verified"
+    assert compared(snapshot("1", "1", verdict=verdict("valid", since=1))).text == "Equal"
+    assert compared(snapshot("1", "1", verdict=verdict("unknown"))).text == "Equal"
 
 
 def test_the_levels_come_before_all_else() -> None:
     broken = snapshot("1", "1", verdict=verdict("valid"))
     assert broken.level is not None
 
-    assert headline(replace(broken, level=replace(broken.level, adds_up=False)), DRAINED).tone == "bad"
+    assert compared(replace(broken, level=replace(broken.level, adds_up=False))).tone == "bad"
 
 
-def test_a_broken_invariant_comes_before_all_else_and_without_sums_the_invariants_are_what_is_said() -> None:
-    kept, broken = Summary("bank", [], 2, []), Summary("bank", [], 2, ["bank.total: total 1, opened 2"])
-    equal = snapshot("1", "1", verdict=verdict("valid"))
-    assert headline(replace(equal, summaries=[kept]), DRAINED).text == "Equal, and verified"
-    found = headline(replace(equal, summaries=[kept, broken]), DRAINED)
-    assert (found.tone, found.detail) == (
-        "bad", "bank.total: total 1, opened 2. Run onefold verify to see which rows.",
-    )  # fmt: skip
-    alone = Snapshot(equal.engine, [], None, None, None, [kept])
-    assert headline(alone, DRAINED).text == "All invariants hold"
-    assert headline(replace(alone, summaries=[replace(kept, rules=0)]), DRAINED).text == "Nothing has landed yet"
+def test_where_nothing_has_landed_nothing_is_compared() -> None:
+    assert comparison(Snapshot(Engine(NOW), [], None, None, None), DRAINED) is None
 
 
 @pytest.mark.parametrize(
@@ -68,24 +60,24 @@ def test_a_broken_invariant_comes_before_all_else_and_without_sums_the_invariant
         (DRAINED, 60, "bad"),
         (DRAINED, 1, "busy"),  # it has just reported: what it sent last may not have reached Kafka
         (replace(DRAINED, answered_at=NOW + timedelta(seconds=1)), 60, "busy"),  # the snapshot is the older one
-        (replace(DRAINED, lag={"shop": {"events": 7}}), 60, "busy"),
-        (replace(DRAINED, lag={"shop": {"events": None}}, problem="Kafka does not answer."), 60, "quiet"),
+        (replace(DRAINED, lag={"shop": Lag(3, 1.0, 4, 2.0)}), 60, "busy"),
+        (replace(DRAINED, lag={"shop": UNKNOWN}, problem="Kafka does not answer."), 60, "quiet"),
         (LagNow({}, None, None), 60, "quiet"),
     ],
 )
 def test_a_difference_is_wrong_only_when_nothing_is_on_the_way(lag: LagNow, reported_s: float, tone: str) -> None:
-    assert headline(snapshot("1", "2", reported_s=reported_s), lag).tone == tone
+    assert compared(snapshot("1", "2", reported_s=reported_s), lag).tone == tone
 
 
 def test_when_the_log_itself_says_something_else_than_the_producer() -> None:
-    found = headline(snapshot("1", "2", verdict=verdict("valid")), DRAINED)
+    found = compared(snapshot("1", "2", verdict=verdict("valid")))
 
     assert found.tone == "bad"
     assert "the log holds something else" in found.detail
 
 
 def test_without_a_producer_there_is_nothing_to_compare() -> None:
-    assert headline(snapshot("1", None), DRAINED).tone == "quiet"
+    assert compared(snapshot("1", None)).tone == "quiet"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import re
 import urllib.request
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,10 +10,9 @@ from onefold.operate.replicas import SILENT_S
 from onefold.processor.core.topology import Topology
 from tests.support.decisions import note, proposal, writer
 from tests.support.floor import Floor
-from tests.support.site import SOON_S, LivePage, Site
+from tests.support.site import READERS, SOON_S, LivePage, Site
 from tests.support.waiting import eventually
 
-AXE = "tests/vendor/axe.min.js"
 HOSTILE = "<b onclick=alert(1)>2</b>&amp;"
 
 
@@ -42,8 +40,15 @@ def cells(row: str) -> list[str]:
 def test_each_replica_has_its_row(site: Site, floor: Floor, log: Callable[..., None]) -> None:
     """Kafka is asked while somebody looks, and not before."""
     assert panel(site) == ""
+
+    def heard() -> str:
+        """The section, once it is of a moment in which the one replica was not silent: the machine may be slow."""
+        log(note("1", 1211, publishes=True))
+        section = panel(site)
+        return section if "well" in section else ""
+
     with urllib.request.urlopen(site.url + "/live", timeout=30):
-        section = eventually(lambda: panel(site), SOON_S, "the panel is there")
+        section = eventually(heard, SOON_S, "a panel with a replica that is well")
     well, silent = re.findall(r"<tr.*?</tr>", section, re.DOTALL)[1:]
     assert cells(well)[:5] == ["1", "1", "1,211", "0", "1"]
     assert cells(well)[5].startswith("well heard ")
@@ -57,21 +62,16 @@ def test_a_pipeline_without_replicas_has_no_panel(
 ) -> None:
     fresh_domain("runner")
     with urllib.request.urlopen(site.url + "/live", timeout=30):
-        eventually(lambda: "runner</th>" in site.get("/")[1], SOON_S, "Kafka has answered")
+        eventually(lambda: "runner</a></th>" in site.get("/")[1], SOON_S, "Kafka has answered")
         assert panel(site) == ""
 
 
-def test_in_a_browser_it_is_readable_for_everybody(
-    page: LivePage, floor: Floor, log: Callable[..., None], checkout: Any
-) -> None:
+def test_in_a_browser_it_is_readable_for_everybody(page: LivePage, floor: Floor, log: Callable[..., None]) -> None:
     """axe-core, all its rules, light and dark; no sideways scrolling on a phone; a name is only text."""
-    source = (checkout / AXE).read_text()
-    for scheme, width in (("light", 1280), ("dark", 320)):
+    for scheme, width in READERS:
         page.emulate(width=width, prefers_color_scheme=scheme)
         page.open()
         page.soon(".replicas h2", "Replicas of runner")
         assert HOSTILE in page.text(".replicas")
         assert page.ask("document.documentElement.scrollWidth") <= width
-        page.driver.execute_script(source)
-        found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-        assert [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]] == []
+        assert page.barriers() == []

@@ -87,7 +87,9 @@ def test_a_database_without_tables_is_no_error(database: str, site: Site) -> Non
     """Before `onefold prepare`: the page waits."""
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute("DROP SCHEMA trades CASCADE; DROP SCHEMA runner CASCADE; DROP SCHEMA campaigns CASCADE")
-        admin.execute("DROP SCHEMA averages CASCADE; DROP SCHEMA bank CASCADE; DROP SCHEMA onefold CASCADE")
+        admin.execute(
+            "DROP SCHEMA averages CASCADE; DROP SCHEMA bank CASCADE; DROP SCHEMA sheets CASCADE; DROP SCHEMA onefold CASCADE"
+        )
     status, text = site.get("/")
 
     assert status == 200

@@ -1,0 +1,56 @@
+"""What the page answers with: its templates, filled, under headers that let nothing in from elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import HTMLResponse, Response
+
+from onefold.dashboard import words
+from onefold.dashboard.explained import filters
+
+VIEWERS_MAX = (
+    50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
+)
+PING_S = 15  # keeps proxies from closing a stream that has nothing to say
+
+HEADERS = {
+    # Nothing from elsewhere, nothing inline: a name that got into a table cannot become a program here.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",  # the numbers of a moment ago are wrong
+}
+
+
+class Answers:
+    """Fills templates.
+
+    Attributes:
+        has_sheets: whether the last look at the database found the tables of sheets; every page then has a link to them.
+    """
+
+    def __init__(self) -> None:
+        self.has_sheets = False
+        self._templates = words.templates()
+        self._templates.filters.update(filters())
+        self._templates.globals["time_of"] = lambda at: words.clock(datetime.fromtimestamp(at, UTC))
+        self._templates.globals["has_sheets"] = lambda: self.has_sheets
+
+    def text(self, template: str, **names: Any) -> str:
+        """A template, filled."""
+        return self._templates.get_template(template).render(names)
+
+    def page(self, template: str, status: int = 200, **names: Any) -> Response:
+        """A page."""
+        return HTMLResponse(self.text(template, **names), status, headers=HEADERS)
+
+    def problem(self, status: int, sentence: str) -> Response:
+        """What could not be done, in one sentence."""
+        return self.page("problem.html", status, title="Onefold", sentence=sentence)
+
+    def crowded(self) -> Response:
+        """No stream for one more viewer."""
+        return Response("Too many people have this page open.", status_code=503, headers=HEADERS)

@@ -1,0 +1,81 @@
+"""How many dead letters each pipeline has that nobody has put back. Kafka's ends of topics are asked for now and then, all in one
+question; dead letters are read only where something has come since, and only where they are few.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from onefold.dashboard.standing import Dead
+from onefold.operate import pipelines, positions
+from onefold.operate.dead_letters import DeadLetters, Wanted
+from onefold.operate.errors import UserError
+from onefold.operate.positions import Ranges
+from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty
+from onefold.processor import loading
+
+if TYPE_CHECKING:
+    from onefold.processor.core.topology import Topology
+
+# Each is up to 64 KiB: of more than so many offsets it is said that there are at most so many.
+READ_MAX = 1_000
+# Of the reasons.
+REASONS_MAX = 5
+
+
+class DeadCounts:
+    """Keeps what was counted, and between which offsets. Blocks while it asks: for a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._counted: dict[str, tuple[Ranges, Dead]] = {}
+
+    def look(self) -> Mapping[str, Dead]:
+        """By pipeline. One whose topics are missing, or cannot be read, is left out; all are as before when Kafka is silent."""
+        topologies = dict(_topologies())
+        wanted = [topic for one in topologies.values() for topic in (*one.dead.values(), one.replays)]
+        ranges = positions.readable(wanted, self._settings)
+        if ranges is not None:
+            for name, topology in topologies.items():
+                self._look(name, topology, ranges)
+        return {name: dead for name, (_, dead) in self._counted.items()}
+
+    def _look(self, name: str, topology: Topology, ranges: Ranges) -> None:
+        topics = {*topology.dead.values(), topology.replays}
+        mine = {place: span for place, span in ranges.items() if place[0] in topics}
+        before = self._counted.get(name)
+        if before is not None and before[0] == mine:
+            return
+        dead = {place: span for place, span in mine.items() if place[0] != topology.replays}
+        if not dead:
+            self._counted.pop(name, None)
+            return
+        found = self._count(name, sum(end - start for start, end in dead.values()))
+        if found is not None:
+            self._counted[name] = mine, found
+
+    def _count(self, name: str, offsets: int) -> Dead | None:
+        """offsets: records, markers and what was aborted."""
+        if not offsets:
+            return Dead(0)
+        if offsets > READ_MAX:
+            return Dead(offsets, exact=False)
+        try:
+            letters = list(DeadLetters(name, self._settings).select(Wanted(open=True)))
+        except UserError:
+            return None
+        reasons = Counter(letter.reason or "no reason is given" for letter in letters)
+        return Dead(len(letters), reasons=reasons.most_common(REASONS_MAX))
+
+
+def _topologies() -> Mapping[str, Topology]:
+    found = {}
+    for name, pipeline in pipelines.found().pipelines.items():
+        try:
+            found[name] = loading.load_topology(pipeline)
+        except Faulty:  # `check` says why
+            continue
+    return found

@@ -1,0 +1,207 @@
+"""Windows of sheets: each read in a thread of its own kind, from the store of objects and over a connection that only reads.
+
+The store may be far away, so whoever serves the page never waits for it: not for a read that hangs, nor behind one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+
+import psycopg
+
+from onefold.dashboard.reader import Blocking, connect_blocking, hang_up
+from onefold.dashboard.windows import Window
+from onefold.dashboard.words import rounded, sentence
+from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
+from onefold.jobs.apps.sheets.entries import Entries, PostgresEntries
+from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
+from onefold.jobs.apps.sheets.reading import NotThere, Reading
+from onefold.jobs.protocols import Missing, Objects, Refuse
+from onefold.operate.errors import UserError, first_line
+
+READERS = 4  # windows that are read at once; each has a thread and a connection
+# Of that for formulas: one that adds up a million cells stays as it was written, and the page is there.
+EVALUATE_S = 3.0
+READ_S = 10.0  # for one window; a healthy store needs some milliseconds, and nobody waits longer for a page
+
+
+class Unreadable(Exception):
+    """A window cannot be shown: the status of the answer, and why, in one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a cell shows.
+
+    Attributes:
+        kind: "number", "text" or "error".
+        text: the value, of a formula the one that came out; of one that needs too much of the sheet, the formula.
+        content: what was put there: the value, or the formula.
+        formula: whether it was a formula.
+    """
+
+    kind: str
+    text: str
+    content: str
+    formula: bool
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A window of a sheet.
+
+    Attributes:
+        entry: the newest entry that it has.
+        snapshot: the entry of the snapshot that it was read from; 0: of none.
+        bytes_read: from the store of objects.
+        cells: those that hold something.
+    """
+
+    entry: int
+    snapshot: int
+    bytes_read: int
+    cells: Mapping[Cell, Shown]
+
+
+class Grids:
+    """Reads windows of sheets."""
+
+    def __init__(self, dsn: str, open_objects: Callable[[], Objects]) -> None:
+        """`open_objects` raises UserError where there is no store that could be used."""
+        self._free = [_Reading(dsn, open_objects) for _ in range(READERS)]
+        self._turns = asyncio.Semaphore(READERS)
+        self._threads = ThreadPoolExecutor(READERS, "grids")
+
+    async def read(self, sheet_id: str, window: Window, before: Grid | None = None) -> Grid:
+        """The window as it is now; `before` itself when nothing came since. Raises Unreadable."""
+        reading: _Reading | None = None
+        try:
+            async with asyncio.timeout(READ_S):
+                await self._turns.acquire()
+                reading = self._free.pop()
+                # Whoever waits may leave; the thread goes on, and is free again when it has come to its end.
+                return await asyncio.shield(self._begin(reading, sheet_id, window, before))
+        except TimeoutError:
+            if reading is not None:
+                reading.hang_up()
+            raise Unreadable(503, "The database or the store of objects does not answer.") from None
+
+    def close(self) -> None:
+        """Hangs up."""
+        for reading in self._free:
+            reading.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, reading: _Reading, sheet_id: str, window: Window, before: Grid | None) -> asyncio.Future[Grid]:
+        def give_back(work: asyncio.Future[Grid]) -> None:
+            work.cancelled() or work.exception()  # nobody may be there any more to hear of it
+            self._free.append(reading)
+            self._turns.release()
+
+        work = asyncio.get_running_loop().run_in_executor(self._threads, reading.read, sheet_id, window, before)
+        work.add_done_callback(give_back)
+        return work
+
+
+class _Reading:
+    """What one thread at a time reads with; opened by the first read, and again when it broke."""
+
+    def __init__(self, dsn: str, open_objects: Callable[[], Objects]) -> None:
+        self._dsn = dsn
+        self._open_objects = open_objects
+        self._objects: Objects | None = None
+        self._connection: Blocking | None = None
+        self._entries = PostgresEntries(self._connect)
+
+    def read(self, sheet_id: str, window: Window, before: Grid | None) -> Grid:
+        """See `Grids.read`. Blocks."""
+        try:
+            if self._objects is None:
+                self._objects = self._open_objects()
+            return _read(self._entries, self._objects, sheet_id, window, before)
+        except NotThere as error:
+            raise Unreadable(404, sentence(str(error))) from None
+        except Missing as error:
+            raise Unreadable(503, f"The object {error} of this sheet is not in the store of objects.") from None
+        except UserError as error:
+            raise Unreadable(503, f"{sentence(error.message)} {error.hint}".strip()) from None
+        except psycopg.errors.QueryCanceled:
+            raise Unreadable(503, "The database took too long to answer.") from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Unreadable(503, f"The database refuses to be read: {first_line(error)}.") from None
+        except psycopg.Error:
+            raise Unreadable(503, "The database does not answer.") from None
+        except (Refuse, ValueError, KeyError, TypeError) as error:
+            raise Unreadable(503, f"The sheet cannot be read: {first_line(error)}.") from None
+
+    def hang_up(self) -> None:
+        """From another thread: who waits for the database gets an error."""
+        if self._connection is not None:
+            hang_up(self._connection)
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._entries.close()
+
+    def _connect(self) -> Blocking:
+        self._connection = connect_blocking(self._dsn)
+        return self._connection
+
+
+def _read(entries: Entries, objects: Objects, sheet_id: str, window: Window, before: Grid | None) -> Grid:
+    """See `Grids.read`."""
+    if before is not None and _is_newest(entries, sheet_id, before):
+        return before
+    reading = Reading(entries, objects, sheet_id)
+    bounded = _Bounded(reading, time.monotonic() + EVALUATE_S)
+    formulas = Formulas(bounded)
+    cells = {cell: _shown(formulas, cell, value) for cell, value in list(reading.cells(window.rect))}
+    return Grid(reading.entry, reading.snapshot, reading.counted.bytes_read, cells)
+
+
+def _is_newest(entries: Entries, sheet_id: str, grid: Grid) -> bool:
+    """Whether neither an entry nor a snapshot has come since."""
+    finished = entries.finished(sheet_id)
+    snapshot = finished.place.entry if finished else 0
+    return snapshot == grid.snapshot and entries.landed(sheet_id, grid.entry) == grid.entry
+
+
+class _TooMuch(Exception):
+    """Formulas need more of a sheet than is read for a page."""
+
+
+class _Bounded:
+    """A sheet that formulas are evaluated with, until the time is over."""
+
+    def __init__(self, source: Source, until: float) -> None:
+        self._source = source
+        self._until = until
+
+    def cells(self, rect: Rect) -> Iterator[tuple[Cell, Value]]:
+        """See `Source`. Raises _TooMuch."""
+        for each in self._source.cells(rect):
+            yield each
+            if time.monotonic() > self._until:
+                raise _TooMuch
+
+
+def _shown(formulas: Formulas, cell: Cell, value: Value) -> Shown:
+    if value.kind != "f":
+        return Shown("number" if value.kind == "n" else "text", value.text, value.text, False)
+    try:
+        result = formulas.shown(cell, value)
+    except _TooMuch:
+        return Shown("text", value.text, value.text, True)
+    if isinstance(result, Decimal):
+        return Shown("number", rounded(result), value.text, True)
+    return Shown("error" if isinstance(result, Error) else "text", result or "", value.text, True)

@@ -1,0 +1,116 @@
+"""Gathers what is known of each pipeline, from the database, from Kafka and from the embedded stack, into the facts by which the
+headline is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from onefold.dashboard import shapes
+from onefold.dashboard.snapshot import KAFKA_IS_SILENT, SEE_WHICH_ROWS, LagNow, Snapshot, comparison
+from onefold.dashboard.standing import Dead, Facts, Rank, Service, Standing, Waiting, of
+from onefold.operate.lag import UNKNOWN
+
+# What services of one pipeline are called in the embedded stack; all others are of all pipelines.
+_OWN = ("processor-", "worker-")
+#: The name under which stands what is true of no pipeline alone.
+ALL = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of others than the database.
+
+    Attributes:
+        still_s: per pipeline so long nothing has moved that waits to be folded, and to be landed.
+        services: of the embedded stack, as in stack.json.
+        dead: the dead letters, where they could be counted.
+    """
+
+    lag: LagNow
+    still_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    dead: Mapping[str, Dead] = field(default_factory=dict)
+
+
+def names(snapshot: Snapshot, asked: Asked) -> list[str]:
+    """The pipelines that there is something to say of: also those that Kafka knows and that have landed nothing."""
+    return sorted({*snapshot.engine.domains, *asked.lag.lag, *(one.domain for one in snapshot.summaries)})
+
+
+def standings(snapshot: Snapshot, asked: Asked, stall_s: float) -> dict[str, Sequence[Standing]]:
+    """How each pipeline stands; and as `ALL` how the services do that they share, where there is something to say."""
+    found: dict[str, Sequence[Standing]] = {
+        name: of(facts(name, snapshot, asked), stall_s) for name in names(snapshot, asked)
+    }
+    together = of_services(snapshot, asked, stall_s)
+    return found | ({ALL: together} if together else {})
+
+
+def of_services(snapshot: Snapshot, asked: Asked, stall_s: float) -> Sequence[Standing]:
+    """What is to be said of the services that all pipelines share; none when they are well."""
+    shared = [one for one in services(ALL, asked.services, snapshot.engine.taken_at) if one.shared]
+    return [one for one in of(Facts(ALL, snapshot.engine.taken_at, services=shared), stall_s) if one.rank < Rank.WELL]
+
+
+def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
+    """What is known of one pipeline."""
+    domain = snapshot.engine.domains.get(name)
+    lag = asked.lag.lag.get(name, UNKNOWN)
+    fold_s, land_s = asked.still_s.get(name, (0.0, 0.0))
+    summaries = [one for one in snapshot.summaries if one.domain == name]
+    return Facts(
+        name=name,
+        now=snapshot.engine.taken_at,
+        landed=domain is not None and domain.landed > 0,
+        verdict=domain.verdict if domain else None,
+        to_fold=Waiting(lag.input_events, lag.input_s, fold_s),
+        to_land=Waiting(lag.output_events, lag.output_s, land_s),
+        silent=asked.lag.problem if asked.lag.problem == KAFKA_IS_SILENT else "",
+        held=[one for one in asked.lag.held if _is_of(name, one.topic)],
+        dead=asked.dead.get(name),
+        rejected=domain.rejected if domain else 0,
+        services=services(name, asked.services, snapshot.engine.taken_at),
+        broken=[text for one in summaries for text in one.broken],
+        sums=_sums(name, snapshot, asked.lag),
+    )
+
+
+def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime) -> list[Service]:
+    """The processes of a pipeline, and those that all share.
+
+    Args:
+        now: by the database's clock; what the stack says of a later moment is of now.
+    """
+    found = []
+    for service, entry in running.items():
+        shared = not service.startswith(_OWN)
+        number = service.rpartition("-")[2]
+        if not shared and service not in [f"{kind}{name}-{number}" for kind in _OWN]:
+            continue
+        end = entry.get("last_end") or {}
+        at = datetime.fromtimestamp(end["at"], UTC) if end else None
+        ended_at = None if at is None else min(at, now)
+        found.append(Service(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared))
+    return found
+
+
+def _is_of(name: str, topic: str) -> bool:
+    """Whether a pipeline waits for it."""
+    shape = shapes.of(name)
+    return topic.startswith(f"{name}.") or (shape is not None and topic in (*shape.inputs, *shape.outputs))
+
+
+def _sums(name: str, snapshot: Snapshot, lag: LagNow) -> tuple[str, str] | None:
+    """What is wrong with the sums that the page shows of it."""
+    if snapshot.rollup is None or snapshot.rollup.schema != name:
+        return None
+    compared = comparison(snapshot, lag)
+    if compared is None or compared.tone != "bad":
+        return None
+    detail = compared.detail.removesuffix(SEE_WHICH_ROWS).strip()  # it is said beside it
+    adds_up = snapshot.level is not None and snapshot.level.adds_up
+    return "differs from its producer" if adds_up else "has levels that do not add up", detail

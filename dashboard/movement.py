@@ -1,0 +1,86 @@
+"""Since when nothing moves, of what waits: seen from outside, by what is asked again and again.
+
+Each service says of itself whether it gets on. What no service can say is that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+# So much the time of sending of the oldest may differ between two questions although it is the same record: it is worked out
+# from an age, and the machine may have been busy in between.
+_SAME_S = 1.0
+
+
+class Seen(NamedTuple):
+    """Of one pipeline: what waits to be folded, and to be landed, and what is landed. None: unknown.
+
+    Attributes:
+        oldest_at: when the oldest was sent that waits to be folded, in seconds of any clock.
+    """
+
+    to_fold: int | None
+    to_land: int | None
+    landed: int | None
+    oldest_at: float | None = None
+
+    @property
+    def made(self) -> int | None:
+        """How far the topics reach that are landed."""
+        return None if self.landed is None or self.to_land is None else self.landed + self.to_land
+
+
+class Movement:
+    """Keeps what was seen, and since when nothing moves.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    FOLD, LAND = "to fold", "to land"
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[str, Seen] = {}
+        self._moved_at: dict[tuple[str, str], float] = {}
+
+    def take(self, domain: str, now: Seen, problem: str = "") -> None:
+        """What is seen of a pipeline, after what was seen before.
+
+        Args:
+            problem: why nothing is known of any pipeline. Of one of which alone nothing is known, topics are missing: nothing
+                waits there.
+        """
+        before = self._seen.get(domain)
+        self._part((domain, self.FOLD), now.to_fold, before is None or _folded(before, now), problem)
+        self._part((domain, self.LAND), now.to_land, before is None or _landed(before, now), problem)
+        self._seen[domain] = now
+
+    def moved_at(self, domain: str, part: str) -> float:
+        """When it last moved, or had nothing to do."""
+        return self._moved_at.get((domain, part), self._clock())
+
+    def still_s(self, domain: str, part: str) -> float:
+        """So long nothing has moved that waits."""
+        return self._clock() - self.moved_at(domain, part)
+
+    def _part(self, at: tuple[str, str], waiting: int | None, moved: bool, problem: str) -> None:
+        if moved or waiting == 0 or (waiting is None and not problem) or at not in self._moved_at:
+            self._moved_at[at] = self._clock()
+
+
+def _folded(before: Seen, now: Seen) -> bool:
+    """Whether a processor has done anything in between. What waits may also have begun to only now."""
+    if before.to_fold == 0:
+        return now.to_fold is not None
+    less = before.to_fold is not None and now.to_fold is not None and now.to_fold < before.to_fold
+    if before.oldest_at is not None and now.oldest_at is not None and now.oldest_at - before.oldest_at > _SAME_S:
+        return True
+    return less or (before.made is not None and now.made is not None and now.made > before.made)
+
+
+def _landed(before: Seen, now: Seen) -> bool:
+    if before.to_land == 0:
+        return now.to_land is not None
+    return before.landed is not None and now.landed is not None and now.landed > before.landed

@@ -1,0 +1,96 @@
+"""What the page of one pipeline shows of an update, ready for its templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from onefold.dashboard import diagram, known, view_model
+from onefold.dashboard.diagram import Box, Leg, Way
+from onefold.dashboard.engine import DomainState
+from onefold.dashboard.shapes import Shape
+from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
+from onefold.dashboard.watcher import Update
+from onefold.dashboard.words import NONE, age, whole
+
+
+def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, Any]:
+    """The names that the template `pipeline.html` uses. stall_s: of `standing.of`."""
+    snapshot = update.snapshot
+    found: dict[str, Any] = {"trouble": update.trouble, "snapshot": snapshot, "name": name, "shape": shape}
+    if snapshot is None:
+        return found
+    facts = known.facts(name, snapshot, update.asked)
+    landed, made = update.landed.a_second(name), update.made.a_second(name)
+    found |= {
+        "facts": facts,
+        "standings": [*of(facts, stall_s), *known.of_services(snapshot, update.asked, stall_s)],
+        "domain": snapshot.engine.domains.get(name, DomainState()),
+        "behind": update.asked.lag.lag.get(name),
+        "lag": update.asked.lag,
+        "detail": snapshot.detail,
+        "landed_a_second": landed,
+        "diagrams": _diagrams(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
+    }
+    if snapshot.flow:
+        found |= view_model.charts(snapshot.flow)
+    else:
+        times, rates = update.landed.points(name)
+        found["grown"] = json.dumps([times, rates]) if len(times) > 1 else ""
+    return found
+
+
+def _diagrams(
+    update: Update, shape: Shape, facts: Facts, stall_s: float, landed: float | None, made: float | None
+) -> Sequence[diagram.Diagram]:
+    lag = update.asked.lag.lag.get(facts.name)
+    exact = lag is None or lag.exact
+    tables = update.snapshot.detail.tables if update.snapshot and update.snapshot.detail else ()
+    flow = update.snapshot.flow if update.snapshot else None
+    landing = flow.a_second if flow else landed
+    legs = [
+        _waits(facts.to_fold, "to fold", stall_s, exact, bool(made)),
+        Leg(_rate(made), "written", "good" if made else "quiet", bool(made)),
+        _waits(facts.to_land, "to land", stall_s, exact, bool(landing)),
+        Leg(_rate(landing), "landed", "good" if landing else "quiet", bool(landing)),
+    ]
+    dead = facts.dead
+    count = NONE if dead is None else f"{'' if dead.exact else '≤ '}{whole(dead.count)}"
+    boxes = [Box("table", one.text, f"about {whole(one.rows)} row{'s' * (one.rows != 1)}") for one in tables]
+    outputs = [Box("topic", topic, "" if topic in shape.landed else "stays in Kafka") for topic in shape.outputs]
+    way = Way(
+        inputs=[Box("topic", topic, "input") for topic in shape.inputs],
+        processor=Box("service", "processor", _running(facts.services, "processor-")),
+        outputs=outputs or [Box("topic", "no output")],
+        sink=Box("service", "sink", _running(facts.services, "sink-")),
+        tables=boxes or [Box("table", "no table to see")],
+        legs=legs,
+        dead=Box("dead", "dead letters", "refused records"),
+        to_dead=Leg(count, "", "busy" if dead and dead.count else "quiet"),
+        says=f"From {', '.join(shape.inputs)} by the processor to {', '.join(shape.outputs) or 'no output'}, and by the sink to "
+        f"{', '.join(one.text for one in tables) or 'no table'}. To fold: {legs[0].text}; written: {legs[1].text}; "
+        f"to land: {legs[2].text}; landed: {legs[3].text}; dead letters: {count}.",
+    )
+    return diagram.wide(way), diagram.tall(way)
+
+
+def _waits(waiting: Waiting, what: str, stall_s: float, exact: bool, flows: bool) -> Leg:
+    if waiting.events is None:
+        return Leg(NONE, what)
+    late = (waiting.oldest_s or 0.0) > LATE_S
+    tone: Tone = "good" if flows else "quiet"
+    tone = "bad" if waiting.stands(stall_s) else "busy" if late else tone
+    under = f"oldest {age(waiting.oldest_s)}" if waiting.events and waiting.oldest_s is not None else what
+    most = "" if exact or not waiting.events else "≤ "
+    return Leg(f"{most}{whole(waiting.events)}", under, tone, flows and tone != "bad")
+
+
+def _rate(value: float | None) -> str:
+    return NONE if value is None else f"{whole(value) if value >= 10 or not value else f'{value:.1f}'}/s"
+
+
+def _running(services: Collection[Service], kind: str) -> str:
+    mine = [service for service in services if service.name.startswith(kind)]
+    running = sum(service.state == "running" for service in mine)
+    return f"{running} of {len(mine)} running" if mine else ""

@@ -1,0 +1,67 @@
+"""The sheets that there are: how each log stands, and its newest snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onefold.dashboard.reader import Connection
+
+PAGE_SHEETS = 50
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One of them.
+
+    Attributes:
+        entries: of its log.
+        snapshot: the entry of the newest finished snapshot; 0: there is none.
+        snapshots: how many are made.
+        cells, size, chunks, shared: of the newest one; size in bytes, shared are the chunks that an earlier one wrote.
+    """
+
+    sheet_id: str
+    entries: int
+    snapshot: int
+    snapshots: int
+    cells: int | None
+    size: int | None
+    chunks: int | None
+    shared: int | None
+
+
+async def there(connection: Connection) -> bool:
+    """Whether this database has sheets that this connection may read. Raises psycopg.Error."""
+    (found,) = await (await connection.execute(_THERE)).fetchone() or (False,)
+    return bool(found)
+
+
+async def fetch(connection: Connection, after: str) -> tuple[list[Sheet], bool]:
+    """A page of them by their ids, and whether there are more. Raises psycopg.Error."""
+    rows = await (await connection.execute(_SHEETS, (after, PAGE_SHEETS + 1))).fetchall()
+    return [Sheet(*row) for row in rows[:PAGE_SHEETS]], len(rows) > PAGE_SHEETS
+
+
+async def known(connection: Connection, sheet_id: str) -> bool:
+    """Whether there is a sheet of that name. Raises psycopg.Error."""
+    cursor = await connection.execute("SELECT FROM sheets.entries WHERE sheet_id = %s LIMIT 1", (sheet_id,))
+    return await cursor.fetchone() is not None
+
+
+_THERE = """
+SELECT coalesce(bool_and(has_table_privilege(to_regclass(name), 'SELECT')), false)
+FROM unnest(ARRAY['sheets.sheets', 'sheets.entries', 'sheets.snapshots']) AS name
+WHERE CASE WHEN to_regnamespace('sheets') IS NULL THEN false ELSE has_schema_privilege('sheets', 'USAGE') END
+"""
+_SHEETS = """
+SELECT sheet_id, sheet.entries, sheet.finished, made.snapshots, newest.cells, newest.size, newest.chunks, newest.shared
+FROM (SELECT * FROM sheets.sheets WHERE sheet_id > %s ORDER BY sheet_id LIMIT %s) AS sheet
+CROSS JOIN LATERAL (
+    SELECT count(*) AS snapshots FROM sheets.snapshots AS each WHERE each.sheet_id = sheet.sheet_id
+) AS made
+LEFT JOIN LATERAL (
+    SELECT cells, size, chunks, shared FROM sheets.snapshots AS each
+    WHERE (each.sheet_id, each.entry) = (sheet.sheet_id, sheet.finished)
+) AS newest ON true
+ORDER BY sheet_id
+"""

@@ -1,0 +1,300 @@
+"""How a pipeline stands: all that is wrong with it or worth a look, the worst first; and of all pipelines the worst one, which is
+the page's headline. Pure: facts in, sentences out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+from onefold.dashboard.engine import Verdict
+from onefold.dashboard.words import age, sentence, whole
+from onefold.operate.held import Held
+
+# What stands still for less than that may be a large batch on a busy machine, however old it is.
+GLANCE_S = 20.0
+# What waits for longer is not only passing through: a batch of the sink takes some seconds.
+LATE_S = 15.0
+# Whoever was called has seen it by then; the count stays in the list.
+RESTART_RECENT = timedelta(minutes=10)
+# A verify each night, and an hour for it.
+VERDICT_OLD = timedelta(hours=25)
+
+Tone = Literal["good", "busy", "bad", "quiet"]
+
+
+class Rank(IntEnum):
+    """What is true of a pipeline, the worst first: tables that are wrong, then what keeps them from being right, then what has to
+    be looked at, then what nobody has looked at.
+    """
+
+    BROKEN = 0
+    WRONG = 1
+    DIFFERS = 2
+    HELD = 3
+    STILL = 4
+    NOT_LANDED = 5
+    SILENT = 6
+    UNKNOWN = 7
+    DEAD = 8
+    RESTARTED = 9
+    OLD = 10
+    NEVER = 11
+    BEHIND = 12
+    WELL = 13
+    EMPTY = 14
+
+
+class Waiting(NamedTuple):
+    """What waits on one side of a topic.
+
+    Attributes:
+        events: None: unknown.
+        oldest_s: how long the oldest has waited, in seconds.
+        still_s: for so long nothing has moved of it, as far as somebody has looked.
+    """
+
+    events: int | None = None
+    oldest_s: float | None = None
+    still_s: float = 0.0
+
+    def stands(self, stall_s: float) -> bool:
+        """Whether it does not move: nobody has seen it move for `stall_s`, or for a glance, and it waits for that long."""
+        if not self.events:
+            return False
+        return self.still_s > stall_s or (self.still_s > GLANCE_S and (self.oldest_s or 0.0) > stall_s)
+
+
+@dataclass(frozen=True)
+class Dead:
+    """The dead letters of a pipeline that nobody has put back.
+
+    Attributes:
+        exact: False: there are at most so many.
+        reasons: the most frequent ones, and how often each is given.
+    """
+
+    count: int
+    exact: bool = True
+    reasons: Sequence[tuple[str, int]] = ()
+
+
+class Service(NamedTuple):
+    """A process of the embedded stack.
+
+    Attributes:
+        ended: how it ended the last time, or "".
+        ended_at: when.
+        shared: by all pipelines.
+    """
+
+    name: str
+    state: str
+    restarts: int = 0
+    ended: str = ""
+    ended_at: datetime | None = None
+    shared: bool = False
+
+
+#: Nobody has asked yet.
+UNASKED = Waiting()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a pipeline at one moment.
+
+    Attributes:
+        now: by the database's clock.
+        landed: whether anything has.
+        silent: why nobody knows what waits, in one sentence, or "".
+        rejected: output records that could not be landed.
+        broken: rows that break an invariant, in words.
+        sums: what is wrong with sums that the page shows of it, in two parts as `Standing` has them, or None.
+    """
+
+    name: str
+    now: datetime
+    landed: bool = False
+    verdict: Verdict | None = None
+    to_fold: Waiting = UNASKED
+    to_land: Waiting = UNASKED
+    silent: str = ""
+    held: Collection[Held] = ()
+    dead: Dead | None = None
+    rejected: int = 0
+    services: Collection[Service] = ()
+    broken: Sequence[str] = ()
+    sums: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One thing that is true of a pipeline.
+
+    Attributes:
+        name: the pipeline's; "": it is true of no pipeline alone.
+        says: the words after its name.
+        detail: one sentence more.
+        command: what to run to see more of it, or to end it; "" when there is nothing to do.
+    """
+
+    rank: Rank
+    tone: Tone
+    name: str
+    says: str
+    detail: str
+    command: str = ""
+
+    @property
+    def text(self) -> str:
+        """The whole of it as a line."""
+        return f"{self.name} {self.says}".strip()
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The one thing first. others: how many more pipelines there are to look at."""
+
+    standing: Standing
+    others: int = 0
+
+
+def of(facts: Facts, stall_s: float) -> list[Standing]:
+    """All that is to be said of a pipeline, the worst first; never nothing.
+
+    Args:
+        stall_s: from then on what waits is called still.
+    """
+    found = [*_tables(facts), *_ways(facts, stall_s), *_looks(facts)]
+    if not found and not facts.landed:
+        found = [_said(facts, Rank.EMPTY, "quiet", "has landed nothing yet", "Numbers appear with its first batch.")]
+    return sorted(found, key=lambda one: one.rank) or [_well(facts)]
+
+
+def headline(standings: Mapping[str, Sequence[Standing]]) -> Headline:
+    """The worst that is true of any pipeline; of several equally bad ones the first by name.
+
+    Args:
+        standings: per pipeline what `of` gives.
+    """
+    firsts = [standings[name][0] for name in sorted(standings)]
+    wrong = [one for one in firsts if one.rank < Rank.WELL]
+    if not wrong:
+        return Headline(_all_well([one for one in firsts if one.rank == Rank.WELL]))
+    worst = min(wrong, key=lambda one: one.rank)
+    return Headline(worst, len({one.name for one in wrong if one.name != worst.name} - {""}))
+
+
+def _all_well(well: Sequence[Standing]) -> Standing:
+    if not well:
+        return Standing(Rank.EMPTY, "quiet", "", "Nothing has landed yet", "Numbers appear here with the first batch.")
+    if len(well) == 1:
+        return well[0]
+    detail = f"All {len(well)} pipelines move or have nothing to do, and each was valid when it was verified last."
+    return Standing(Rank.WELL, "good", "", "All is well", detail)
+
+
+def _well(facts: Facts) -> Standing:
+    verdict = facts.verdict
+    since = "" if verdict is None or not verdict.since else f"; {whole(verdict.since)} offsets have landed since"
+    when = "" if verdict is None else f"Verified at {verdict.judged_at:%H:%M:%S}{since}."
+    return _said(facts, Rank.WELL, "good", "is well", when)
+
+
+def _tables(facts: Facts) -> Iterator[Standing]:
+    """Whether the tables are right."""
+    verify = f"onefold verify {facts.name}"
+    if facts.broken:
+        yield _said(facts, Rank.BROKEN, "bad", "breaks an invariant", f"{facts.broken[0]}.", verify)
+    if facts.sums is not None:
+        yield _said(facts, Rank.DIFFERS, "bad", *facts.sums, verify)
+    if facts.rejected:
+        what = "1 output record is" if facts.rejected == 1 else f"{whole(facts.rejected)} output records are"
+        yield _said(
+            facts, Rank.NOT_LANDED, "bad", "has output that could not be landed",
+            f"{what} in onefold.rejected, each with its reason.", verify,
+        )  # fmt: skip
+    verdict = facts.verdict
+    if verdict is None:
+        if facts.landed:
+            detail = "Nobody has recomputed its tables from the log."
+            yield _said(facts, Rank.NEVER, "quiet", "was never verified", detail, verify)
+        return
+    detail = sentence(verdict.reason)
+    if verdict.outcome == "invalid":
+        yield _said(facts, Rank.WRONG, "bad", "is wrong", f"Verified at {verdict.judged_at:%H:%M:%S}: {detail}", verify)
+    elif verdict.outcome != "valid":
+        yield _said(facts, Rank.UNKNOWN, "busy", "could not be verified", detail, verify)
+    elif verdict.since and facts.now - verdict.judged_at > VERDICT_OLD:
+        ago = age((facts.now - verdict.judged_at).total_seconds())
+        detail = f"It was valid, and {whole(verdict.since)} offsets have landed since."
+        yield _said(facts, Rank.OLD, "quiet", f"was last verified {ago} ago", detail, verify)
+
+
+def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
+    """Whether what waits moves."""
+    if facts.silent:
+        yield Standing(
+            Rank.SILENT, "busy", "", facts.silent.rstrip("."),
+            "What waits is unknown. The tables stay as they are.", "onefold status",
+        )  # fmt: skip
+    for held in facts.held:
+        yield _said(facts, Rank.HELD, "bad", "is held back", f"{sentence(str(held))}", held.remedy)
+    sides = (("folded", "processor", facts.to_fold), ("landed", "sink", facts.to_land))
+    for done, who, waiting in sides:
+        if waiting.stands(stall_s):
+            detail = f"{_waits(waiting, done)}, and nothing has moved for {age(waiting.still_s)}."
+            yield _said(facts, Rank.STILL, "bad", "stands still", detail, _log_of(facts, who))
+        elif waiting.events and (waiting.oldest_s or 0.0) > LATE_S:
+            yield _said(facts, Rank.BEHIND, "busy", "is behind", f"{_waits(waiting, done)}.")
+
+
+def _looks(facts: Facts) -> Iterator[Standing]:
+    """What somebody should look at although everything goes on."""
+    if facts.dead is not None and facts.dead.count:
+        yield _dead(facts, facts.dead)
+    for service in facts.services:
+        if service.shared and facts.name:
+            continue  # it would be the first thing to say of every pipeline
+        recent = service.ended_at is not None and facts.now - service.ended_at < RESTART_RECENT
+        if service.restarts and (recent or service.state == "restarting"):
+            ago = "" if service.ended_at is None else f", {age((facts.now - service.ended_at).total_seconds())} ago"
+            times = "once" if service.restarts == 1 else f"{whole(service.restarts)} times"
+            detail = f"{service.name} {service.ended or 'ended'}{ago}; it was restarted {times}."
+            log = f"onefold logs {service.name}"
+            yield _said(
+                facts,
+                Rank.RESTARTED,
+                "busy",
+                f"{'' if facts.name else service.name} had to be restarted".strip(),
+                detail,
+                log,
+            )
+
+
+def _dead(facts: Facts, dead: Dead) -> Standing:
+    most = "" if dead.exact else "up to "
+    what = "a dead letter" if dead.count == 1 else f"{most}{whole(dead.count)} dead letters"
+    often = [f"{reason} ({whole(count)}\N{MULTIPLICATION SIGN})" for reason, count in dead.reasons[:1]]
+    detail = sentence(often[0]) if often else "Its processor refused these records, each with a reason."
+    return _said(facts, Rank.DEAD, "busy", f"has {what}", detail, f"onefold dead-letters list {facts.name}")
+
+
+def _waits(waiting: Waiting, done: str) -> str:
+    what = "1 record waits" if waiting.events == 1 else f"{whole(waiting.events)} records wait"
+    oldest = "" if waiting.oldest_s is None else f", the oldest for {age(waiting.oldest_s)}"
+    return f"{what} to be {done}{oldest}"
+
+
+def _log_of(facts: Facts, who: str) -> str:
+    """The command that shows the log of the first such service; elsewhere than in the embedded stack nobody knows where it is."""
+    names = [service.name for service in facts.services if service.name.startswith(f"{who}-")]
+    return f"onefold logs {names[0]}" if names else "onefold status"
+
+
+def _said(facts: Facts, rank: Rank, tone: Tone, says: str, detail: str, command: str = "") -> Standing:
+    return Standing(rank, tone, facts.name, says, detail, command)

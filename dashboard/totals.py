@@ -1,0 +1,97 @@
+"""Metrics of the whole: the lag of each pipeline, asked when somebody asks for it, and whether what waits gets less.
+
+Each service says of itself whether it gets on. What no service can say is that there is none: a pipeline whose processor or
+sink is not there has nobody who would tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onefold.dashboard.answers import HEADERS
+from onefold.dashboard.movement import Movement, Seen
+from onefold.operate import pipelines, positions
+from onefold.operate.errors import UserError
+from onefold.operate.exposed import METRICS_TYPE, Exposed
+from onefold.operate.settings import Settings
+from onefold.telemetry import LAG_TO_FOLD, LAG_TO_LAND
+
+# Whoever asks more often is told the same: asking Kafka makes clients of their own.
+ASK_EVERY_S = 5.0
+TEXT = "text/plain; charset=utf-8"
+
+#: Per pipeline; and why nothing of them is known, or "".
+Asked = tuple[dict[str, Seen], str]
+
+
+def ask(settings: Settings, dsn: str) -> Asked:
+    """What is seen of every pipeline now. Blocks for some seconds when a server does not answer."""
+    try:
+        lag = positions.lag_of_all(settings)
+    except UserError as error:
+        return {}, error.message
+    problem = "Kafka does not answer" if all(now["input_events"] is None for now in lag.values()) else ""
+    found = {}
+    for domain, now in lag.items():
+        landed = None
+        if now["output_events"] is not None:
+            with suppress(psycopg.Error):
+                landed = sum(positions.landed(dsn, domain).values())
+        found[domain] = Seen(now["input_events"], now["output_events"], landed)
+    return found, problem
+
+
+class Totals:
+    """Keeps what was seen, and since when nothing moves.
+
+    Args:
+        ask: gives what is seen now; called in a thread.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, settings: Settings, ask: Callable[[], Asked], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._domains = pipelines.domains()
+        self._told = Exposed("dashboard", self._domains, settings.stall_s)
+        self._ask = ask
+        self._clock = clock
+        self._movement = Movement(clock)
+        self._turn = asyncio.Lock()
+        self._asked_at: float | None = None
+
+    async def metrics(self, request: Request) -> Response:
+        """/metrics"""
+        await self._look()
+        return Response(self._told.metrics(), headers=HEADERS, media_type=METRICS_TYPE)
+
+    async def healthz(self, request: Request) -> Response:
+        """/healthz"""
+        await self._look()
+        status, text = self._told.healthz()
+        return Response(f"{text}\n", status, headers=HEADERS, media_type=TEXT)
+
+    async def _look(self) -> None:
+        async with self._turn:
+            if self._asked_at is None or self._clock() - self._asked_at > ASK_EVERY_S:
+                self.take(*await asyncio.to_thread(self._ask))
+                self._asked_at = self._clock()
+
+    def take(self, found: dict[str, Seen], problem: str) -> None:
+        """What was seen, after what was seen before."""
+        for domain in self._domains:
+            now = found.get(domain, Seen(None, None, None))
+            self._told.put(LAG_TO_FOLD, math.nan if now.to_fold is None else now.to_fold, domain=domain)
+            self._told.put(LAG_TO_LAND, math.nan if now.to_land is None else now.to_land, domain=domain)
+            self._movement.take(domain, now, problem)
+            for part, waiting in ((Movement.FOLD, now.to_fold), (Movement.LAND, now.to_land)):
+                why = problem if waiting is None else f"{waiting:,} offsets wait"
+                self._told.stands(domain, part, self._movement.moved_at(domain, part), why)

@@ -1,0 +1,225 @@
+"""The page of one pipeline: what it says, its diagram, and that anybody can read it."""
+
+import json
+import os
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from confluent_kafka import Producer
+
+from onefold.dashboard import diagram
+from onefold.dashboard.dead import DeadCounts
+from onefold.dashboard.diagram import Box, Diagram, Leg, Way
+from onefold.dashboard.history import History
+from onefold.dashboard.standing import Dead
+from onefold.operate import positions, state
+from onefold.operate.settings import Settings
+from onefold.processor.core.topology import Topology
+from onefold.processor.runtime.dead_letters import REASON_HEADER
+from tests.support.floor import Floor
+from tests.support.site import READERS, SOON_S, LivePage, Site
+from tests.support.waiting import eventually
+
+HOSTILE = '<img src=x onerror="document.title=1">\u202e'
+FOUND = {
+    "kinds": [["different row", 1]],
+    "first": [
+        {"kind": "different row", "where": "runner.stats", "key": f"user {HOSTILE}", "what": "speed: 1, should be 2",
+         "output": "runner.stats/0/5", "source": None},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def refused(fresh_domain: Callable[..., Topology], client: dict[str, str]) -> Iterator[Callable[..., None]]:
+    """Writes dead letters of runner."""
+    topology = fresh_domain("runner")
+
+    def write(*reasons: str) -> None:
+        producer = Producer(client)
+        for reason in reasons:
+            producer.produce(
+                topology.dead["runner.updates"], b"no run", b"1", partition=0, headers={REASON_HEADER: reason.encode()}
+            )
+        assert producer.flush(20) == 0
+
+    yield write
+    fresh_domain("runner")
+
+
+def wrong(connection: psycopg.Connection[Any]) -> None:
+    """The last verify found runner wrong."""
+    connection.execute(
+        "INSERT INTO onefold.verdict (domain, outcome, reason, counts, offsets, findings, judged_at)"
+        " VALUES ('runner', 'invalid', '1 difference', '{}', '{}', %s, now())", (json.dumps(FOUND),),
+    )  # fmt: skip
+    connection.execute("INSERT INTO runner.stats VALUES (1, 2, 3, 100, 60000, 'runner.stats', 0, 5)")
+
+
+def stack(home: Path) -> None:
+    """A stack runs, and a processor was killed a moment ago."""
+    me = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
+    killed = {"state": "running", "restarts": 2, "last_end": {"why": "was killed by signal 9", "at": time.time() - 5}}
+    other: dict[str, Any] = {"state": "running", "restarts": 0, "last_end": None}
+    services = {
+        "sink-1": other,
+        "processor-runner-1": killed,
+        "processor-runner-up-1": killed,
+        "processor-trades-1": other,
+    }
+    state.write(home / "run" / "stack.json", me | {"services": services})
+
+
+def test_all_that_is_known_of_it(page: LivePage, floor: Floor, refused: Callable[..., None], tmp_path: Path) -> None:
+    """Live, readable for everybody, on a phone without sideways scrolling; and names are only text."""
+    wrong(floor.connection)
+    stack(tmp_path)
+    refused("no run", "no run", HOSTILE)
+    for scheme, width in READERS:
+        page.emulate(width=width, prefers_color_scheme=scheme)
+        page.open("/pipelines/runner")
+        page.soon("h1", "runner is wrong")
+        page.soon(".more", "runner has 3 dead letters")
+        assert "processor-runner-1 was killed by signal 9" in page.text(".more")
+        assert "processor-runner-up-1" not in page.text("main")
+        page.soon(".refused", HOSTILE.replace("\u202e", "\\u202e"))
+        assert "speed: 1, should be 2" in page.text(".found")
+        page.soon(".filled", "runner.stats about 1 row")
+        assert page.ask("getComputedStyle(document.querySelector('.diagram.tall')).display") == (
+            "block" if width == 320 else "none"
+        )
+        assert page.ask("document.documentElement.scrollWidth") <= width
+        assert page.ask("document.querySelectorAll('main img').length") == 0
+        assert page.barriers() == []
+    page.open("/")
+    page.soon("h1", "runner is wrong")
+    page.ask("document.querySelector('h1 a').click()")
+    eventually(lambda: page.ask("location.pathname") == "/pipelines/runner", SOON_S, "the headline leads to its page")
+
+
+def test_a_wide_table_says_that_it_goes_on(page: LivePage, floor: Floor) -> None:
+    """By a shadow at the edge that it goes beyond; the paper that covers the shadow scrolls with the table."""
+    floor.land(10)
+    page.emulate(width=320, height=640)
+    page.open("/tables/trades/risk")
+    assert page.ask("(wide => wide.scrollWidth > wide.clientWidth)(document.querySelector('div.wide'))")
+    assert page.colour("div.wide", "background-attachment") == "local, local, scroll, scroll"
+    assert page.barriers() == []
+
+
+def test_what_may_not_be_read_or_is_not_there_yet_is_left_out(site: Site, floor: Floor) -> None:
+    wrong(floor.connection)
+    assert "/tables/runner/stats" in site.get("/pipelines/runner")[1]
+    floor.connection.execute("REVOKE ALL ON runner.stats FROM onefold_reader")
+    status, text = site.get("/pipelines/runner")
+    assert (status, "/tables/runner/stats" in text, "/tables/runner/messages" in text) == (200, False, True)
+    floor.connection.execute("REVOKE USAGE ON SCHEMA runner FROM onefold_reader")
+    status, text = site.get("/pipelines/runner")
+    assert (status, "There is none to see." in text, "speed: 1" in text) == (200, True, True)
+    # And a database of before there were findings.
+    floor.connection.execute("ALTER TABLE onefold.verdict DROP COLUMN findings")
+    status, text = site.get("/pipelines/runner")
+    assert (status, "What it was is not kept" in text) == (200, True)
+
+
+def test_a_row_is_found_by_its_key(site: Site, floor: Floor) -> None:
+    """The form of a table leads to what made the row; what is left empty is NULL, as of a level that stands for all. What is not
+    there, a row or a pipeline, is a sentence.
+    """
+    floor.land(50)
+    wrong(floor.connection)
+    form = re.search(r'<form class="tools find".*?</form>', site.get("/tables/runner/stats")[1], re.DOTALL)
+    assert form is not None
+    assert re.findall(r'name="(\w+)"', form.group()) == ["run_id", "user_id"]
+    with urllib.request.urlopen(f"{site.url}/find/runner/stats?run_id=1&user_id=2", timeout=30) as answer:
+        assert answer.url == f"{site.url}/explain/runner/stats?run_id=1&user_id=2"
+        assert "60000" in answer.read().decode()
+    with urllib.request.urlopen(f"{site.url}/find/trades/risk?risk_type=PV&region=&trade_desk=", timeout=30) as answer:
+        assert answer.url == f"{site.url}/explain/trades/risk?risk_type=PV"
+    assert site.get("/find/runner/stats?run_id=7&user_id=7")[0] == 404
+    assert "tools find" not in site.get("/tables/onefold/ledger")[1]
+    for path in ("/pipelines/nothing", "/pipelines/nothing/live", "/pipelines/%3Cb%3E"):
+        status, text = site.get(path)
+        assert (status, "There is no pipeline" in text, "<b>" in text) == (404, True, False)
+
+
+def test_dead_letters_are_read_only_when_some_have_come(
+    refused: Callable[..., None], bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not at all where they are many."""
+    counts = DeadCounts(Settings(bootstrap_servers=bootstrap_servers))
+    read: list[str] = []
+    count = DeadCounts._count
+
+    def noted(self: DeadCounts, name: str, offsets: int) -> Dead | None:
+        read.append(name)
+        return count(self, name, offsets)
+
+    monkeypatch.setattr(DeadCounts, "_count", noted)
+    assert counts.look()["runner"] == Dead(0)
+    refused("no run", "no key", "no run")
+    assert counts.look()["runner"] == Dead(3, True, [("no run", 2), ("no key", 1)])
+    asked = read.count("runner")
+    assert counts.look()["runner"].count == 3
+    assert read.count("runner") == asked
+    monkeypatch.setattr("onefold.dashboard.dead.READ_MAX", 3)
+    refused("no run")
+    assert counts.look()["runner"] == Dead(4, exact=False)
+    monkeypatch.setattr(positions, "readable", lambda *_: None)  # Kafka is away: what was known stays
+    assert counts.look()["runner"].count == 4
+
+
+def test_how_fast_a_sum_grows() -> None:
+    history = History()
+    assert history.a_second("shop") is None
+    for second in range(31):
+        history.add(1000.0 + second, {"shop": 10 * second})
+        history.add(1000.0 + second, {"shop": 0})  # the same moment again, by another view
+    assert history.a_second("shop") == 10.0
+    assert history.a_second("zoo") is None
+    assert history.points("shop") == ([1005, 1010, 1015, 1020, 1025, 1030], [10.0] * 6)
+    history.add(1040.0, {"shop": 0})  # it was started over
+    assert history.points("shop")[1][-1] == 0.0
+
+
+def way(inputs: int, outputs: int, tables: int) -> Way:
+    """So many boxes, with long names."""
+    return Way(
+        [Box("topic", f"input-{n}-{'x' * 60}") for n in range(inputs)], Box("service", "processor"),
+        [Box("topic", f"output {n}") for n in range(outputs)], Box("service", "sink"),
+        [Box("table", f"table {n}") for n in range(tables)], [Leg("1"), Leg("2"), Leg("3"), Leg("4")],
+        Box("dead", "dead letters"), Leg("0"), "words",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", [diagram.wide, diagram.tall])
+@pytest.mark.parametrize(("inputs", "outputs", "tables"), [(1, 1, 1), (3, 1, 4), (1, 5, 5), (20, 20, 20), (2, 3, 1)])
+def test_the_diagram_fits(layout: Callable[[Way], Diagram], inputs: int, outputs: int, tables: int) -> None:
+    """No box lies over another or beyond the edge, each name fits, and each leg has its number and its arrows."""
+    made = layout(way(inputs, outputs, tables))
+    for box in made.boxes:
+        assert 0 <= box.x < box.x + box.w <= made.w
+        assert 0 <= box.y < box.y + box.h <= made.h
+        assert len(box.shown) * diagram.LETTER_W <= box.w
+    for one in made.boxes:
+        for other in made.boxes:
+            apart = (
+                one.x + one.w <= other.x
+                or other.x + other.w <= one.x
+                or one.y + one.h <= other.y
+                or other.y + other.h <= one.y
+            )
+            assert one is other or apart, (one, other)
+    assert {"1", "2", "3", "4", "0"} <= {number.text for number in made.numbers}
+    assert all(0 <= number.x <= made.w and 0 <= number.y <= made.h for number in made.numbers)
+    assert sum(box.kind == "topic" for box in made.boxes) == min(inputs, diagram.BOXES_MAX) + min(
+        outputs, diagram.BOXES_MAX
+    )
+    assert sum(arrow.head for arrow in made.arrows) >= 5
