@@ -63,7 +63,8 @@ class BenchmarkEnvironment:
             argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
             log=self.home / "logs" / f"{name}.log",
             ready=Ready("status_file", str(status)),
-            environment={**self.environment, "ONEFOLD_STATUS_FILE": str(status)},
+            # One port for all of them would be taken: unless somebody measures what metrics cost.
+            environment={"ONEFOLD_METRICS_PORT": "0", **self.environment, "ONEFOLD_STATUS_FILE": str(status)},
         )
         child = Child(service)
         child.start()

@@ -82,6 +82,23 @@ class Containers:
                 )
             pause.wait(ASK_AGAIN_S)
 
+    def told_by_judge(self, *arguments: str, patience_s: float) -> str:
+        """What `onefold verify` prints in a container of its own, where the objects are; whatever it ends with.
+
+        Args:
+            patience_s: how long it may take, beside what any command of docker may.
+
+        Raises UserError when it takes longer.
+        """
+        try:
+            ran = subprocess.run(
+                self._compose("run", "--rm", "--no-deps", "--no-TTY", "judge", *arguments),
+                check=False, capture_output=True, text=True, timeout=patience_s + COMMAND_S, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise UserError(f"the judge in a container took longer than {patience_s + COMMAND_S:.0f} s") from None
+        return ran.stdout or ran.stderr
+
     def kill(self, service: str) -> None:
         """kill -9 of all that runs in the container but its first process, which then ends: Docker starts it again.
         After a `docker kill` it would not.
@@ -132,14 +149,26 @@ class Containers:
 
     def scale(self, service: str, instances: int) -> None:
         """Have so many instances of it, and wait until all are healthy."""
-        compose = ("docker", "compose", "--project-name", self.project, "--file", str(FILE), "--progress", "quiet")
-        _run(*compose, "up", "--detach", "--no-deps", "--no-recreate", "--no-build", "--scale", f"{service}={instances}",
-             service)  # fmt: skip
+        scale = ("--scale", f"{service}={instances}")
+        _run(*self._compose("up", "--detach", "--no-deps", "--no-recreate", "--no-build", *scale, service))
         self.wait_healthy(service)
 
     def forget(self, service: str) -> None:
         """Delete its scratch files while it runs."""
         _run("docker", "exec", self.of(service)[0], "sh", "-c", FORGET)
+
+    def _compose(self, *arguments: str) -> tuple[str, ...]:
+        return (
+            "docker",
+            "compose",
+            "--project-name",
+            self.project,
+            "--file",
+            str(FILE),
+            "--progress",
+            "quiet",
+            *arguments,
+        )
 
     def _list(self, service: str, form: str) -> str:
         labels = (f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}")

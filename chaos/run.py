@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from onefold.chaos.judging import judge
 from onefold.chaos.load import Load
 from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.progress import ProgressMonitor
 from onefold.chaos.readers import Readers
 from onefold.operate.settings import Settings
 from onefold.proof.verdict import VALID
-from onefold.proof.verify import verify
 
 WARM_S = 3.0  # of load before the fault
 WARM_MAX_S = 60.0  # and until every partition progresses: a sink that has just started compiles its queries first
@@ -106,7 +106,7 @@ def run(
             until = time.monotonic()
             stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
         say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
-        verdict = verify(workload, client=settings.client(), dsn=settings.postgres(), timeout_s=DRAIN_S)
+        verdict = judge(stack, workload, settings, DRAIN_S)
     return Outcome(
         workload,
         nemesis.name,

@@ -119,14 +119,14 @@ def birth(pid: int) -> float | None:
         return None
 
 
-def end_known(pid: int, create_time: float, patience_s: float = 10.0) -> bool:
-    """Ends the process that has this pid and birth time and no other: SIGTERM, and SIGKILL after `patience_s`.
+def end_known(pid: int, create_time: float, patience_s: float = 10.0, stop_signal: int = signal.SIGTERM) -> bool:
+    """Ends the process that has this pid and birth time and no other: `stop_signal`, and SIGKILL after `patience_s`.
 
     Returns whether there was one. A zombie counts as ended: where nobody reaps orphans, it would stay for ever.
     """
     if not state.alive(pid, create_time):
         return False
-    for number, limit_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILL_S)):
+    for number, limit_s in ((stop_signal, patience_s), (signal.SIGKILL, KILL_S)):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + limit_s

@@ -20,7 +20,7 @@ from onefold.operate import private, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
-from onefold.stack import filelock
+from onefold.stack import filelock, metrics
 from onefold.stack.child import end_known, tail
 from onefold.stack.embedded import choose_ports, prepare
 from onefold.stack.plan import Plan, pipeline
@@ -88,6 +88,47 @@ def down(settings: Settings, wipe: bool) -> bool:
     return found
 
 
+def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]:
+    """Ends a service of the running stack in order, and returns its new entry of stack.json when the supervisor has made it
+    ready again.
+
+    Raises:
+        UserError: the stack does not run, or has no such service; or the service is not ready again in time, when it is left
+            to the supervisor.
+    """
+    home = settings.home
+    with filelock.held(home / "run" / "lock"):
+        running = state.read_running(home)
+        if not running:
+            raise UserError(f"the embedded stack in {home} is not running", "Start it with `onefold up`.")
+        before = running["services"].get(name)
+        services = {service.name: service for stage in Plan.read(home).stages for service in stage}
+        if before is None or services[name].ready.kind == "done":
+            there = [one for one in running["services"] if services[one].ready.kind != "done"]
+            raise UserError(f"there is no service {name}", f"There are: {', '.join(there)}.", USAGE)
+        progress.say(f"stopping {name}")
+        if before["pid"]:
+            end_known(before["pid"], before["create_time"], services[name].stop_s, services[name].stop_signal)
+        return _wait_again(home, services[name], before["create_time"], progress)
+
+
+def _wait_again(home: Path, service: Service, born: float | None, progress: Progress) -> dict[str, Any]:
+    """The entry of a service once it is ready and another process than the one that was born then."""
+    progress.say(f"waiting for: {service.name}")
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        found: dict[str, Any] = state.read_running(home).get("services", {}).get(service.name, {})
+        if found.get("pid") and found["create_time"] != born and found["state"] == "running":
+            progress.clear()
+            return found
+        time.sleep(POLL_S)
+    progress.clear()
+    raise UserError(
+        f"{service.name} was not ready again after {READY_S:.0f} s; it is tried further",
+        f"Its log, {service.log}, ends with:\n{tail(service.log)}",
+    )
+
+
 def stop(home: Path) -> bool:
     """Stops the supervisor and what it started, and nothing else. Returns whether anything ran."""
     found = state.read(home)
@@ -121,7 +162,7 @@ def _plan(settings: Settings, domains: Sequence[str], only: Sequence[str], progr
         "postgres": parts.database.service(home / "logs" / "postgres.log"),
         "kafka": parts.broker.service(home / "logs" / "kafka.log"),
     }
-    public = {
+    public: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers
         or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
         "postgres_dsn": settings.postgres_dsn or (parts.database.dsn if "postgres" in wanted else None),
@@ -130,7 +171,9 @@ def _plan(settings: Settings, domains: Sequence[str], only: Sequence[str], progr
     stages = [[service for name, service in services.items() if name in wanted]]
     if not only:
         stages += pipeline(settings, domains, public)
-    return Plan(stages, public)
+        last = {} if settings.metrics_port else state.load(home / "run" / "plan.json").get("public", {})
+        public["metrics"] = metrics.free_of(last.get("metrics", {}))
+    return Plan(*metrics.placed(stages, public, settings.metrics_port))
 
 
 def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
@@ -159,7 +202,8 @@ def _take_in(
     infrastructure = [stage for stage in now.stages if any(service.name in INFRASTRUCTURE for service in stage)]
     if len(now.stages) == len(infrastructure):
         return running, False  # it was started with --only
-    stages = [*infrastructure, *pipeline(settings, domains, now.public)]
+    wanted = [*infrastructure, *pipeline(settings, domains, now.public)]
+    stages, public = metrics.placed(wanted, now.public, settings.metrics_port)
     if stages == [list(stage) for stage in now.stages]:
         return running, False
     if "version" not in running:  # 0.1.0's supervisor, which the signal would end, and all that it runs
@@ -168,7 +212,7 @@ def _take_in(
             "Stop it with `onefold down`, and start it again.",
         )
     number = now.public.get("plan", 0) + 1
-    plan = Plan(stages, {**now.public, "plan": number})
+    plan = Plan(stages, {**public, "plan": number})
     plan.write(home)
     os.kill(running["supervisor_pid"], signal.SIGHUP)
     there = lambda: state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
@@ -181,13 +225,13 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
     Args:
         there: whether the supervisor runs.
     """
-    services = {service.name: service for stage in plan.stages for service in stage}
+    services = {service.name: service for stage in plan.stages for service in stage if not service.after_s}
     reported: set[str] = set()
     deadline = time.monotonic() + READY_S
     while True:
         found = state.read(home)
         entries = found.get("services", {}) if found.get("plan") == plan.public.get("plan") else {}
-        for name, entry in entries.items():
+        for name, entry in ((name, entry) for name, entry in entries.items() if name in services):
             if entry["was_ready"] and name not in reported:
                 reported.add(name)
                 progress.done(f"{name} is ready")
@@ -234,7 +278,7 @@ def _not_ready(service: Service, what: str, entry: dict[str, Any]) -> UserError:
 def _wipe(home: Path) -> None:
     """Removes what the stack made in `home`. The lock file stays: a new one would let a second holder in."""
     Postgres(home / "postgres", 0).wipe()
-    for name in ("kafka", "checkpoints", "logs"):
+    for name in ("kafka", "checkpoints", "judge", "logs", "objects"):
         shutil.rmtree(home / name, ignore_errors=True)
     for file in (home / "run").glob("*.json"):
         file.unlink()

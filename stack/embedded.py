@@ -79,10 +79,10 @@ def choose_ports(home: Path, kafka: int = 0, postgres: int = 0, dashboard: int =
     last = Ports(**{one.name: found.get(one.name, 0) for one in fields(Ports)})
     fresh = iter(free_ports(len(fields(Ports))))
     chosen = Ports(
-        _asked_for(kafka, "ONEFOLD_KAFKA_PORT") or _if_free(last.kafka) or next(fresh),
-        _if_free(last.controller) or next(fresh),
-        _asked_for(postgres, "ONEFOLD_POSTGRES_PORT") or _if_free(last.postgres) or next(fresh),
-        _asked_for(dashboard, "ONEFOLD_DASHBOARD_PORT") or _if_free(last.dashboard) or next(fresh),
+        _asked_for(kafka, "ONEFOLD_KAFKA_PORT") or if_free(last.kafka) or next(fresh),
+        if_free(last.controller) or next(fresh),
+        _asked_for(postgres, "ONEFOLD_POSTGRES_PORT") or if_free(last.postgres) or next(fresh),
+        _asked_for(dashboard, "ONEFOLD_DASHBOARD_PORT") or if_free(last.dashboard) or next(fresh),
     )
     state.write(file, vars(chosen))
     return chosen
@@ -156,7 +156,8 @@ def _counting(say: Say, what: str) -> jars.Progress:
     return lambda done, total: say(f"{what}: {done} of {total}")
 
 
-def _if_free(port: int) -> int:
+def if_free(port: int) -> int:
+    """The port, when it can be listened on; else 0."""
     if not port:
         return 0
     try:
@@ -167,7 +168,7 @@ def _if_free(port: int) -> int:
 
 
 def _asked_for(port: int, variable: str) -> int:
-    if port and not _if_free(port):
+    if port and not if_free(port):
         raise UserError(
             f"{variable} asks for port {port}, which another program has", "Choose another port, or 0 to pick one."
         )

@@ -63,7 +63,7 @@ def read_lock(text: str) -> list[Jar]:
 
 
 def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None) -> list[Path]:
-    """The paths of a group's jars ("broker" or "spark"), all present and intact; downloads what is missing or damaged.
+    """The paths of a group's jars ("broker", "spark" or "s3"), all present and intact; downloads what is missing or damaged.
 
     Safe to call from several processes at once. Raises UserError when jars are missing and cannot be fetched.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 SINK_STOP_S = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
+WORKER_STOP_S = 45.0  # a worker comes to its next checkpoint, which takes less than its time-out
+WARM_STOP_S = 5.0  # it only ends its JVM
+# Nobody's first minutes are for this, and a stack that is only tried, or tested, is gone by then.
+WARM_AFTER_S = 300.0
 DASHBOARD_STOP_S = 5.0  # it only closes its streams
 
 
@@ -52,7 +57,7 @@ class Plan:
 
 
 def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[list[Service]]:
-    """The stages after the infrastructure: topics and tables, then processors, sinks and the dashboard.
+    """The stages after the infrastructure: topics and tables, then processors, workers, sinks and the dashboard.
 
     Args:
         public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
@@ -76,8 +81,25 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         _onefold(settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_S)
         for number in range(1, settings.sinks + 1)
     ]
+    served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together.
-    return [[prepare], [*processors, *sinks, *_dashboard(settings, public)]]
+    return [[prepare], [*served, _warm(settings, public)]]
+
+
+def _warm(settings: Settings, public: dict[str, Any]) -> Service:
+    task = _onefold(settings, public, "warm", ("warm",), Ready("done"), WARM_STOP_S, needed=False)
+    # Where the supervisor ends without a word it ends its JVM as well, and so it must not be killed.
+    return replace(task, death_signal=signal.SIGTERM, after_s=WARM_AFTER_S)
+
+
+def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:
+    """One for each domain that has jobs."""
+    known = pipelines.find().pipelines
+    return [
+        _onefold(settings, public, f"worker-{domain}-1", ("work", domain), None, WORKER_STOP_S, needed=False)
+        for domain in domains
+        if domain in known and known[domain].jobs
+    ]
 
 
 def _processes(settings: Settings, domain: str) -> int:

@@ -45,6 +45,7 @@ class Service:
         death_signal: what it gets when the supervisor ends without stopping it.
         account: the (uid, gid) that it runs as; None keeps the supervisor's.
         needed: whether the stack is of no use without it; one pipeline's processor is not.
+        after_s: of a task for which nobody waits, and which is tried once: how long after the supervisor has taken it in.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Service:
     death_signal: int = signal.SIGKILL
     account: tuple[int, int] | None = None
     needed: bool = True
+    after_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """The service as plain JSON values, by the names that plan.json has."""

@@ -43,15 +43,21 @@ class Managed:
         self.restarts = 0
         self.was_ready = False
         self.exit_code: int | None = None
+        self.last_end: dict[str, Any] | None = None
         self._clock = clock
         self._pause = BACKOFF_FIRST_S
         self._started_at = 0.0
-        self._start_at = 0.0
+        self._start_at = clock() + service.after_s if service.after_s else 0.0
 
     @property
     def settled(self) -> bool:
         """Whether the next stage may start, as far as this service is concerned."""
-        return self.was_ready
+        return self.was_ready or bool(self.service.after_s)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is about to change that somebody waits for."""
+        return self.state in ("pending", "starting", "restarting") and not self.service.after_s
 
     def turn(self) -> None:
         """Checks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
@@ -86,6 +92,7 @@ class Managed:
             "detail": self.detail,
             "was_ready": self.was_ready,
             "exit_code": self.exit_code,
+            "last_end": self.last_end,
             "log": str(self.service.log),
         }
 
@@ -106,7 +113,7 @@ class Managed:
 
     def _on_end(self, exit_code: int) -> None:
         self.exit_code = exit_code
-        if self.service.ready.kind == "done" and exit_code == 0:
+        if self.service.after_s or (self.service.ready.kind == "done" and exit_code == 0):
             self.state, self.detail, self.was_ready = "done", "", True
             return
         if self._clock() - self._started_at >= STABLE_S:
@@ -125,6 +132,7 @@ class Managed:
         pause = self._pause
         self._pause = min(BACKOFF_MAX_S, 2 * pause)  # doubled step by step: a power of the failures overflows one day
         self.restarts += 1
+        self.last_end = {"why": why, "at": time.time()}
         self._start_at = self._clock() + pause
         self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
 
@@ -159,7 +167,7 @@ class Supervisor:
         for stage in self.stages:
             for managed in stage:
                 managed.turn()
-                busy = busy or managed.state in ("pending", "starting", "restarting")
+                busy = busy or managed.busy
             if not all(managed.settled for managed in stage):
                 busy = True
                 break
@@ -170,7 +178,12 @@ class Supervisor:
         """Writes the state if it changed. What cannot be written now, as on a full disk, is tried again at the next
         turn.
         """
-        services = {managed.service.name: managed.describe() for stage in self.stages for managed in stage}
+        services = {
+            managed.service.name: managed.describe()
+            for stage in self.stages
+            for managed in stage
+            if not managed.service.after_s or managed.child.running()  # for the others nobody has to wait, or look
+        }
         if services == self._published:
             return
         try:

@@ -1,4 +1,4 @@
-"""Several processors as one command: a process a domain, each started again when it ends, and one status for all.
+"""Several processors, or workers, as one command: a process a domain, each started again when it ends, and one status for all.
 
 A process each, because folding is work for one core, and so that what ends one domain's process leaves the others alone.
 """
@@ -6,23 +6,38 @@ A process each, because folding is work for one core, and so that what ends one 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from onefold import status_file
-from onefold.stack.plan import PROCESSOR_STOP_S
+from onefold.stack.plan import PROCESSOR_STOP_S, WORKER_STOP_S
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Supervisor, run
 
 OUTPUT = Path("/dev/stdout")  # the output of the processes goes where this one's goes
 
 
-def process(domains: Sequence[str], instance: str, path: Path) -> None:
-    """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `path`."""
+def process(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
+    """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `path`, and the first one's
+    metrics are on that port, the second one's on the next, and so on; 0: none has any.
+    """
+    _run("process", PROCESSOR_STOP_S, domains, instance, path, metrics_port)
+
+
+def work(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
+    """Run the workers of `domains`, likewise."""
+    _run("work", WORKER_STOP_S, domains, instance, path, metrics_port)
+
+
+def _run(verb: str, stop_s: float, domains: Sequence[str], instance: str, path: Path, metrics_port: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    services = [_service(domain, instance, _beside(path, domain)) for domain in domains]
+    services = [
+        _service(verb, stop_s, domain, instance, _beside(path, domain), metrics_port and metrics_port + number)
+        for number, domain in enumerate(domains)
+    ]
     files = {service.name: Path(service.ready.target) for service in services}
     supervisor = Supervisor([services], lambda services: None)
 
@@ -49,7 +64,8 @@ def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, A
     troubled = {name: words for name, words in reported.items() if words[0] != "running"}
     state = next(iter(troubled.values()))[0] if troubled else "running"
     detail = "; ".join(f"{name}: {words[1] or words[0]}" for name, words in (troubled or reported).items())
-    oldest = min((status.get("updated_at", 0.0) for status in statuses.values()), default=0.0)
+    # Without a service there is nothing to be late.
+    oldest = min((status.get("updated_at", 0.0) for status in statuses.values()), default=time.time())
     return {"state": state, "detail": detail, "updated_at": oldest}
 
 
@@ -61,14 +77,14 @@ def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
     return str(status["state"]), str(status["detail"])
 
 
-def _service(domain: str, instance: str, status: Path) -> Service:
+def _service(verb: str, stop_s: float, domain: str, instance: str, status: Path, metrics_port: int) -> Service:
     return Service(
         name=domain,
-        argv=(sys.executable, "-P", "-m", "onefold.cli.main", "process", domain, "--instance", instance),
+        argv=(sys.executable, "-P", "-m", "onefold.cli.main", verb, domain, "--instance", instance),
         log=OUTPUT,
         ready=Ready("status_file", str(status)),
-        environment={"ONEFOLD_STATUS_FILE": str(status)},
-        stop_s=PROCESSOR_STOP_S,
+        environment={"ONEFOLD_STATUS_FILE": str(status), "ONEFOLD_METRICS_PORT": str(metrics_port)},
+        stop_s=stop_s,
     )
 
 

@@ -1,0 +1,39 @@
+"""The verdict on a domain of a stack: of the judge here, or, where objects lie in a container, of the one in there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from onefold.chaos.containers import Containers
+from onefold.chaos.nemeses import Stack
+from onefold.operate import verdicts
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings
+from onefold.proof.verdict import Check, Finding, Verdict
+from onefold.proof.workloads import workload
+
+
+def judge(stack: Stack, domain: str, settings: Settings, timeout_s: float) -> Verdict:
+    """Raises UserError: the judge in the container does not answer."""
+    if isinstance(stack, Containers) and workload(domain).made:
+        told = stack.told_by_judge(domain, "--json", "--timeout", str(timeout_s), patience_s=timeout_s)
+        try:
+            return _read(json.loads(told))
+        except (ValueError, TypeError, KeyError):
+            raise UserError(f"the judge in the container gave no verdict on {domain}: {told.strip()[-200:]}") from None
+    return verdicts.ask(settings, domain, timeout_s=timeout_s)
+
+
+def _read(data: dict[str, Any]) -> Verdict:
+    """A verdict of its own data."""
+    return Verdict(
+        data["domain"],
+        data["outcome"],
+        data["reason"],
+        [Check(**check) for check in data["checks"]],
+        data["counts"],
+        [Finding(**finding) for finding in data["findings"]],
+        data["offsets"],
+        data["seconds"],
+    )
