@@ -13,11 +13,12 @@ from onefold.operate.errors import UserError
 
 #: Of each extra the names that our code imports, or that the imported cannot do without.
 IMPORTED = {
-    "processor": ("confluent_kafka", "attr", "authlib", "cachetools", "certifi", "httpx2"),
-    "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography"),
+    "processor": ("confluent_kafka", "attr", "authlib", "cachetools", "certifi", "httpx2", "prometheus_client"),
+    "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography", "prometheus_client"),
     "judge": ("confluent_kafka", "psycopg"),
-    "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg"),
+    "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg", "prometheus_client"),
     "stack": ("confluent_kafka", "psycopg", "cryptography"),
+    "jobs": ("boto3", "botocore", "confluent_kafka", "lark", "psycopg", "prometheus_client"),
     "bench": ("pygal",),
 }
 #: What each verb works with; of several extras that bring the same the first is named. A verb without a row needs none.
@@ -32,12 +33,23 @@ NEEDS = {
     "prepare": ("processor", "sink"),
     "process": ("processor",),
     "sink": ("sink",),
+    "work": ("jobs",),
+    "redrive": ("jobs",),
+    "sheet": ("jobs",),
+    "sweep": ("jobs",),
     "bench": ("bench", "processor", "sink", "judge", "stack"),
     "chaos": ("processor", "judge"),
     "verify": ("judge",),
+    "dead-letters": ("processor",),
+    "reset": ("processor", "judge"),
 }
 #: Where the name to install is not the name to import.
-_INSTALLED_AS = {"attr": "attrs", "confluent_kafka": "confluent-kafka", "sse_starlette": "sse-starlette"}
+_INSTALLED_AS = {
+    "attr": "attrs",
+    "confluent_kafka": "confluent-kafka",
+    "prometheus_client": "prometheus-client",
+    "sse_starlette": "sse-starlette",
+}
 
 
 def explain(verb: str, error: ModuleNotFoundError) -> UserError | None:

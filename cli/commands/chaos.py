@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from onefold.cli.console import console
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
@@ -129,4 +129,4 @@ def _render(outcomes: list[Outcome]) -> None:
         row: list[Any] = [outcome.workload, outcome.nemesis, f"{outcome.events:,}"]
         row += [f"{outcome.stalls[stage]} s of at most {bound:.0f}" for stage, bound in outcome.bounds.items()]
         table.add_row(*row, f"{outcome.looks:,}", "\n".join([verdict, *outcome.broken]), style=style)
-    Console().print(table)
+    console().print(table)

@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli import extras
+from onefold.cli.console import console
 from onefold.exit_codes import FAILED, OK
-from onefold.operate import pipelines, positions, producing, state
+from onefold.operate import pipelines, positions, producing, state, verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
 from onefold.proof import workloads
 from onefold.proof.verdict import VALID, Verdict
-from onefold.proof.verify import verify
 from onefold.proof.workloads.campaigns import generate as generate_campaigns
 from onefold.proof.workloads.runner import generate as generate_runner
 from onefold.stack import control
@@ -146,18 +146,18 @@ def _drain(settings: Settings, progress: Progress) -> None:
 
 def _show(settings: Settings, killed: list[str], seed: int) -> bool:
     """Tables, verdicts, and what they mean in plain words. True when everything is correct."""
-    out = Console(highlight=False)
+    out = console()
     with psycopg.connect(settings.postgres()) as connection:
         _print(out, "campaigns.totals", connection.execute(CAMPAIGNS_SHOWN))
         _print(out, "runner.stats with runner.tendency", connection.execute(RUNS_SHOWN))
         row = connection.execute("SELECT computed FROM campaigns.totals WHERE id = 1").fetchone()
-    verdicts = [verify(domain, client=settings.client(), dsn=settings.postgres()) for domain in _shown()]
-    for verdict in verdicts:
+    asked = [verdicts.ask(settings, domain) for domain in _shown()]
+    for verdict in asked:
         out.print(f"verify {verdict.domain}: {verdict.outcome}. {verdict.reason}")
-    passed = row == (1100,) and all(verdict.outcome == VALID for verdict in verdicts)
+    passed = row == (1100,) and all(verdict.outcome == VALID for verdict in asked)
     out.print()
     out.print(
-        _proved(verdicts, killed, seed)
+        _proved(asked, killed, seed)
         if passed
         else "The tables are NOT correct; run with --keep, and see `onefold verify`."
     )
@@ -173,9 +173,9 @@ def _print(out: Console, title: str, cursor: psycopg.Cursor[Any]) -> None:
     out.print(table)
 
 
-def _proved(verdicts: list[Verdict], killed: list[str], seed: int) -> str:
-    counts = {name: sum(verdict.counts[name] for verdict in verdicts) for name in ("accepted", "ignored")}
-    rows = sum(check.expected for verdict in verdicts for check in verdict.checks if check.what in _tables())
+def _proved(asked: list[Verdict], killed: list[str], seed: int) -> str:
+    counts = {name: sum(verdict.counts[name] for verdict in asked) for name in ("accepted", "ignored")}
+    rows = sum(check.expected for verdict in asked for check in verdict.checks if check.what in _tables())
     return (
         f"What was proved: {counts['accepted'] + counts['ignored']} records went in, {counts['ignored']} of them duplicates or "
         f"late. In the middle {', '.join(killed)} were ended with kill -9. Each of the {rows} rows in PostgreSQL was then "

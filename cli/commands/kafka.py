@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
 
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
@@ -28,6 +31,8 @@ TOOLS = {
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
 }
 SERVER = "--bootstrap-server"
+# Of one server; a tool itself would go on for a minute, with a warning a second.
+_CONNECT_S = 3.0
 
 
 def command(
@@ -53,5 +58,20 @@ def command(
         lambda done, total: progress.say(f"fetching Kafka's jars: {done} of {total}"),
     )
     progress.clear()
+    if "--help" not in given:
+        _check_answers(given[given.index(SERVER) + 1 :][:1])
     argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
     os.execv(argv[0], argv)  # noqa: S606  the tool takes this process's place, and with it the terminal and the exit code
+
+
+def _check_answers(servers: Sequence[str]) -> None:
+    """Raises UserError when nobody listens at any of them. What cannot be read is left to the tool."""
+    for server in ",".join(servers).split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdecimal() or int(port) >= 2**16:
+            return
+        with suppress(OSError), closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
+            return
+    raise UserError(
+        f"Kafka at {','.join(servers)} does not answer", "Look with `onefold status`, or start it.", UNAVAILABLE
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli import failures
+from onefold.cli import failures, guarantees, metrics
 from onefold.operate import logs, pipelines
 from onefold.operate.settings import load
 
@@ -33,11 +33,13 @@ def command(
     if len(names) > 1:
         from onefold.stack import together
 
-        together.process(names, instance, Path(status or settings.home / "run" / f"process-{instance}.json"))
+        path = Path(status or settings.home / "run" / f"process-{instance}.json")
+        together.process(names, instance, path, settings.metrics_port)
         return
     logs.configure(settings.log_format)
     from onefold.processor import service
 
+    pipeline = pipelines.found()[names[0]]
     code = service.run(
         names[0],
         client=client,
@@ -45,6 +47,11 @@ def command(
         status_file=Path(status) if status else None,
         step=failures.of_processor(settings),
         schema_registry_url=settings.schema_registry_url,
-        replicas=settings.replicas_of(pipelines.found()[names[0]]),
+        replicas=settings.replicas_of(pipeline),
+        decision_logs=pipeline.decision_logs,
+        decisions_kept_s=pipeline.decisions_kept_s,
+        decided_tables=pipeline.decided_tables,
+        guarantee=guarantees.of_processor(settings, pipeline),
+        telemetry=metrics.of("processor", names, settings),
     )
     raise typer.Exit(code)

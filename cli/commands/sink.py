@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli import failures
+from onefold.cli import failures, guarantees, metrics
 from onefold.operate import logs, pipelines, private
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
@@ -41,6 +41,7 @@ def command(
     progress.clear()
     private.folder(settings.home / "checkpoints")
     from onefold.spark_sink import service
+    from onefold.spark_sink.spark import archive
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     step, map_fails = failures.of_sink(settings)
@@ -57,5 +58,8 @@ def command(
         step=step,
         map_fails=map_fails,
         decided={pipeline.name for pipeline in chosen if pipeline.decided_tables},
+        guarantee=guarantees.of_sink(settings, chosen),
+        telemetry=metrics.of("sink", names, settings),
+        archive=archive.place(settings.cache, spark, str(found.spark_home)),
     )
     raise typer.Exit(code)

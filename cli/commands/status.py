@@ -3,52 +3,92 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
+from onefold.cli import live, shown_status
+from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import hiding
+from onefold.operate.errors import UserError
+from onefold.operate.guarantee import END_TO_END, Facts, judge
 from onefold.operate.settings import Settings, load
 from onefold.pipelines import find
 
 # What the services are called that fold; stack/plan.py names them.
 PROCESSOR = "processor-"
+# And the servers, with what they are called by everybody else.
+KAFKA, POSTGRES = "Kafka", "PostgreSQL"
+SERVERS = {KAFKA: "kafka", POSTGRES: "postgres"}
 
 
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it live, each second, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the services, how to connect, the lag of each domain to the database commit (0: drained), and its replicas.
+    """Show the services, how to connect, the lag of each domain to the database commit (0: drained) with the age of what is the
+    oldest, what is held back by an open transaction, replicas and jobs. Ends with 69 when a server does not answer.
 
     Example: onefold status --json
     """
+    if watch and as_json:
+        raise UserError("--watch is for people, and --json for programs", "Leave one of them out.", USAGE)
     settings = load()
+    if watch:
+        try:
+            live.watch(lambda: _watched(show_password), "onefold status")
+        except KeyboardInterrupt:
+            return
     found = describe(settings, show_password)
-    typer.echo(json.dumps(found, indent=1) if as_json else _text(settings, found))
+    text = "\n".join(shown_status.lines(settings.home, found))
+    typer.echo(json.dumps(found, indent=1) if as_json else text)
+    if found["problems"]:
+        raise UserError(
+            "; ".join(found["problems"]),
+            "Start it, or correct its address. What was printed is what is known without it.",
+            UNAVAILABLE,
+        )
 
 
-def describe(settings: Settings, show_password: bool = False) -> dict[str, Any]:
-    """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "services": {name: {"state", ...}},
-    "lag": {domain: {...}}, "missing_topics": {domain: [...]}, "not_running": [domain], "replicas": {domain:
-    {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some.
-    The DSN is without its password unless that is asked for.
+def _watched(show_password: bool) -> Sequence[str]:
+    settings = load()  # a stack may have been started or ended since
+    # What is guaranteed changes with settings of servers, not each second, and every topic is asked for it.
+    return shown_status.watched(settings.home, describe(settings, show_password, guarantee=False))
+
+
+def describe(settings: Settings, show_password: bool = False, guarantee: bool = True) -> dict[str, Any]:
+    """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "metrics": {service: address}, "services":
+    {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and do not answer, "lag": {domain: {...}} as
+    `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "not_running": [domain],
+    "replicas": {domain: {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some, "jobs":
+    {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
+    The DSN is without its password unless that is asked for; the guarantee is {} too where it is not asked for.
     """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
     dsn = settings.postgres_dsn or running.get("postgres_dsn")
-    asked = bool(servers and dsn and _answering(running))
-    lag = _lag(settings) if asked else {}
+    problems = _problems(settings)
+    asked = bool(servers and dsn)
+    kafka, postgres = asked and KAFKA not in problems, asked and POSTGRES not in problems
     return {
         "running": bool(running),
         "bootstrap_servers": servers,
         "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
         "dashboard": running.get("dashboard"),
+        "metrics": {
+            name: f"http://{settings.metrics_host}:{port}" for name, port in running.get("metrics", {}).items()
+        },
         "services": running.get("services", {}),
-        "lag": lag,
-        "missing_topics": _missing_topics(settings) if asked else {},
+        "problems": list(problems.values()),
+        "lag": _lag(settings, kafka, postgres) if asked else {},
+        "held": _held(settings) if kafka else [],
+        "missing_topics": _missing_topics(settings) if kafka else {},
         "not_running": _not_running(running),
-        "replicas": _replicas(settings) if _answers(lag) else {},
+        "replicas": _replicas(settings) if kafka else {},
+        "jobs": _jobs(settings) if postgres else {},
+        "guarantee": _guarantee(settings, kafka) if asked and guarantee else {},
     }
 
 
@@ -62,21 +102,38 @@ def _not_running(running: dict[str, Any]) -> list[str]:
     ]
 
 
-def _answering(running: dict[str, Any]) -> bool:
-    """Whether it makes sense to ask: a broker that is just being started again would keep us waiting."""
-    services = running.get("services", {})
-    return all(services[name]["state"] == "running" for name in ("kafka", "postgres") if name in services)
+def _problems(settings: Settings) -> dict[str, str]:
+    """By server, which is set or part of the running stack, why it does not answer. One of the stack that is just being started
+    is not asked: that would keep us waiting.
+    """
+    problems = {}
+    for product, own in ((KAFKA, settings.bootstrap_servers), (POSTGRES, settings.postgres_dsn)):
+        service = settings.running.get("services", {}).get(SERVERS[product])
+        if not own and service is not None and service["state"] != "running":
+            problems[product] = f"{product} does not answer: in the embedded stack it is {service['state']}"
+        elif own or settings.running.get("bootstrap_servers" if product == KAFKA else "postgres_dsn"):
+            problems |= _asked(product, settings)
+    return problems
 
 
-def _lag(settings: Settings) -> dict[str, Any]:
-    from onefold.operate import positions  # imports the clients, which a stack that is down does not need
+def _asked(product: str, settings: Settings) -> dict[str, str]:
+    from onefold.operate import answering  # imports the clients, which a stack that is down does not need
 
-    return positions.lag_of_all(settings)
+    problem = answering.kafka(settings) if product == KAFKA else answering.postgres(settings)
+    return {product: problem} if problem else {}
 
 
-def _answers(lag: dict[str, Any]) -> bool:
-    """Whether Kafka does: what does not answer one question is not kept waiting for by another."""
-    return any(value["input_events"] is not None for value in lag.values())
+def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:
+    from onefold.operate import lag
+
+    found = lag.of_all(settings, postgres) if kafka else dict.fromkeys(find().pipelines, lag.UNKNOWN)
+    return {domain: now.as_json() for domain, now in found.items()}
+
+
+def _held(settings: Settings) -> list[dict[str, Any]]:
+    from onefold.operate import held
+
+    return [{**one._asdict(), "says": str(one), "remedy": one.remedy} for one in held.held(settings)]
 
 
 def _replicas(settings: Settings) -> dict[str, Any]:
@@ -88,43 +145,22 @@ def _replicas(settings: Settings) -> dict[str, Any]:
     }
 
 
+def _jobs(settings: Settings) -> dict[str, Any]:
+    from onefold.operate import queues
+
+    return {queue: jobs._asdict() for queue, jobs in queues.jobs_of_all(settings).items()}
+
+
+def _guarantee(settings: Settings, kafka_answers: bool) -> dict[str, Any]:
+    """End to end, of all pipelines together."""
+    from onefold.operate import facts
+
+    found = facts.of_all(settings) if kafka_answers else Facts(unknown={"it does not answer": ["Kafka"]})
+    judged = judge(found, settings.allowed())
+    return {**judged.as_data(), "lines": judged.lines(END_TO_END)}
+
+
 def _missing_topics(settings: Settings) -> dict[str, list[str]]:
     from onefold.operate import positions
 
     return positions.missing_topics(settings) or {}
-
-
-def _text(settings: Settings, found: dict[str, Any]) -> str:
-    lines = []
-    if not found["running"]:
-        lines.append(f"The embedded stack in {settings.home} is not running: `onefold up` starts it.")
-    for name, entry in found["services"].items():
-        restarts = f"  restarts: {entry['restarts']}" if entry["restarts"] else ""
-        lines.append(f"{name:24} {entry['state']:11} {entry['detail']}{restarts}".rstrip())
-    lines.append(f"{'Kafka':24} {found['bootstrap_servers'] or '-'}")
-    lines.append(f"{'PostgreSQL':24} {found['postgres_dsn'] or '-'}")
-    lines.append(f"{'dashboard':24} {found['dashboard'] or '-'}")
-    for domain, lag in found["lag"].items():
-        shown = {name: "unknown" if value is None else f"{value:,}" for name, value in lag.items()}
-        if domain in found["not_running"]:
-            lines.append(
-                f"{'lag of ' + domain:24} not running: `onefold check` lists what is wrong, `onefold up` takes it in"
-            )
-        elif missing := found["missing_topics"].get(domain):
-            lines.append(f"{'lag of ' + domain:24} Kafka has no topic {', '.join(missing)}: `onefold prepare` makes it")
-        else:
-            lines.append(f"{'lag of ' + domain:24} {shown['input_events']} to fold, {shown['output_events']} to land")
-    for domain, now in found["replicas"].items():
-        waiting = "unknown" if now["unpublished"] is None else f"{now['unpublished']:,}"
-        rate = f"{now['decisions_a_second']:,.0f} decisions a second"
-        lines.append(f"{'replicas of ' + domain:24} {rate}, {waiting} versions to publish")
-        lines += [f"{'  ' + domain + ' ' + name:24} {_replica(one)}" for name, one in now["replicas"].items()]
-    return "\n".join(lines)
-
-
-def _replica(one: dict[str, Any]) -> str:
-    """How a replica is, in one line."""
-    if one["silent"]:
-        return f"not heard of for {one['heard_s']:.0f} s, {one['behind']:,} versions behind"
-    publishes = f", publishes {one['publishes']} of {one['tasks']} tasks" if one["publishes"] else ""
-    return f"{one['won']:,} of {one['decided']:,} decisions won, {one['behind']:,} versions behind{publishes}"

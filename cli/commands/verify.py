@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onefold import exit_codes
+from onefold.cli.console import console
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -26,61 +27,66 @@ def command(
     domain: Annotated[str, typer.Argument(help="The domain to judge, as runner.")],
     timeout: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the pipeline to drain.")] = 60.0,
     show_all: Annotated[bool, typer.Option("--all", help="Print every finding, not only the first ones.")] = False,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Read the whole log, also what an earlier verdict has proved.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
-    """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. The
-    dashboard shows the last verdict.
+    """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. What an
+    earlier verdict has read and proved is not read again; rows are all compared. The dashboard shows the last verdict.
 
     Exit code 0: everything is as the input demands. 1: it is not. 2: that cannot be determined, and why.
 
     Example: onefold verify runner --timeout 30
     """
-    verdict = judge(domain, timeout)
+    verdict = judge(domain, timeout, from_start)
     if as_json:
         typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
     else:
-        render(verdict, Console(), None if show_all else FINDINGS_SHOWN)
+        render(verdict, console(), None if show_all else FINDINGS_SHOWN)
     raise typer.Exit(verdict.exit_code)
 
 
-def judge(domain: str, timeout_s: float) -> Verdict:
+def judge(domain: str, timeout_s: float, from_start: bool = False) -> Verdict:
     """The verdict on a domain of the running stack or of the servers that are set."""
     try:
         settings = load()
         (name,) = pipelines.checked([domain])
-        client, dsn = settings.client(), settings.postgres()
+        settings.client()  # raises when there is none
+        dsn = settings.postgres()
     except UserError as error:
         raise UserError(error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
-    from onefold.operate import verdicts  # these import clients of Postgres and Kafka, which `--help` does not need
-    from onefold.proof.verify import verify
+    from onefold.operate import verdicts  # imports clients of Postgres and Kafka, which `--help` does not need
 
     progress = Progress()
     try:
-        verdict = verify(
+        verdict = verdicts.ask(
+            settings,
             name,
-            client=client,
-            dsn=dsn,
             timeout_s=timeout_s,
             progress=lambda what, records: progress.say(f"{what}: {records:,} records"),
-            schema_registry_url=settings.schema_registry_url,
+            checkpoints=settings.checkpoints(),
+            from_start=from_start,
         )
     finally:
         progress.clear()
-    if problem := verdicts.keep(verdict, dsn):
-        typer.echo(problem, err=True)
+    for problem in (verdicts.keep(verdict, dsn), verdict.note):
+        if problem:
+            typer.echo(problem, err=True)
     return verdict
 
 
-def render(verdict: Verdict, console: Console, shown: int | None = FINDINGS_SHOWN) -> None:
+def render(verdict: Verdict, out: Console, shown: int | None = FINDINGS_SHOWN) -> None:
     """Print a verdict for people: what was compared, what was found, and what it means."""
     if verdict.checks:
-        console.print(_checks(verdict))
+        out.print(_checks(verdict))
     if verdict.findings:
-        console.print(_summary(verdict))
-        console.print(_findings(verdict.findings[:shown]))
+        out.print(_summary(verdict))
+        for finding in verdict.findings[:shown]:
+            _print_finding(finding, out)
         if shown is not None and len(verdict.findings) > shown:
-            console.print(f"{len(verdict.findings) - shown:,} more; --all prints them, --json too.")
-    console.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", _sentence(verdict))
+            out.print(f"{len(verdict.findings) - shown:,} more; --all prints them, --json too.")
+    out.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", _sentence(verdict))
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -91,7 +97,10 @@ def _sentence(verdict: Verdict) -> str:
         f"{counts['records']:,} input records ({counts['accepted']:,} accepted, {counts['ignored']:,} without effect,"
         f" {counts['forwarded']:,} repartitioned, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
     )
-    return f"{verdict.reason}.\n{records}."
+    told = f"{verdict.reason}.\n{records}."
+    if verdict.proved:
+        told += f"\n{verdict.proved:,} records of all topics were not read again: the verdict of {verdict.proved_at[:19]}Z has."
+    return told
 
 
 def _checks(verdict: Verdict) -> Table:
@@ -112,16 +121,15 @@ def _summary(verdict: Verdict) -> Table:
     return table
 
 
-def _findings(findings: list[Finding]) -> Table:
-    table = Table(title="Findings", title_justify="left", title_style="bold")
-    for heading in ("kind", "where", "key", "what", "output record", "input record"):
-        table.add_column(heading, overflow="fold")
-    for finding in findings:
-        key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
+def _print_finding(finding: Finding, out: Console) -> None:
+    """In lines that only the terminal breaks: what is copied from it is what was printed."""
+    key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
+    lines = [" - ".join(part for part in (finding.kind, finding.where, key) if part), _what(finding)]
+    lines += [f"output record {finding.output}"] if finding.output else []
+    lines += [f"input record {finding.source}"] if finding.source else []
+    for number, line in enumerate(filter(None, lines)):
         # Values come from anybody's input: printed as text, never as markup.
-        cells = (finding.kind, finding.where, key, _what(finding), finding.output or "", finding.source or "")
-        table.add_row(*map(Text, cells))
-    return table
+        out.print(Text(("  " if number else "") + line), soft_wrap=True)
 
 
 def _what(finding: Finding) -> str:

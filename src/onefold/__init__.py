@@ -14,9 +14,9 @@ A pipeline is one literal, a `Topology`, of a handler and the topics that it rea
 `Tick`, and counts by minute or by day with `onefold.windows`. What else a handler raises is a bug, which costs the record
 one dead letter that names the error and the handler's line.
 
-These names, and those of `onefold.windows`, `onefold.testing` and `onefold.model`, are all that a pipeline needs, and all
-that is public: everything else may change with any version. To import them loads nothing of Kafka, Spark or Postgres.
-docs/api.md lists them.
+These names, and those of `onefold.windows`, `onefold.effects`, `onefold.testing` and `onefold.model`, are all that a
+pipeline needs, and all that is public: everything else may change with any version. To import them loads nothing of Kafka,
+Spark or Postgres. docs/api.md lists them.
 """
 
 from onefold.processor.core.errors import Rejected

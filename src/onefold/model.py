@@ -28,12 +28,16 @@ a tick, `model` is given a `tick` function, or the class has a method `tick(at_m
 `ticks=True`. Of a pipeline that feeds
 itself the `Workload` names those inputs in `fed`, and `feeds()` of the model says what the last value makes it write there.
 
+A table whose rows are added up from its output records says so, for `onefold audit`: `adds` names the columns of which a record
+says by how much they grow, and `sums`, a `Sums`, which table's rows are summed.
+
 It imports nothing of the handler's, or the verdict would prove nothing.
 """
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Source, Table, View, Workload
 from onefold.proof.model import Rows, model
+from onefold.proof.summed import Sums
 from onefold.proof.workloads.shaping import Input
 
-__all__ = ["Column", "Inadmissible", "Input", "Rows", "Source", "Table", "View", "Workload", "model"]
+__all__ = ["Column", "Inadmissible", "Input", "Rows", "Source", "Sums", "Table", "View", "Workload", "model"]

@@ -1,0 +1,37 @@
+"""`onefold config show`: the settings in force."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from onefold.operate.origins import origins
+from onefold.operate.settings import PREFIX, files, load
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help='Print {name: {"value", "from"}} as JSON.')] = False,
+) -> None:
+    """Show each setting, its value without secrets, and where it comes from: an option of a command wins over the environment,
+    the environment over the working folder's `onefold.env`, that over the project's, and that over the default.
+
+    Example: onefold config show --json
+    """
+    settings = load()
+    found = {PREFIX + name.upper(): one for name, one in origins(settings, settings.running, files()).items()}
+    if as_json:
+        typer.echo(json.dumps({name: {"value": one.value, "from": one.where} for name, one in found.items()}, indent=1))
+        return
+    for name, one in found.items():
+        typer.echo(f"{name}={_text(one.value)}  ({one.where})")
+
+
+def _text(value: Any) -> str:
+    """As it would be written in the environment."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return json.dumps(value) if isinstance(value, dict) else str(value)

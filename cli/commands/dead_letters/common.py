@@ -1,0 +1,76 @@
+"""What the verbs of `onefold dead-letters` share: options, and text of strangers made fit for a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from onefold.operate.dead_letters import Letter, Wanted
+
+Reason = Annotated[str, typer.Option(help="Only those whose reason has this text in it.")]
+Since = Annotated[str, typer.Option(help="Only those from then on: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")]
+Until = Annotated[str, typer.Option(help="Only those before then.")]
+Key = Annotated[str, typer.Option(help="Only those of this key.")]
+Topic = Annotated[str, typer.Option(help="Only those of this input.")]
+
+WIDTH_MAX = 120
+# Below this nothing can be read any more, whatever is done.
+_WIDTH_MIN = 40
+
+
+def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Sequence[str] = ()) -> Wanted:
+    """The filter that the options say. Raises UserError (exit code 2) for a time or a place that is none."""
+    from onefold.operate import dead_letters
+
+    now = datetime.now(UTC)
+    return dead_letters.Wanted(
+        reason=reason,
+        since_ms=dead_letters.time_ms(since, now) if since else 0,
+        until_ms=dead_letters.time_ms(until, now) if until else None,
+        key=key or None,
+        topic=topic or None,
+        places=frozenset(map(dead_letters.place, places)),
+    )
+
+
+def printable(text: str) -> str:
+    """On one line, and without what a terminal would obey: it came from anybody's input."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def key_text(key: bytes | None) -> str:
+    """A key for people."""
+    return "no key" if key is None else f"key {printable(key.decode(errors='backslashreplace'))}"
+
+
+def wrapped(text: str, indent: str = "    ") -> str:
+    """Lines no wider than the terminal; words stay whole, so that they can be copied."""
+    width = max(_WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size().columns))
+    lines = textwrap.wrap(printable(text), width - len(indent), break_long_words=False, break_on_hyphens=False)
+    return "\n".join(indent + line for line in lines)
+
+
+def entry(letter: Letter, remark: str) -> str:
+    """A dead letter for people: its place, when, its key, a remark; below that why."""
+    key = key_text(letter.key)
+    head = f"{letter.place}  {letter.at:%Y-%m-%d %H:%M:%S}  {key if len(key) < WIDTH_MAX else f'{key[:40]}…'}"
+    first = wrapped(f"{head}  {remark}".rstrip(), "")
+    return f"{first}\n{wrapped(letter.reason)}"
+
+
+def as_data(letter: Letter) -> dict[str, Any]:
+    """A dead letter for a program, without what it holds."""
+    return {
+        "place": str(letter.place),
+        "source": str(letter.source) if letter.source else None,
+        "at": letter.at.isoformat(),
+        "key": None if letter.key is None else letter.key.decode(errors="backslashreplace"),
+        "reason": letter.reason,
+        "bytes": letter.length,
+    }

@@ -1,0 +1,49 @@
+"""`onefold dead-letters list`: which there are."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from onefold.cli.commands.dead_letters import common
+from onefold.cli.commands.dead_letters.common import Key, Reason, Since, Topic, Until
+from onefold.operate.settings import load
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    reason: Reason = "",
+    since: Since = "",
+    until: Until = "",
+    key: Key = "",
+    topic: Topic = "",
+    waiting: Annotated[bool, typer.Option("--open", help="Only those that were not replayed.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Print the newest so many; 0: all of them.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, all of them.")] = False,
+) -> None:
+    """Show a pipeline's dead letters, the newest last: where each is, when it was set aside, its key, and why.
+
+    Example: onefold dead-letters list runner --reason "not JSON" --since 2h
+    """
+    from dataclasses import replace
+
+    from onefold.operate.dead_letters import DeadLetters
+
+    wanted = replace(common.wanted(reason, since, until, key, topic), open=waiting)
+    letters = DeadLetters(domain, load())
+    # Their values are not shown here, and a million would not fit.
+    found = sorted((one._replace(value=None) for one in letters.select(wanted)), key=lambda one: (one.at_ms, one.place))
+    receipts = letters.receipts()
+    replayed = {one.place for one in found if letters.is_replayed(one, receipts)}
+    if as_json:
+        data = [{**common.as_data(one), "replayed": one.place in replayed} for one in found]
+        typer.echo(json.dumps(data, indent=1))
+        return
+    shown = found[-limit:] if limit else found
+    for one in shown:
+        typer.echo(common.entry(one, "replayed" if one.place in replayed else ""))
+    more = f", the newest {len(shown):,} are shown (--limit 0: all)" if len(shown) < len(found) else ""
+    told = f"{len(found):,} dead letters of {letters.name}, {len(replayed):,} of them replayed{more}."
+    typer.echo(common.wrapped(told, ""))

@@ -1,0 +1,104 @@
+"""`onefold dead-letters replay`: put them back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onefold.cli.commands.dead_letters import common
+from onefold.cli.commands.dead_letters.common import Key, Reason, Since, Topic, Until
+from onefold.exit_codes import FAILED, USAGE
+from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+
+if TYPE_CHECKING:
+    from onefold.operate.dead_letters import DeadLetters, Wanted
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    places: Annotated[
+        list[str] | None, typer.Argument(help="TOPIC/PARTITION/OFFSET of dead letters, or of their sources.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    reason: Reason = "",
+    since: Since = "",
+    until: Until = "",
+    key: Key = "",
+    topic: Topic = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become of each.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Put the original records of dead letters back into the inputs where they lay, each exactly once: a second replay does
+    nothing. They come after what their keys have had since.
+
+    Exit code 1: some could not be put back, and why. With --dry-run nothing is written, and each record is tried with the
+    contract, the handler and the states as they are now.
+
+    Example: onefold dead-letters replay runner --reason "the handler raised" --dry-run
+    """
+    from onefold.operate.dead_letters import DeadLetters
+
+    if not (everything or places or reason or since or until or key or topic):
+        raise UserError(
+            "it is not said which", "Name places, filter with --reason, --key and so on, or say --all.", USAGE
+        )
+    wanted = common.wanted(reason, since, until, key, topic, places or ())
+    letters = DeadLetters(domain, load())
+    code = _rehearse(letters, wanted, as_json) if dry_run else _replay(letters, wanted, as_json)
+    raise typer.Exit(code)
+
+
+def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
+    from onefold.operate import replaying
+
+    progress = Progress()
+    try:
+        report = replaying.replay(letters, wanted, progress=lambda done: progress.say(f"dead letters: {done:,}"))
+    finally:
+        progress.clear()
+    lacking = {str(place): lacks for place, lacks in report.lacking.items()}
+    failed = {str(place): why for place, why in report.failed.items()}
+    if as_json:
+        replayed = [str(letter.place) for letter in report.replayed]
+        data = {"replayed": replayed, "replayed_before": len(report.before), "lacking": lacking, "failed": failed}
+        typer.echo(json.dumps(data, indent=1))
+    else:
+        for place, why in (lacking | failed).items():
+            typer.echo(common.wrapped(f"{place}: {why}", ""))
+        typer.echo(
+            f"{len(report.replayed):,} replayed, {len(report.before):,} had been replayed before, "
+            f"{len(failed):,} cannot be."
+        )
+    return FAILED if failed else 0
+
+
+def _rehearse(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
+    from onefold.operate import replaying
+    from onefold.operate.rehearsing import rehearse
+
+    report, would = replaying.Report(), 0
+    if as_json:
+        typer.echo('{\n "would": {', nl=False)
+    # One by one, as they come: there may be a million of them.
+    for letter, what in rehearse(letters, replaying.would_be_replayed(letters, wanted, report)):
+        if as_json:
+            typer.echo(f"{',' if would else ''}\n  {json.dumps(str(letter.place))}: {json.dumps(what)}", nl=False)
+        else:
+            typer.echo(common.wrapped(f"{letter.place}: {what}", ""))
+        would += 1
+    failed = {str(place): why for place, why in report.failed.items()}
+    if as_json:
+        rest = json.dumps({"replayed_before": len(report.before), "failed": failed}, indent=1)
+        typer.echo(f"\n }},{rest.removeprefix('{')}")
+    else:
+        for place, why in failed.items():
+            typer.echo(common.wrapped(f"{place}: cannot be replayed: {why}", ""))
+        typer.echo(
+            f"{would:,} would be replayed, {len(report.before):,} have been, {len(failed):,} cannot be. "
+            "Nothing was written."
+        )
+    return FAILED if failed else 0

@@ -1,0 +1,103 @@
+"""`onefold dead-letters show`: all that is known of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onefold.cli.commands.dead_letters import common
+from onefold.operate.settings import load
+
+if TYPE_CHECKING:
+    from onefold.operate.dead_letters import DeadLetters, Letter, Original
+
+# Of a value, unless all of it is asked for: enough to see what it is.
+BYTES_SHOWN = 512
+_LINE_BYTES = 16
+
+
+def command(
+    place: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET of the dead letter, or of its source.")],
+    show_all: Annotated[bool, typer.Option("--all", help="Print every byte, not only the first ones.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with every byte in hex.")] = False,
+) -> None:
+    """Show a dead letter: where it came from, why it was refused, its headers, and the original bytes in hex and as text,
+    decoded as far as possible. What the dead letter does not hold is fetched from its source.
+
+    Example: onefold dead-letters show runner.updates.dead/0/12
+    """
+    from onefold.operate import dead_letters
+
+    at = dead_letters.place(place)
+    letters = dead_letters.of_place(at, load())
+    letter = letters.one(at)
+    found = letters.originals([letter])[letter.place]
+    replayed = letters.is_replayed(letter, letters.receipts())
+    if as_json:
+        typer.echo(json.dumps(_data(letters, letter, found, replayed), indent=1, default=str))
+        return
+    typer.echo("\n".join(_lines(letters, letter, found, replayed, None if show_all else BYTES_SHOWN)))
+
+
+def _held(letter: Letter, found: Original | str) -> Original:
+    """What can be shown: the original, or what the dead letter holds of it."""
+    from onefold.operate.dead_letters import Original
+
+    return Original(letter.key, letter.value, None, found) if isinstance(found, str) else found
+
+
+def _headers(original: Original) -> list[tuple[str, bytes | None]]:
+    return list(original.envelope.headers() or []) if original.envelope is not None else []
+
+
+def _data(letters: DeadLetters, letter: Letter, found: Original | str, replayed: bool) -> dict[str, Any]:
+    original = _held(letter, found)
+    value, problem = letters.decoded(letter, original.value)
+    return {
+        **common.as_data(letter),
+        "replayed": replayed,
+        "sha256": letter.sha256,
+        "sent_ms": original.envelope.timestamp()[1] if original.envelope is not None else None,
+        "headers": [[name, None if held is None else held.hex()] for name, held in _headers(original)],
+        "key_hex": None if original.key is None else original.key.hex(),
+        "value_hex": None if original.value is None else original.value.hex(),
+        "lacks": original.lacks,
+        "spelling": letters.spelling(original.value),
+        "decoded": None if problem else str(value),
+        "refused_now": problem,
+    }
+
+
+def _lines(
+    letters: DeadLetters, letter: Letter, found: Original | str, replayed: bool, shown: int | None
+) -> Iterator[str]:
+    original = _held(letter, found)
+    yield f"dead letter  {letter.place}"
+    yield f"source       {letter.source or 'its headers do not say'}"
+    yield f"set aside    {letter.at:%Y-%m-%d %H:%M:%S} UTC{', and replayed since' if replayed else ''}"
+    yield f"reason       {common.wrapped(letter.reason, ' ' * 13).strip()}"
+    yield f"key          {common.key_text(original.key).removeprefix('key ')}"
+    for name, held in _headers(original):
+        yield f"header       {common.printable(name)} = {common.printable((held or b'').decode(errors='backslashreplace'))}"
+    if original.lacks:
+        yield f"lacks        {common.wrapped(original.lacks, ' ' * 13).strip()}"
+    value, problem = letters.decoded(letter, original.value)
+    yield f"spelled as   {letters.spelling(original.value)}"
+    now = f"refused: {problem}" if problem else f"admitted: {value}"
+    yield f"contract now {common.wrapped(now, ' ' * 13).strip()}"
+    held = original.value or b""
+    yield f"value        {letter.length:,} bytes" + ("" if original.value is not None else ", null")
+    yield from _dump(held if shown is None else held[:shown])
+    if shown is not None and len(held) > shown:
+        yield f"… {len(held) - shown:,} more bytes; --all prints them."
+
+
+def _dump(data: bytes) -> Iterator[str]:
+    """Sixteen bytes a line, in hex and as text: 75 columns."""
+    for at in range(0, len(data), _LINE_BYTES):
+        line = data[at : at + _LINE_BYTES]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
+        yield f"{at:08x}  {line.hex(' '):47}  {text}"

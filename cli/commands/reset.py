@@ -1,0 +1,84 @@
+"""`onefold reset`: start a pipeline over."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onefold.exit_codes import FAILED, USAGE
+from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+
+if TYPE_CHECKING:
+    from onefold.operate.reset import Plan
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="Delete the inputs too: their records are gone then.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON; needs --yes.")] = False,
+) -> None:
+    """Delete all that a pipeline has made of its inputs, so that it begins with them anew: topics, states, positions, rows.
+    It is shown first, and asked for. Processors and sinks must not run.
+
+    A reset that was interrupted is ended by another one; until then no processor starts.
+
+    Example: onefold reset runner
+    """
+    from onefold.operate.reset import Reset
+
+    progress = Progress()
+    reset = Reset(domain, load(), inputs=inputs)
+    if not dry_run:
+        reset.refuse_while_running()
+    plan = reset.plan()
+    if not as_json:
+        typer.echo("\n".join(_lines(plan)))
+    if dry_run:
+        if as_json:
+            typer.echo(json.dumps({**plan.as_data(), "done": False}, indent=1))
+        return
+    if not yes:
+        _ask(plan, as_json)
+    reset.refuse_while_running()  # again: the plan took its time, and whoever answers it may have taken more
+    reset.run(lambda name: progress.say(f"{name} done"))
+    progress.clear()
+    if as_json:
+        typer.echo(json.dumps({**plan.as_data(), "done": True}, indent=1))
+    else:
+        typer.echo(f"{plan.domain} starts over: run its processors and a sink, then `onefold verify {plan.domain}`.")
+
+
+def _ask(plan: Plan, as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        raise UserError("nobody can be asked here", "Say --yes; --dry-run shows what would be deleted.", USAGE)
+    if typer.prompt(f"Type {plan.domain} to delete all this", default="", show_default=False) != plan.domain:
+        typer.echo("Nothing was deleted.")
+        raise typer.Exit(FAILED)
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"Of {plan.domain} this is deleted:"
+    for topic, size in plan.topics.items():
+        yield f"  topic {topic}, {size:,} offsets"
+    yield f"  consumer group {plan.group}"
+    for table, rows in plan.tables.items():
+        yield f"  all {rows:,} rows of the table {table}"
+    yield f"  {plan.positions:,} positions in the ledger, rejected records, the last verdict"
+    if plan.inputs or plan.kept:
+        yield "And this stays:"
+    for topic, size in plan.inputs.items():
+        yield f"  input {topic}, {size:,} offsets, which are read from the beginning"
+    for table in plan.kept:
+        yield f"  table {table}: no statement in sql/merge writes to it"
+    if plan.replayed and plan.inputs:
+        yield f"  {plan.replayed:,} replayed records of the inputs count where they were put back, once"

@@ -1,0 +1,22 @@
+"""`onefold restart`: one service of the embedded stack, stopped in order and started again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+from onefold.stack import control
+
+
+def command(
+    service: Annotated[str, typer.Argument(help="A name from `onefold status`.")],
+) -> None:
+    """Stop a service as `onefold down` does, and return when it is ready again. Nothing is lost: the others wait for it.
+
+    Example: onefold restart sink-1
+    """
+    entry = control.restart(load(), service, Progress())
+    typer.echo(f"{service} is ready again, as process {entry['pid']}.")

@@ -1,0 +1,49 @@
+"""`onefold state get`: the state of a key."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from onefold import exit_codes
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+from onefold.operate.values import printable
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The domain, as campaigns.")],
+    key: Annotated[str, typer.Argument(help="The state's key, as the topology names it.")],
+    at: Annotated[
+        str | None, typer.Option(help="As of this offset of the changelog, PARTITION:OFFSET, itself included.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show the state that the handler has of a key, now or as of an offset of the changelog: its last committed record there,
+    looked for backwards.
+
+    Exit code 1: there is none.
+
+    Example: onefold state get campaigns 1 --at 0:1200
+    """
+    from onefold.cli.commands.state import common  # with Kafka's client, which `--help` does not need
+    from onefold.operate import states
+
+    progress = Progress()
+    try:
+        found = states.get(
+            load(), domain, key, at, lambda what, records: progress.say(f"reading {what}: {records:,} records")
+        )
+    finally:
+        progress.clear()
+    if as_json:
+        typer.echo(json.dumps(vars(found), indent=1))
+    else:
+        typer.echo(f"{domain} {printable(key)}: {common.heading(found)}")
+        if found.value is not None:
+            typer.echo(common.shown(found.value))
+        elif found.raw is not None:
+            typer.echo(printable(found.raw))
+    raise typer.Exit(exit_codes.OK if found.value is not None else exit_codes.FAILED)

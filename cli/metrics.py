@@ -1,0 +1,23 @@
+"""Where a service answers for itself: /metrics and /healthz, if a port is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from onefold.operate.settings import Settings
+from onefold.telemetry import SILENT, Telemetry
+
+log = structlog.get_logger()
+
+
+def of(service: str, domains: Iterable[str], settings: Settings) -> Telemetry:
+    """What the service is to tell. Raises UserError (exit code 2) when the address cannot be had."""
+    if not settings.metrics_port:
+        return SILENT
+    from onefold.operate import exposed  # a web server, which a service that nobody asks does not need
+
+    told = exposed.Exposed(service, domains, settings.stall_s)
+    log.info("metrics and health", address=exposed.serve(told, settings.metrics_host, settings.metrics_port))
+    return told

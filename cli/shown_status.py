@@ -1,0 +1,113 @@
+"""What `onefold status` shows of what it found, line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+WIDTH = 24  # of the names, before what is said of them
+
+
+def lines(home: Path, found: dict[str, Any]) -> list[str]:
+    """Everything that `cli.commands.status.describe` gives, the services first."""
+    return [*_services(home, found), *_addresses(found), *_changing(found), *_guarantee(found)]
+
+
+def watched(home: Path, found: dict[str, Any]) -> list[str]:
+    """The same for a screen that may be too small for it: what is wrong first, and then what changes."""
+    problems = [f"! {problem}" for problem in found["problems"]]
+    return [*problems, *_changing(found), *_services(home, found), *_addresses(found)]
+
+
+def _changing(found: dict[str, Any]) -> list[str]:
+    return [*_lags(found), *_held(found), *_replicas(found), *_jobs(found)]
+
+
+def _services(home: Path, found: dict[str, Any]) -> list[str]:
+    shown = []
+    if not found["running"]:
+        shown.append(f"The embedded stack in {home} is not running: `onefold up` starts it.")
+    for name, entry in found["services"].items():
+        restarts = f"  restarts: {entry['restarts']}" if entry["restarts"] else ""
+        shown.append(f"{name:{WIDTH}} {entry['state']:11} {entry['detail']}{restarts}".rstrip())
+    return shown
+
+
+def _addresses(found: dict[str, Any]) -> list[str]:
+    addresses = {
+        "Kafka": found["bootstrap_servers"],
+        "PostgreSQL": found["postgres_dsn"],
+        "dashboard": found["dashboard"],
+    }
+    if found["metrics"]:
+        addresses["metrics"] = ", ".join(f"{name} {address}" for name, address in found["metrics"].items())
+    return [f"{name:{WIDTH}} {address or '-'}" for name, address in addresses.items()]
+
+
+def _lags(found: dict[str, Any]) -> list[str]:
+    return [f"{'lag of ' + domain:{WIDTH}} {_lag(domain, lag, found)}" for domain, lag in found["lag"].items()]
+
+
+def _lag(domain: str, lag: dict[str, Any], found: dict[str, Any]) -> str:
+    if domain in found["not_running"]:
+        return "not running: `onefold check` lists what is wrong, `onefold up` takes it in"
+    if missing := found["missing_topics"].get(domain):
+        return f"Kafka has no topic {', '.join(missing)}: `onefold prepare` makes it"
+    most = "" if lag["exact"] else "at most "
+    return f"{_behind(most, lag, 'input', 'to fold')}, {_behind(most, lag, 'output', 'to land')}"
+
+
+def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
+    """How many, and how old the oldest of them is."""
+    events, age_s = lag[f"{side}_events"], lag[f"{side}_s"]
+    if events is None:
+        return f"unknown {done}"
+    age = "age unknown" if age_s is None else f"{age_s:,.1f} s"
+    return f"{most if events else ''}{events:,} {done} ({age})"
+
+
+def _held(found: dict[str, Any]) -> list[str]:
+    shown = []
+    for one in found["held"]:
+        shown.append(f"{'held back':{WIDTH}} {one['says']}")
+        shown.append(f"{'  to end it':{WIDTH}} {one['remedy']}")
+    return shown
+
+
+def _replicas(found: dict[str, Any]) -> list[str]:
+    shown = []
+    for domain, now in found["replicas"].items():
+        waiting = "unknown" if now["unpublished"] is None else f"{now['unpublished']:,}"
+        rate = f"{now['decisions_a_second']:,.0f} decisions a second"
+        shown.append(f"{'replicas of ' + domain:{WIDTH}} {rate}, {waiting} versions to publish")
+        shown += [f"{'  ' + domain + ' ' + name:{WIDTH}} {_replica(one)}" for name, one in now["replicas"].items()]
+    return shown
+
+
+def _replica(one: dict[str, Any]) -> str:
+    """How a replica is, in one line."""
+    if one["silent"]:
+        return f"not heard of for {one['heard_s']:.0f} s, {one['behind']:,} versions behind"
+    publishes = f", publishes {one['publishes']} of {one['tasks']} tasks" if one["publishes"] else ""
+    return f"{one['won']:,} of {one['decided']:,} decisions won, {one['behind']:,} versions behind{publishes}"
+
+
+def _jobs(found: dict[str, Any]) -> list[str]:
+    return [f"{'jobs of ' + queue:{WIDTH}} {_queue(jobs)}" for queue, jobs in found["jobs"].items()]
+
+
+def _queue(jobs: dict[str, Any]) -> str:
+    """How the jobs of a queue are, in one line."""
+    told = (
+        f"{jobs['pending']:,} pending, {jobs['active']:,} active, {jobs['deferred']:,} deferred, {jobs['done']:,} done"
+    )
+    if not jobs["oldest"]:
+        return told
+    return f"{told}; {jobs['oldest']} waits for {jobs['oldest_s']:,.0f} s" + (
+        f": {jobs['reason']}" if jobs["reason"] else ""
+    )
+
+
+def _guarantee(found: dict[str, Any]) -> list[str]:
+    told = found["guarantee"].get("lines", ())
+    return [f"{'' if number else 'guarantee':{WIDTH}} {line}" for number, line in enumerate(told)]
