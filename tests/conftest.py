@@ -14,5 +14,9 @@ pytest_plugins = [
     "tests.support.proxy",
     "tests.support.landing",
     "tests.support.needs",
+    "tests.support.s3",
+    "tests.support.objects",  # after what it imports
     "tests.support.sink",
+    "tests.support.sink_children",
+    "tests.support.turns",
 ]

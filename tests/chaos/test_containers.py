@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 import urllib.request
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -17,15 +18,15 @@ import pytest
 from onefold.chaos import containers as stack
 from onefold.chaos import run as chaos
 from onefold.chaos.containers import Containers
+from onefold.chaos.judging import judge
 from onefold.chaos.nemeses.table import nemeses
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
-from onefold.proof.verify import verify
 from tests.support.docker import ROOT
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
@@ -42,8 +43,12 @@ def settings(containers: Containers) -> Settings:
 
 
 def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
-    """One run, valid and in time; the whole outcome when it is not."""
+    """One run, valid and in time; the whole outcome when it is not. One that was only late, as where something else has the
+    machine, gets a second run: it is the product that is late when it is late twice.
+    """
     outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
+    if not outcome.passed and replace(outcome, bounds={}).passed:
+        outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
     whole = json.dumps(outcome.as_data(), indent=1)
     assert outcome.events > 0
     assert outcome.passed, whole + logs(containers)
@@ -54,7 +59,7 @@ def check(containers: Containers, settings: Settings, workload: str, nemesis: st
 def logs(containers: Containers) -> str:
     """The last lines of the services."""
     lines = ""
-    for service in ("processor", "spark_sink"):
+    for service in ("processor", "worker", "spark_sink"):
         for container in containers.of(service):
             ran = subprocess.run(
                 ["docker", "logs", "--tail", "30", container], capture_output=True, text=True, timeout=30
@@ -135,7 +140,7 @@ def test_kafkas_own_producer(containers: Containers, settings: Settings) -> None
     landed(settings, "SELECT sent_1, sent_2, computed FROM campaigns.totals WHERE id = -1", [(100, 1000, 1100)])
     landed(settings, "SELECT total_meters, total_time_ms FROM runner.stats WHERE user_id = -1", [(270, 600_000)])
     for domain in pipelines.domains():
-        verdict = verify(domain, client=settings.client(), dsn=settings.postgres())
+        verdict = judge(containers, domain, settings, 60.0)
         assert verdict.outcome == "valid", verdict.reason
         assert verdict.counts["dead"] > 0
 

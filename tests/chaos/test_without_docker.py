@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -13,17 +13,20 @@ from tests.support.ahead import ahead
 from tests.support.docker import ROOT
 
 
-def container_tests(*options: str) -> "subprocess.CompletedProcess[str]":
+def container_tests(*options: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
     """The container tests, as they end without a Docker that answers."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, "tests/chaos/test_containers.py"],
-        cwd=ROOT, env={**os.environ, "DOCKER_HOST": "unix:///nonexistent.sock"}, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def ran_with() -> Iterator[Callable[[str], "subprocess.CompletedProcess[str]"]]:
-    with ahead(lambda options: container_tests(*options.split()), ("", "--require-docker")) as ran:
+    environment = {**os.environ, "DOCKER_HOST": "unix:///nonexistent.sock"}
+    with ahead(
+        lambda options: container_tests(*options.split(), environment=environment), ("", "--require-docker")
+    ) as ran:
         yield ran
 
 

@@ -12,13 +12,15 @@ from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.processor import loading
 
+#: Reports of what workers have made: nobody else has anything to report.
+BY_WORKERS = {"sheets.finished"}
 #: Nobody but the pipeline itself writes to what it feeds.
 INPUTS = [
     (name, topic)
     for name in pipelines.domains()
     for topology in (loading.topology_of(name),)
     for topic in topology.inputs
-    if topic not in topology.fed
+    if topic not in topology.fed and topic not in BY_WORKERS
 ]
 TWO = SimpleNamespace(name="two", inputs=("two.often", "two.seldom"))
 
@@ -78,6 +80,12 @@ def test_a_topic_that_no_generator_knows_is_one_sentence(two: Path) -> None:
     topology = SimpleNamespace(name="two", inputs=(*TWO.inputs, "two.never"))
     with pytest.raises(UserError, match=r"makes too few events for two\.never"):
         list(_Generated(topology, "two.never", 3, 7))
+
+
+@pytest.mark.parametrize("topic", BY_WORKERS)
+def test_what_only_workers_write_is_not_generated(topic: str) -> None:
+    with pytest.raises(UserError, match="makes too few events"):
+        list(_Generated(loading.topology_of("sheets"), topic, 1, 7))
 
 
 def test_a_domain_without_a_generator_is_one_sentence(project: Path) -> None:

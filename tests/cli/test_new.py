@@ -56,9 +56,10 @@ def test_a_new_project_is_typed_strictly(folder: Path, request: pytest.FixtureRe
 
 
 def test_the_tutorial_shows_what_is_written(folder: Path) -> None:
-    """Its code is the project's, letter by letter."""
+    """Its code is the project's, letter by letter; that of the last page is the example's."""
     starter.write("orders", folder)
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
+    texts += [path.read_text() for path in (ROOT / "docs" / "examples" / "mails").glob("*.py")]
 
     code = re.findall(
         r"^```(?:python|sql)\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.MULTILINE | re.DOTALL

@@ -66,6 +66,17 @@ def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: 
     assert "orders" in pipelines.find().pipelines
 
 
+def test_topics_of_jobs_are_landed_in_no_table(project: Path) -> None:
+    """Without being listed as such."""
+    orders(project, "handler_j", 'kafka_only = ["orders.copies"]\njobs = {"orders.mails" = "handler_j:MAILS"}\n')
+    (project / "handler_j.py").write_text(f"{HANDLER}\nMAILS = 7\n")
+    pipeline = pipelines.find()["orders"]
+
+    assert pipeline.kafka_only == ("orders.copies", "orders.mails")
+    assert pipeline.jobs == {"orders.mails": "handler_j:MAILS"}
+    assert pipeline.load_job("orders.mails") == 7
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [
@@ -75,6 +86,11 @@ def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: 
         ('\n\n[tool.onefold.pipelines.orders]\ntopology = "a:B"\ntopics = "x"', r"toml:3: .*topics is not known"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = "nowhere"', "sql is .*nowhere, which is no folder"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nkafka_only = "x"', "kafka_only is a list of topics"),
+        (
+            '[tool.onefold.pipelines.orders]\ntopology = "a:B"\njobs = ["orders.mails"]',
+            r"toml:1: .*jobs says what does",
+        ),
+        ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\njobs = {"orders.mails" = "mails"}', "jobs says what does"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = 7', "sql is a text"),
         ('[tool.onefold]\npipelines = "orders"', "pipelines is no table"),
     ],
@@ -162,11 +178,30 @@ def test_replicas_are_a_small_number(project: Path, given: str) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
+        ("decision_logs = 0\nreplicas = 2", "decision_logs is 0; it is a number from 1"),
+        (
+            "decision_logs = 1\nreplicas = 2\ndecided_tables = true",
+            "decided_tables needs a decision log for each task: leave decision_logs out",
+        ),
+        (
+            "decisions_kept_s = 60\nreplicas = 2\ndecided_tables = true",
+            "decided_tables needs the whole decision log: leave decisions_kept_s out",
+        ),
+        ("decisions_kept_s = 0", "decisions_kept_s is 0; it is a number of seconds from 1, or -1 for ever"),
+        ("decisions_kept_s = 1.5", "decisions_kept_s is 1.5; it is a number of seconds from 1, or -1 for ever"),
         ("decided_tables = 1\nreplicas = 2", "decided_tables is 1; it is true or false"),
         ("decided_tables = true", "decided_tables needs replicas, as in replicas = 2: without them nothing is decided"),
     ],
 )
-def test_decided_tables_are_of_a_pipeline_with_replicas(project: Path, given: str, sentence: str) -> None:
+def test_what_is_said_of_decisions_fits_together(project: Path, given: str, sentence: str) -> None:
     orders(project, "handler_a", f"{given}\n")
     (fault,) = pipelines.find(project).faults
     assert fault.endswith(f"pipeline orders: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept_s"), [("", 600), ("decisions_kept_s = 60", 60), ("decisions_kept_s = -1", None)]
+)
+def test_decisions_are_kept_for_a_while_or_for_ever(project: Path, given: str, kept_s: int | None) -> None:
+    orders(project, "handler_a", f"replicas = 2\n{given}\n")
+    assert pipelines.find(project)["orders"].decisions_kept_s == kept_s

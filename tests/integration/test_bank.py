@@ -6,7 +6,10 @@ What Jepsen calls the bank test: concurrent readers, who ask in every snapshot w
 import itertools
 import random
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,59 +29,24 @@ from onefold.proof.invariants import broken, invariants
 from onefold.proof.verdict import INVALID, VALID
 from onefold.proof.verify import verify
 from onefold.proof.workloads import bank
-from onefold.proof.workloads.shaping import Input, Shape
+from onefold.proof.workloads.shaping import Shape
 from onefold.spark_sink.contracts import load_domain
 from onefold.stack.embedded import Infrastructure
 from tests.integration.test_sink_merges import _merge
-from tests.integration.test_sink_process import Child
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance, judge, opened
+from tests.support.processes import drained, instance, judge, opened, send
+from tests.support.sink_children import SinkOf, Start
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 SHAPE = Shape(keyless=0.02, hostile=0.005)
 
 
-def produce(client: dict[str, str], inputs: list[Input]) -> None:
-    producer = Producer({**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000})
-    for made in inputs:
-        producer.produce(made.topic, made.value, made.key)
-    assert producer.flush(30) == 0
-
-
-Start = Callable[..., Child]
-
-
 @pytest.fixture
-def sink(
-    infrastructure: Infrastructure, database: str, environment: dict[str, str], checkout: Path, tmp_path: Path
-) -> Iterator[Start]:
-    """Starts sinks for the bank; kills what is left of them at the end."""
-    options = {
-        "domains": ["bank"],
-        "bootstrap_servers": infrastructure.bootstrap_servers,
-        "postgres_dsn": database,
-        "writer": "sink-1",
-        "jars": [str(jar) for jar in infrastructure.spark_jars],
-        "java_home": str(infrastructure.java.spark_home),
-        "checkpoint_root": str(tmp_path / "checkpoints"),
-        "root": str(checkout),
-    }
-    children: list[Child] = []
-
-    def start(failpoint: str = "") -> Child:
-        folder = tmp_path / f"sink-{len(children)}"
-        folder.mkdir()
-        added = {"ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(checkout / "src")}
-        children.append(Child(options, {**environment, **added}, folder))
-        return children[-1]
-
-    yield start
-    for child in children:
-        if child.process.poll() is None:
-            child.process.kill()
-        child.process.wait(20)
+def sink(sink_of: SinkOf) -> Start:
+    """Starts sinks for the bank."""
+    return sink_of("bank")
 
 
 def test_all_money_is_there_in_every_snapshot_while_processors_and_the_sink_are_killed(
@@ -211,6 +179,36 @@ def test_a_transfer_that_settles_twice_breaks_the_total(
 # --- what the engine owes a pipeline that feeds itself
 
 
+def test_replicas_move_money_once_whichever_of_them_is_killed(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """A deposit is a decided output, which is published before it is the input of another task; those share two logs."""
+    topology = fresh_domain("bank", 4)
+    inputs = list(bank.generate(3, 1_200, shape=SHAPE, accounts=20))
+    with ExitStack() as stack:
+
+        def start(log: str) -> "subprocess.Popen[bytes]":
+            options: dict[str, Any] = {"replicas": 2, "decision_logs": 2, "publishes_after_s": 0.1}
+            started = instance(topology, client, tmp_path / log, name=log[0], **options)
+            return stack.enter_context(started)
+
+        running = [start("a0"), start("b0")]
+        for number in range(6):
+            logs = [sorted(tmp_path.glob(f"{name}*"), key=lambda path: int(path.name[1:]))[-1] for name in "ab"]
+            eventually(partial(all_opened, logs), 30, "both have all tasks")
+            send(client, inputs[200 * number : 200 * (number + 1)])
+            running[number % 2].kill()
+            running[number % 2].wait(10)
+            running[number % 2] = start(f"{'ab'[number % 2]}{number + 1}")
+        drained(topology, client, 60)
+    judge(topology, client)
+
+
+def all_opened(logs: list[Path]) -> bool:
+    """Whether each of the instances has opened all four tasks."""
+    return all(len(opened(log)) == 4 for log in logs)
+
+
 def test_a_processor_makes_the_topic_that_only_its_pipeline_writes(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -221,7 +219,7 @@ def test_a_processor_makes_the_topic_that_only_its_pipeline_writes(
     with instance(topology, client, tmp_path / "log"):
         eventually(lambda: len(opened(tmp_path / "log")) == 3, 30, "it has all tasks")
         assert len(kafka.list_topics().topics["bank.deposits"].partitions) == 3
-        produce(client, list(bank.generate(1, 300, shape=SHAPE, accounts=20)))
+        send(client, list(bank.generate(1, 300, shape=SHAPE, accounts=20)))
         drained(topology, client)
     judge(topology, client)
 

@@ -102,6 +102,30 @@ def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(bare: On
     assert bare("up", "--only", "kafka,postgres").returncode == 0
 
 
+def test_a_service_is_restarted_and_its_log_is_shown(bare: Onefold, home: Path) -> None:
+    """Also after the stack was stopped."""
+    assert "no stack has run" in bare("logs").stderr
+    assert bare("up", "--only", "postgres").returncode == 0
+    before = services(bare)["postgres"]["pid"]
+    assert bare("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
+
+    ran = bare("restart", "postgres")
+
+    after = services(bare)["postgres"]
+    assert ran.stdout == f"postgres is ready again, as process {after['pid']}.\n", ran.stderr
+    assert after["pid"] != before
+    assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
+    assert "received fast shutdown request" in bare("logs", "postgres", "--lines", "100").stdout
+    assert "postgres   | " in bare("logs").stdout
+    assert bare("logs", "kafka").returncode == 2
+    ran = bare("restart", "nothing")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "There are: postgres." in ran.stderr
+    assert bare("down").returncode == 0
+    assert "received fast shutdown request" in bare("logs", "postgres").stdout
+    assert "is not running" in bare("restart", "postgres").stderr
+
+
 def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold) -> None:
     assert bare("up", "--only", "postgres").returncode == 0
     assert bare("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT 1 + 1").stdout == "2\n"

@@ -86,8 +86,11 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
     assert migrate_all(before, checkout / "sql") == [
         "onefold.07.version.sql",
         "onefold.08.decided.sql",
+        "onefold.09.jobs.sql",
+        "onefold.10.findings.sql",
         "averages.01.sql",
         "bank.01.sql",
+        "sheets.01.sql",
     ]
 
     entered = reader.execute("SELECT pipeline, file, sha256, applied_at FROM onefold.applied").fetchall()

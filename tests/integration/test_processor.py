@@ -299,6 +299,7 @@ def test_a_recreated_input_is_refused(fresh_domain: MakeDomain, client: dict[str
     assert "Traceback" not in said
 
 
+@pytest.mark.alone
 def test_a_restore_takes_over_within_seconds(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
     """A restarted instance of the same name has its tasks back without waiting for the group's session to end."""
     topology = fresh_domain("runner", 2)

@@ -1,21 +1,45 @@
 """Replicas as real processes on a real broker: killed, frozen, and judged by what they leave in Kafka."""
 
+import itertools
+import os
 import signal
+import subprocess
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from onefold.exit_codes import REFUSED
 from onefold.operate.replicas import SILENT_S, ReplicasNow, replicas_of_all
 from onefold.operate.settings import Settings
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads import campaigns, runner, trades
-from tests.support.processes import drained, instance, judge, produce
+from onefold.stack.embedded import Infrastructure
+from tests.support.decided_history import (
+    Author,
+    decided_and_published,
+    published_states,
+    total_and_sum_of_steps,
+    winners,
+)
+from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
+KILLS = 50
+# A million by hand, for docs/performance.md: AWAY_DECISIONS=1000000 pytest -s -k away_for_long
+AWAY_DECISIONS = int(os.environ.get("AWAY_DECISIONS", "20_000"))
+# As many as a producer takes without a pause.
+PRODUCED_AT_ONCE = 50_000
+# Deciding them, one by one and alone, and taking them over: by far the slowest machine that was seen.
+A_SECOND = 500
+# A process that is frozen for longer than its watchdog's patience ends when it wakes; here it is to go on.
+FROZEN_S = 60 + 2 * AWAY_DECISIONS / A_SECOND
 WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
 
 
@@ -27,12 +51,15 @@ def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes |
 def test_two_replicas_leave_what_one_task_leaves(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str
 ) -> None:
-    """From nothing, both at once; one is killed at every step in turn while the other goes on."""
+    """From nothing, both at once; one is killed at every step in turn while the other goes on. What the changelog has is deleted
+    meanwhile.
+    """
     topology = fresh_domain(domain)
-    with instance(topology, client, tmp_path / "a", name="a", replicas=2):
+    options: dict[str, Any] = {"replicas": 2, "decisions_kept_s": 0}
+    with instance(topology, client, tmp_path / "a", name="a", **options):
         for number, step in enumerate(REPLICA_STEPS):
             produce(client, topology.inputs[0], wave(domain, number, 200))
-            with instance(topology, client, tmp_path / "b", name="b", replicas=2, failpoint=f"{step}:2") as b:
+            with instance(topology, client, tmp_path / "b", name="b", failpoint=f"{step}:2", **options) as b:
                 produce(client, topology.inputs[0], wave(domain, 100 + number, 200))
                 drained(topology, client)
                 if b.poll() is not None:
@@ -40,6 +67,36 @@ def test_two_replicas_leave_what_one_task_leaves(
     expected = judge(topology, client)
 
     assert expected.counts.accepted > 100
+
+
+def test_tasks_may_share_a_decision_log(
+    fresh_domain: MakeDomain, client: dict[str, str], bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Four tasks in two logs; a kill, and back to Kafka transactions. With another number of logs it does not start."""
+    topology = fresh_domain("runner", 4)
+    shared: dict[str, Any] = {"replicas": 2, "decision_logs": 2}
+
+    def all_tasks_are_seen() -> bool:
+        now = replicas_of_all(Settings(bootstrap_servers=bootstrap_servers)).get("runner")
+        return now is not None and [one.tasks for one in now.replicas.values()] == [4, 4]
+
+    with instance(topology, client, tmp_path / "a", name="a", **shared):
+        with instance(topology, client, tmp_path / "b", name="b", **shared) as b:
+            produce(client, topology.inputs[0], wave("runner", 1, 400))
+            drained(topology, client)
+            eventually(all_tasks_are_seen, 30, "each replica has told something of each task")
+            b.kill()
+        produce(client, topology.inputs[0], wave("runner", 2, 400))
+        drained(topology, client)
+    assert {record.partition for record in records(client, topology.decisions)} == {0, 1}
+
+    with instance(topology, client, tmp_path / "c", name="c", **{**shared, "decision_logs": 3}) as other:
+        assert other.wait(30) == REFUSED
+    assert "Set decision_logs = 2" in (tmp_path / "c").read_text()
+    with instance(topology, client, tmp_path / "e", name="e"):
+        produce(client, topology.inputs[0], wave("runner", 3, 400))
+        drained(topology, client)
+    judge(topology, client)
 
 
 def test_a_frozen_replica_wakes_and_changes_nothing(
@@ -57,6 +114,124 @@ def test_a_frozen_replica_wakes_and_changes_nothing(
             drained(topology, client)
             frozen.send_signal(signal.SIGCONT)
         produce(client, topology.inputs[0], wave("runner", 99, 300))
+        drained(topology, client)
+    judge(topology, client)
+
+
+def test_fifty_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """At any moment of its life; the other one has opened its tasks by then, and goes on."""
+    topology = fresh_domain("runner")
+    lives = itertools.count()
+    with ExitStack() as stack:
+
+        def start(name: str) -> tuple["subprocess.Popen[bytes]", Path]:
+            log = tmp_path / f"{name}{next(lives)}"
+            options: dict[str, Any] = {"replicas": 2, "publishes_after_s": 0.1}
+            return stack.enter_context(instance(topology, client, log, name=name, **options)), log
+
+        running = {name: start(name) for name in "ab"}
+        for kill in range(KILLS):
+            killed, other = ("a", "b") if kill % 2 else ("b", "a")
+            eventually(partial(has_opened, running[other][1]), 30, f"{other} has its tasks")
+            # More or less work, so that the kill falls into another moment each time.
+            produce(client, topology.inputs[0], wave("runner", kill, 1 + 37 * kill % 400))
+            running[killed][0].kill()
+            running[killed][0].wait(10)
+            running[killed] = start(killed)
+        drained(topology, client, 60)
+    judge(topology, client)
+
+
+def has_opened(log: Path) -> bool:
+    """Whether the instance has opened both tasks."""
+    return len(opened(log)) == 2
+
+
+def test_a_restart_of_the_broker_costs_nothing(
+    fresh_domain: MakeDomain, client: dict[str, str], infrastructure: Infrastructure, tmp_path: Path
+) -> None:
+    """It is killed under both replicas, with decisions and a transaction under way, and they go on when it is there again."""
+    topology = fresh_domain("runner")
+    options: dict[str, Any] = {"replicas": 2, "publishes_after_s": 0.1, "decisions_kept_s": 0}
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(instance(topology, client, tmp_path / name, name=name, **options)) for name in "ab"
+        ]
+        for number in range(3):
+            for name in "ab":
+                eventually(partial(has_opened, tmp_path / name), 60, f"{name} has its tasks")
+            produce(client, topology.inputs[0], wave("runner", number, 500))
+            infrastructure.kafka.kill()
+            infrastructure.kafka.start()
+            infrastructure.kafka.wait_ready()
+            produce(client, topology.inputs[0], wave("runner", 50 + number, 500))
+            drained(topology, client, 120)
+        assert [process.poll() for process in running] == [None, None]
+    judge(topology, client)
+
+
+def test_a_wrong_replica_may_win_and_never_diverges(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """Two versions of the program side by side, of which one has another rule. Whichever decided a step, all have its bytes.
+
+    None leaves a decision to the other: both compute each of them.
+    """
+    topology = fresh_domain("runner")
+    rules: dict[str, dict[str, Any]] = {"right": {}, "wrong": {"version": "other_rule"}}
+    with ExitStack() as stack:
+        right, wrong = (
+            stack.enter_context(
+                instance(topology, client, tmp_path / name, name=name, replicas=2, courtesy_max_s=0, **rule)
+            )
+            for name, rule in rules.items()
+        )
+        for name in rules:
+            eventually(partial(has_opened, tmp_path / name), 30, f"{name} has its tasks")
+        for number, frozen in enumerate((right, wrong) * 3):
+            frozen.send_signal(signal.SIGSTOP)
+            produce(client, topology.inputs[0], wave("runner", number, 200))
+            drained(topology, client)
+            frozen.send_signal(signal.SIGCONT)
+            produce(client, topology.inputs[0], wave("runner", 50 + number, 200))
+            drained(topology, client)
+    assert {name[-5:] for name in winners(topology, client)} == rules.keys()
+    for topic in topology.outputs:
+        decided, published = decided_and_published(topology, client, topic)
+        assert decided
+        assert published == decided
+    # Each step was added to what all had decided before, whoever computed it.
+    totals, steps = total_and_sum_of_steps(client)
+    assert totals == steps
+    # And both versions go on from the same states.
+    states = published_states(topology, client)
+    for name, rule in rules.items():
+        with instance(topology, client, tmp_path / f"new {name}", name="new", replicas=2, **rule):
+            eventually(partial(has_opened, tmp_path / f"new {name}"), 30, "it has its tasks")
+        assert published_states(topology, client) == states
+
+
+def test_a_replica_that_was_away_for_long_is_level_again(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """Meanwhile each record was a decision of its own. It says how long that took, where somebody looks."""
+    topology = fresh_domain("runner", partitions=1)
+    with instance(topology, client, tmp_path / "away", name="away", replicas=2, watchdog_s=FROZEN_S) as away:
+        eventually(lambda: opened(tmp_path / "away")[0], 30, "it has the task")
+        away.send_signal(signal.SIGSTOP)
+        sent = wave("runner", 1, AWAY_DECISIONS)
+        for start in range(0, len(sent), PRODUCED_AT_ONCE):
+            produce(client, topology.inputs[0], sent[start : start + PRODUCED_AT_ONCE])
+        author = Author(topology, client)
+        author.open()
+        author.decide(AWAY_DECISIONS)
+        author.close()
+        began = time.monotonic()
+        away.send_signal(signal.SIGCONT)
+        drained(topology, client, 60 + AWAY_DECISIONS / A_SECOND)
+        took_s = time.monotonic() - began
+        print(f"{AWAY_DECISIONS:,} decisions, taken over and published after {took_s:.1f} s")  # noqa: T201 - asked for
+        produce(client, topology.inputs[0], wave("runner", 2, 100))
         drained(topology, client)
     judge(topology, client)
 

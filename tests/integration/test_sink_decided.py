@@ -1,5 +1,6 @@
 """Tables that are filled from the decision log: replicas, a broker, a Postgres and a Spark that are real, and no publisher."""
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +13,8 @@ import pytest
 from onefold.operate import positions
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
-from onefold.proof.verdict import INVALID, VALID, Verdict
+from onefold.processor.io.admin import connect, delete_before
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.shaping import Shape
@@ -21,7 +23,7 @@ from onefold.spark_sink.decisions import offset_of, place
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
-from tests.support.processes import drained, instance, judge, produce, records
+from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -68,8 +70,15 @@ def wave(domain: str, seed: int, count: int, shape: Shape | None = None) -> list
     return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count, shape=shape)]
 
 
-@pytest.mark.parametrize("domain", WORKLOADS)
-@pytest.mark.parametrize("driver_staging_bytes", [1_000_000_000, -1], ids=["driver staging", "executor staging"])
+# How rows are staged does not depend on where they come from: by executors, one domain is enough from day to day.
+STAGED = [pytest.param(domain, 1_000_000_000, id=f"{domain}-driver staging") for domain in WORKLOADS]
+STAGED += [
+    pytest.param(domain, -1, id=f"{domain}-executor staging", marks=[pytest.mark.matrix] if number else [])
+    for number, domain in enumerate(WORKLOADS)
+]
+
+
+@pytest.mark.parametrize(("domain", "driver_staging_bytes"), STAGED)
 def test_the_tables_need_no_publisher(
     fresh_domain: MakeDomain,
     client: dict[str, str],
@@ -125,12 +134,56 @@ def test_two_sinks_and_the_way_back_that_is_refused(
             assert wrong_origins(landing) == {"wrong origin": 1}
         back = pytest.raises(Refused, match="went back to Kafka transactions")
         with instance(topology, client, tmp_path / "elastic", name="e"), back:
+            eventually(lambda: opened(tmp_path / "elastic"), 60, "the elastic process has the task")
             landing.until_drained(*sinks)
         assert positions.lag_of("trades", landing.settings)["events"] is None, "what it does now lands nowhere"
     with pytest.raises(Refused, match="went back to Kafka transactions"):
         landing.until_drained(landing.supervisor(writer="three"))
     with pytest.raises(Refused, match="cannot be filled from its output topics as well"):
         landing.supervisor(writer="three", decided=False).tick()
+
+
+def test_going_over_is_filling_the_tables_anew(
+    fresh_domain: MakeDomain, client: dict[str, str], query: MakeQuery, checkout: Path, database: str, tmp_path: Path
+) -> None:
+    """By the steps of docs/hot-hot.md, there and back, while replicas go on. Refused once something of the log is gone."""
+    topology = fresh_domain("runner")
+    landing = Landing(query, checkout, topology, client, database)
+    options: dict[str, Any] = {"replicas": 2, "decisions_kept_s": 0}
+    waves = iter(range(1_000))
+
+    def landed_and_judged(sink: QuerySupervisor) -> None:
+        produce(client, topology.inputs[0], wave("runner", next(waves), 200))
+        drained(topology, client)
+        landing.until_drained(sink)
+        verdict = landing.judged()
+        assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
+        sink.query.stop()
+
+    with instance(topology, client, tmp_path / "a", name="a", decided_tables=True, **options):
+        landed_and_judged(landing.supervisor())
+        with pytest.raises(Refused, match="cannot be filled from its output topics as well"):
+            landing.supervisor(decided=False).tick()
+        empty_the_tables(checkout, database)
+        landed_and_judged(landing.supervisor(decided=False))
+        empty_the_tables(checkout, database)
+        landed_and_judged(landing.supervisor())
+    delete_before(connect(client), topology.decisions, 0, 1)
+    verdict = landing.judged()
+    assert verdict.outcome == UNKNOWN
+    assert "starts at offset 1: what was before is gone" in verdict.reason
+    empty_the_tables(checkout, database)
+    with pytest.raises(Refused, match=r"begins at offset 1: .*leave decided_tables out"):
+        landing.supervisor().tick()
+    with instance(topology, client, tmp_path / "b", name="b", **options):
+        landed_and_judged(landing.supervisor(decided=False))
+
+
+def empty_the_tables(checkout: Path, dsn: str) -> None:
+    """The step of docs/hot-hot.md."""
+    (step,) = re.findall(r"```sql\n(.*?)```", (checkout / "docs" / "hot-hot.md").read_text(), re.DOTALL)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(step)
 
 
 def wrong_origins(landing: Landing) -> dict[str, int]:

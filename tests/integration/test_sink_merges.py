@@ -66,6 +66,38 @@ CASES: dict[str, tuple[str, list[Row]]] = {
             (2, 1, 1, "0.01", "unknown_account"),
         ],
     ),
+    "sheets.entries": (
+        "sheets.entries",
+        [
+            ("s", 1, 0, "edit", "B7", 7, 2, "12.5", None, None, None),
+            ("s", 1, 0, "edit", "B7", 7, 2, "12.5", None, None, None),
+            ("s", 2, 0, "import", None, None, None, None, None, None, "payloads/1"),
+            ("s", 3, 0, "snapshot", None, None, None, None, None, None, None),
+            ("S", 1, 0, "edit", "A1", 1, 1, None, None, None, None),
+        ],
+    ),
+    "sheets.sheets": (
+        "sheets.sheets",
+        [
+            ("s", 1, 1, 0, 0, None),
+            ("s", 101, 100, 101, 0, None),
+            ("s", 101, 100, 101, 101, "snapshots/1"),
+            ("S", 1, 1, 0, 0, None),
+        ],
+    ),
+    "sheets.snapshots": (
+        "sheets.snapshots",
+        [
+            ("s", 101, 0, "snapshots/1", 7, 90, 2, 0),
+            ("s", 101, 0, "snapshots/1", 7, 90, 2, 0),
+            ("s", 202, 0, "snapshots/2", 8, 99, 2, 1),
+            ("t", 101, 0, "snapshots/3", 0, 0, 0, 0),
+        ],
+    ),
+    "sheets.refusals": (
+        "sheets.refusals",
+        [("a/1", "s", "discarded"), ("a/1", "t", "discarded"), ("a/1", "s", "discarded"), ("a/2", "s", "discarded")],
+    ),
     "campaigns.accepted": (
         "campaigns.sends",
         [
@@ -84,7 +116,9 @@ CASES: dict[str, tuple[str, list[Row]]] = {
 @pytest.fixture
 def targets(database: str, checkout: Path) -> dict[str, Target]:
     migrate_all(database, checkout / "sql")
-    domains = [load_domain(name, checkout / "avro", checkout / "sql") for name in ("runner", "campaigns", "bank")]
+    domains = [
+        load_domain(name, checkout / "avro", checkout / "sql") for name in ("runner", "campaigns", "bank", "sheets")
+    ]
     return {name: target for domain in domains for name, target in domain.targets.items()}
 
 

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.support.command_line import Onefold
+from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
 
@@ -23,8 +24,23 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     assert json.loads(onefold("status", "--json", "--show-password"))["postgres_dsn"] == onefold.dsn
     assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
     assert status["services"]["prepare"]["state"] == "done"
-    assert {"averages", "bank", "campaigns", "runner", "trades"} == set(status["lag"])
-    assert {0} == {lag["events"] for lag in status["lag"].values()}
+    assert {"averages", "bank", "campaigns", "runner", "sheets", "trades"} == set(status["lag"])
+    assert {(0, 0.0)} == {(lag["events"], lag["seconds"]) for lag in status["lag"].values()}
+    assert status["held"] == status["problems"] == []
+
+
+def test_every_service_says_that_it_gets_on(onefold: Onefold) -> None:
+    """On a port of its own, and the dashboard for the whole; one that was killed has its port again."""
+    onefold.drained()
+    status = onefold.status()
+    ports = {name: int(address.rpartition(":")[2]) for name, address in status["metrics"].items()}
+    assert ports.keys() == {name for name in status["services"] if name.startswith(("processor-", "sink-", "worker-"))}
+    ports["dashboard"] = int(status["dashboard"].rpartition(":")[2])
+    onefold.kill("processor-runner-1")
+    for name, port in ports.items():
+        eventually(lambda port=port: asked(port, "/healthz")[0] == 200, 60, f"{name} gets on")  # type: ignore[misc]  # a default is how a loop's value is kept
+        assert sums(port)["onefold_healthy"] == 1
+    assert sums(ports["dashboard"])["onefold_lag_input_offsets"] == 0
 
 
 def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
@@ -40,6 +56,9 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
         verdict = json.loads(onefold("verify", domain, "--json"))
         assert verdict["outcome"] == "valid"
         assert verdict["counts"]["accepted"] > 0
+        assert json.loads(onefold("verify", domain, "--json"))["proved"] >= verdict["counts"]["records"]
+        whole = json.loads(onefold("verify", domain, "--json", "--from-start"))
+        assert (whole["outcome"], whole["proved"], whole["checks"]) == ("valid", 0, verdict["checks"])
 
 
 def test_a_counter_in_the_database_is_increased_once_whatever_is_killed(onefold: Onefold) -> None:
@@ -148,6 +167,8 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
         (("process",), {"ONEFOLD_KAFKA_OPTIONS": '{"no.such": "1"}'}, 2, "no.such"),
         (("process", "runner"), {"ONEFOLD_SCHEMA_REGISTRY_URL": "nonsense"}, 2, "ONEFOLD_SCHEMA_REGISTRY_URL"),
         (("up",), {"ONEFOLD_HOME": "/dev/null/home"}, 1, "ONEFOLD_HOME"),
+        (("up",), {"ONEFOLD_PARTITION": "3"}, 2, "ONEFOLD_PARTITION is no setting, ONEFOLD_PARTITIONS is"),
+        (("kafka", "topics", "--list"), {"ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9"}, 69, "does not answer"),
         (("prepare",), {"ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:notaport/x"}, 1, "tables could not be made"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 
@@ -12,24 +11,17 @@ import pytest
 from onefold.operate import state
 from onefold.processor.core.steps import STEPS
 from onefold.testing import TopologyDriver
-from tests.support.command_line import ROOT, Onefold
+from tests.support.command_line import Onefold
+from tests.support.examples import EXAMPLES, example_stack
 
-SHOP = ROOT / "docs" / "examples" / "shop"
+SHOP = EXAMPLES / "shop"
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     """The example's stack."""
-    project = tmp_path_factory.mktemp("join") / "shop"
-    shutil.copytree(SHOP, project)
-    onefold = Onefold(project.parent)
-    onefold.environment["ONEFOLD_PROJECT"] = str(project)
-    onefold("check")
-    try:
-        onefold("up")
+    with example_stack("shop", tmp_path_factory.mktemp("join")) as onefold:
         yield onefold
-    finally:
-        onefold("down", "--wipe")
 
 
 @pytest.mark.broker

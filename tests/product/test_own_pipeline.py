@@ -68,6 +68,7 @@ def test_the_wheel_claims_one_name(wheel: Path) -> None:
     assert "onefold/cli/template/dot_github/workflows/ci.yml" in names
 
 
+@pytest.mark.alone
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
@@ -86,7 +87,7 @@ def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
     try:
         said = shell(run, tmp_path, environment) + shell(kill, tmp_path, environment)
         look(tmp_path, environment)
-        shell(chaos, tmp_path, environment)
+        torment(chaos, tmp_path, environment)
     finally:
         shell(end, tmp_path, environment)
 
@@ -105,6 +106,17 @@ def look(project: Path, environment: dict[str, str]) -> None:
     with psycopg.connect(state.read_running(project / ".onefold")["postgres_dsn"]) as connection:
         words = connection.execute("SELECT word FROM pg_get_keywords() WHERE catcode IN ('R', 'T')").fetchall()
     assert {word for (word,) in words} <= RESERVED
+
+
+def torment(chaos: str, folder: Path, environment: dict[str, str]) -> None:
+    """What was only late, as where something else has the machine, gets a second run, as in tests/chaos."""
+    try:
+        shell(chaos, folder, environment)
+    except AssertionError as error:
+        said = set(re.findall(r"kill-\w+: (\w+, .*?) \(seed", str(error)))
+        if "valid, too late" not in said or said - {"valid, too late", "valid, in time"}:
+            raise
+        shell(chaos, folder, environment)
 
 
 def shell(commands: str, folder: Path, environment: dict[str, str]) -> str:

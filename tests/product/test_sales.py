@@ -5,7 +5,6 @@ that was.
 import importlib
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,26 +16,19 @@ import pytest
 
 from onefold.operate import state
 from onefold.testing import STEPS, TopologyDriver
-from tests.support.command_line import ROOT, Onefold
+from tests.support.command_line import Onefold
+from tests.support.examples import EXAMPLES, example_stack
 from tests.support.waiting import eventually
 
-SALES = ROOT / "docs" / "examples" / "sales"
+SALES = EXAMPLES / "sales"
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
 def sales(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     """The example's stack."""
-    project = tmp_path_factory.mktemp("windows") / "sales"
-    shutil.copytree(SALES, project)
-    onefold = Onefold(project.parent)
-    onefold.environment["ONEFOLD_PROJECT"] = str(project)
-    onefold("check")
-    try:
-        onefold("up")
+    with example_stack("sales", tmp_path_factory.mktemp("windows")) as onefold:
         yield onefold
-    finally:
-        onefold("down", "--wipe")
 
 
 def minutes(onefold: Onefold) -> int:

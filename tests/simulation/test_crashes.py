@@ -1,5 +1,6 @@
 """The real loop on the simulated log, stopped at every step there is."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from onefold.processor.loading import topology_of
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
+from tests.support.crashes import crashed_at_every_hit
 
 RUNNER = topology_of("runner")
 CAMPAIGNS = topology_of("campaigns")
@@ -82,21 +84,15 @@ def outcome(driver: TopologyDriver) -> dict[str, Any]:
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_no_trace(topology: Topology, inputs: list[dict[str, Any]], step: str) -> None:
     """Every hit of every step: tables, records, dead letters, states and counts are those of a run without a crash."""
-    undisturbed = TopologyDriver(topology, partitions=2)
-    feed(undisturbed, inputs)
+    make, feed_it = partial(TopologyDriver, topology, partitions=2), partial(feed, inputs=inputs)
+    undisturbed = make()
+    feed_it(undisturbed)
     expected = outcome(undisturbed)
-    for hit in range(1, 100):
-        driver = TopologyDriver(topology, partitions=2)
-        driver.crash_at(step, hit)
-        feed(driver, inputs)
-        if not driver.restarts:
-            assert hit > 1, f"step {step} was never reached"
-            return
-        assert expected == outcome(driver), f"crash at {step}, hit {hit}"
-    pytest.fail(f"step {step} never ran out of hits")
+    for where, driver in crashed_at_every_hit(step, make, feed_it):
+        assert expected == outcome(driver), where
 
 
-@settings(max_examples=3 * settings().max_examples // 2, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 6)), max_size=6))
 def test_any_sequence_of_crashes_leaves_no_trace(crashes: list[tuple[str, int]]) -> None:
     """One crash after another, also while recovering from the one before."""
@@ -145,12 +141,12 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     driver.send("runner.updates", update(1, 1, 10, 0))
     zombie = driver.task()
     session = zombie._session
-    prepared = zombie._prepare(session.poll(10, 0), {}, session.ask_topic_ids())
+    _, progress = zombie._prepare(session.poll(10, 0), {}, session.ask_topic_ids())
     driver.kill()
     driver.run()
 
     with pytest.raises(Fenced):
-        zombie._commit(prepared.progress)
+        zombie._commit(progress)
     assert len(driver.read("runner.messages")) == 1
 
 

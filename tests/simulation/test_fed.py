@@ -1,6 +1,7 @@
 """A pipeline that feeds itself: an output that is an input too. One key sends to another, on whatever partition that is."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from onefold import Event, Output, Outputs, Topology
 from onefold.processor.core.errors import Refused
 from onefold.testing import STEPS, TopologyDriver
+from tests.support.crashes import crashed_at_every_hit
 
 FIELDS = ["place", "hops", "way"]
 
@@ -84,18 +86,12 @@ def test_what_a_pipeline_writes_to_itself_is_folded_once_wherever_it_is_at_home(
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_neither_loses_nor_doubles_what_was_sent_on(contracts: Path, step: str) -> None:
-    undisturbed = TopologyDriver(RELAY, contracts=contracts, partitions=3)
+    make = partial(TopologyDriver, RELAY, contracts=contracts, partitions=3)
+    undisturbed = make()
     feed(undisturbed)
     expected = outcome(undisturbed)
-    for hit in range(1, 200):
-        driver = TopologyDriver(RELAY, contracts=contracts, partitions=3)
-        driver.crash_at(step, hit)
-        feed(driver)
-        if not driver.restarts:
-            assert hit > 1, f"step {step} was never reached"
-            return
-        assert expected == outcome(driver), f"crash at {step}, hit {hit}"
-    pytest.fail(f"step {step} never ran out of hits")
+    for where, driver in crashed_at_every_hit(step, make, feed):
+        assert expected == outcome(driver), where
 
 
 def test_a_pipeline_that_reads_nothing_but_itself_is_refused() -> None:

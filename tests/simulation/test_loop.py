@@ -9,8 +9,7 @@ import pytest
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime import batch_size, loop
-from onefold.processor.runtime import task as task_module
+from onefold.processor.runtime import batch_size, loop, recovery
 from onefold.processor.runtime.batch_size import TURN_S
 from onefold.processor.runtime.loop import Phase, TaskThread
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
@@ -170,7 +169,7 @@ def test_a_handler_with_a_bug_costs_one_dead_letter_and_no_crash() -> None:
 def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most twice as many records as before; what came in small pieces begins small again."""
     monkeypatch.setattr(batch_size, "FIRST_RECORDS", 5)
-    monkeypatch.setattr(task_module, "BATCH", (30, 3, 1))
+    monkeypatch.setattr(recovery, "BATCH", (30, 3, 1))
     driver = TopologyDriver(RUNNER)
     task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=Clock())
     task.open()

@@ -231,7 +231,8 @@ def test_without_a_group_an_instance_has_every_task_from_its_first_round() -> No
     """Once; after that there is only to wait, which whoever runs the instance may end early."""
     given: list[list[int]] = []
     waited: list[float] = []
-    assignment = EveryTask(3, given.append, waited.append)
+    presence = Seen()
+    assignment = EveryTask(3, given.append, waited.append, presence)
     assert not assignment.assigned_once
     for _ in range(3):
         assignment.poll(0.25)
@@ -239,3 +240,18 @@ def test_without_a_group_an_instance_has_every_task_from_its_first_round() -> No
 
     assert given == [[0, 1, 2]]
     assert waited == [0.25, 0.25]
+    assignment.close()
+    assert presence.heard == ["beat"] * 3 + ["close"]
+
+
+class Seen:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def beat(self) -> None:
+        self.heard.append("beat")
+
+    def close(self) -> None:
+        self.heard.append("close")

@@ -172,7 +172,7 @@ def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         service, "KafkaSession", lambda topology, at, client: SimulatedSession(driver.log, topology, at)
     )
-    make = service._tasks(RUNNER, driver.codec, {}, "one", lambda name: None)
+    make = service._tasks(RUNNER, lambda: driver.codec, {}, "one", lambda name: None)
     one, other = make(0, lambda: None), make(1, lambda: None)
 
     assert one._compute_lock is other._compute_lock

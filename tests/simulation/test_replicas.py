@@ -1,51 +1,20 @@
 """Hot-hot on the simulated log: the real replica loop and the real publisher, interleaved and killed by a seed."""
 
-import random
 from collections import deque
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused
-from onefold.processor.core.steps import REPLICA_STEPS
-from onefold.processor.core.values import Event
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.loading import topology_of
+from onefold.processor.runtime import undecided
 from onefold.processor.runtime.publishing import Publishing
-from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
-from tests.support.replicas import Killed, Replicas
-
-RUNNER = topology_of("runner")
-
-
-def update(user: int, number: int) -> dict[str, int]:
-    return {"user_id": user, "distance_meters": 10, "timestamp_utc": number, "sequence_id": number, "run_id": 1}
-
-
-def outcome(driver: TopologyDriver) -> dict[str, Any]:
-    """What anybody can see, in the order in which it came."""
-    seen: dict[str, Any] = {
-        topic: driver.table(topic) if rows else driver.read(topic) for topic, rows in RUNNER.outputs.items()
-    }
-    return seen | {"dead": driver.records("runner.updates.dead"), "states": driver.states()}
-
-
-def elastic(sent: list[Any]) -> dict[str, Any]:
-    driver = TopologyDriver(RUNNER)
-    for value in sent:
-        driver.send("runner.updates", value)
-    driver.run()
-    return outcome(driver)
-
-
-def values(count: int) -> list[Any]:
-    dice = random.Random(7)
-    return [b"no event" if number % 17 == 0 else update(dice.randrange(5), number) for number in range(1, count)]
+from tests.support.replicas import RUNNER, Replicas, elastic, killed_25_times, outcome, update, values
+from tests.support.versions import longer, other_rule
 
 
 def test_two_replicas_give_what_one_task_gives() -> None:
@@ -64,38 +33,15 @@ def test_two_replicas_give_what_one_task_gives() -> None:
 def test_kills_change_nothing(seed: int) -> None:
     """Replicas and publishers, killed at steps that the seed chooses, 25 times in each of these lives."""
     world = Replicas(RUNNER, "abc" if seed % 2 else "ab")
-    sent = values(80)
-    unsent = list(sent)
-    kills = [0]
-
-    def act(dice: random.Random) -> None:
-        if unsent and dice.random() < 0.2:
-            world.driver.send("runner.updates", unsent.pop(0))
-        if kills[0] < 25 and dice.random() < 0.15:
-            member = dice.choice(list(world.members.values()))
-            member.dies_at = (dice.choice(REPLICA_STEPS), dice.randint(1, 3))
-            kills[0] += 1
-
-    world.run(seed, 600, act)
-    for value in unsent:
-        world.driver.send("runner.updates", value)
-    for member in world.members.values():
-        member.dies_at = None
-    world.drain()
+    sent = killed_25_times(world, seed)
 
     assert outcome(world.driver) == elastic(sent)
-
-
-def longer(state: Any, event: Event) -> Any:
-    """The runner's rule in another version of the program: the same run, counted as if each step were ten times as long."""
-    tenfold = msgspec.structs.replace(event.value, distance_meters=10 * event.value.distance_meters)
-    return RUNNER.handle(state, event._replace(value=tenfold))
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_replicas_of_two_versions_never_diverge(seed: int) -> None:
     """Whoever decided a step, all have its bytes; a wrong replica may win, and every input is taken once."""
-    world = Replicas(RUNNER, "ab", {"b": replace(RUNNER, handle=longer)})
+    world = Replicas(RUNNER, "ab", {"b": other_rule(RUNNER)})
     for number in range(1, 60):
         world.driver.send("runner.updates", update(number % 3, number))
         world.run(1000 * seed + number, 4)
@@ -117,27 +63,6 @@ def test_replicas_of_two_versions_never_diverge(seed: int) -> None:
     meters = [message["distance_meters"] for message in world.driver.read("runner.messages")]
     assert len(meters) == 61
     assert set(meters) == {10, 100}
-
-
-def test_a_record_that_kills_every_replica_is_set_aside() -> None:
-    """After three crashes of one of them at it alone; nobody else's record is."""
-
-    def deadly(state: Any, event: Event) -> Any:
-        if event.value.sequence_id == 7:
-            raise Killed("7")
-        return RUNNER.handle(state, event)
-
-    world = Replicas(replace(RUNNER, handle=deadly))
-    for number in range(1, 20):
-        world.driver.send("runner.updates", update(1, number))
-    world.drain()
-
-    ((_, value, headers),) = world.driver.records("runner.updates.dead")
-    assert b'"sequence_id": 7' in (value or b"")
-    assert headers["onefold-reason"] == b"the processor crashed 3 times at this record"
-    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [
-        number for number in range(1, 20) if number != 7
-    ]
 
 
 def test_what_comes_late_changes_nothing() -> None:
@@ -166,6 +91,37 @@ def test_what_comes_late_changes_nothing() -> None:
 
     assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [1, 2, 3]
     assert slow.replica.store.snapshot() == world.driver.states()
+
+
+def test_a_replica_that_sleeps_through_a_reset_mixes_nothing() -> None:
+    """When it wakes the new run, with another rule, is at the very version and offsets at which it fell asleep: what it would
+    propose from its old states would be decided.
+    """
+    old = other_rule(RUNNER)
+    world = Replicas(RUNNER, "ab", {"a": old, "b": old})
+    asleep, other = world.members.values()
+    sent = [update(1, 1), update(1, 2)]
+    for value in sent:
+        world.driver.send("runner.updates", value)
+    world.drain()
+    assert asleep.replica is not None
+    fell_asleep_at = asleep.replica.progress.transactions
+    for topic in (*RUNNER.outputs, *RUNNER.dead.values(), RUNNER.changelog, RUNNER.decisions):
+        world.log.create(topic, 1)
+    other.kill()
+    for member in world.members.values():
+        member.topology = RUNNER
+    while other.replica is None or other.replica.progress.transactions < fell_asleep_at:
+        other.go_on()
+    other.publish()
+    other.publish()
+
+    world.driver.send("runner.updates", update(1, 3))
+    for _ in range(20):
+        asleep.go_on()
+    world.drain()
+    assert outcome(world.driver) == elastic([*sent, update(1, 3)])
+    assert asleep.replica.store.snapshot() == world.driver.states()
 
 
 def test_an_input_that_was_made_again_is_refused() -> None:
@@ -307,6 +263,48 @@ def test_an_opening_of_an_earlier_time_opens_nothing() -> None:
     assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [1, 2, 3]
     assert replica.progress.counts.accepted == 3
     assert replica.progress.transactions > version, "a version that was given once is not given again"
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["near", "far"])
+def test_who_is_behind_does_not_need_the_inputs_that_others_have_decided(
+    far: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are gone by retention when it wakes. And it does not propose again what it reads of them."""
+    monkeypatch.setattr(undecided, "SKIP_MAX", 3 if far else 1_000)
+    world = Replicas(RUNNER, "ab")
+    world.driver.send("runner.updates", update(1, 1))
+    world.drain()
+    for number in range(2, 30):
+        world.driver.send("runner.updates", update(1, number))
+    for _ in range(60):
+        world.members["a"].go_on()
+    world.log.truncate("runner.updates", 0, 20)
+    world.driver.send("runner.updates", update(1, 30))
+    for _ in range(60):
+        world.members["b"].go_on()
+    b = world.members["b"].replica
+    world.drain()
+
+    assert b is not None
+    assert b.won > 0
+    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == list(range(1, 31))
+
+
+@pytest.mark.parametrize(
+    "body", [{"published": "x"}, {"published": None}, {"quarantine": 5}, {"quarantine": {"level": "x"}}, {"replica": 1}]
+)
+def test_a_note_that_says_nothing_is_passed_over(body: dict[str, Any]) -> None:
+    """Whoever may write to the log may write such a thing, in anybody's name; it must not come again after each restart."""
+    world = Replicas(RUNNER, "a")
+    world.driver.send("runner.updates", update(1, 1))
+    world.drain()
+    world.decision_log().append(AvroProposals().encode_note(Note(0, "a", body)))
+    world.driver.send("runner.updates", update(1, 2))
+    world.drain()
+    world.members["a"].kill()
+    world.drain()
+
+    assert len(world.driver.read("runner.messages")) == 2
 
 
 def test_what_replicas_tell_decides_nothing() -> None:

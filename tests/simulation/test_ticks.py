@@ -1,6 +1,7 @@
 """Ticks through the real loop: folded once whatever crashes, whoever writes them, and however the clock goes."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.clock import Clock
+from tests.support.crashes import crashed_at_every_hit
 from tests.support.replicas import Replicas
 from tests.support.waiting import eventually
 
@@ -142,18 +144,12 @@ def test_replicas_decide_about_time_as_about_everything_else(contracts: Path, se
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_no_trace_in_what_ticks_did(contracts: Path, step: str) -> None:
     """Records, dead letters, states, counts and the time of the last tick are those of a run without a crash."""
-    undisturbed = TopologyDriver(METERS, contracts=contracts, partitions=2)
+    make = partial(TopologyDriver, METERS, contracts=contracts, partitions=2)
+    undisturbed = make()
     feed(undisturbed)
     expected = outcome(undisturbed)
-    for hit in range(1, 100):
-        driver = TopologyDriver(METERS, contracts=contracts, partitions=2)
-        driver.crash_at(step, hit)
-        feed(driver)
-        if not driver.restarts:
-            assert hit > 1, f"step {step} was never reached"
-            return
-        assert expected == outcome(driver), f"crash at {step}, hit {hit}"
-    pytest.fail(f"step {step} never ran out of hits")
+    for where, driver in crashed_at_every_hit(step, make, feed):
+        assert expected == outcome(driver), where
 
 
 def test_a_successor_knows_the_last_tick(contracts: Path) -> None:

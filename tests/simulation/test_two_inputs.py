@@ -1,6 +1,7 @@
 """A pipeline that joins two topics, each with a contract and a key of its own; outputs with keys and headers of their own."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ from msgspec import Struct
 
 from onefold import Event, Output, Outputs, Topology
 from onefold.processor.core.errors import Refused
+from onefold.processor.runtime.undecided import Undecided
+from onefold.processor.testing.session import SimulatedInputs
 from onefold.testing import STEPS, TopologyDriver
+from tests.support.crashes import crashed_at_every_hit
 
 FIELDS = {
     "orders": {"id": "string", "account": "long", "price": "long"},
@@ -118,18 +122,31 @@ def test_orders_and_payments_are_joined_whichever_comes_first(contracts: Path) -
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_no_trace_in_a_join(contracts: Path, step: str) -> None:
     """Rows, credits with their headers, states with their timestamps, and counts are those of a run without a crash."""
-    undisturbed = TopologyDriver(SHOP, contracts=contracts, partitions=2)
+    make = partial(TopologyDriver, SHOP, contracts=contracts, partitions=2)
+    undisturbed = make()
     feed(undisturbed)
     expected = outcome(undisturbed)
-    for hit in range(1, 100):
-        driver = TopologyDriver(SHOP, contracts=contracts, partitions=2)
-        driver.crash_at(step, hit)
-        feed(driver)
-        if not driver.restarts:
-            assert hit > 1, f"step {step} was never reached"
-            return
-        assert expected == outcome(driver), f"crash at {step}, hit {hit}"
-    pytest.fail(f"step {step} never ran out of hits")
+    for where, driver in crashed_at_every_hit(step, make, feed):
+        assert expected == outcome(driver), where
+
+
+def test_an_input_that_lost_what_is_decided_costs_no_record_of_the_other(contracts: Path) -> None:
+    """The read that fails has gone through the other one's records by then."""
+    driver = TopologyDriver(SHOP, contracts=contracts)
+    for number in range(5):
+        driver.send("shop.orders", {"id": f"o{number}", "account": 1, "price": 5})
+        driver.send("shop.payments", {"order": f"o{number}", "amount": 5})
+    driver.log.truncate("shop.payments", 0, 4)
+    inputs = SimulatedInputs(driver.log, SHOP, 0)
+    inputs.seek({"shop.orders": 0, "shop.payments": 2})
+    undecided = Undecided(inputs)
+    for _ in range(3):
+        undecided.read({"shop.orders": 1, "shop.payments": 4}, 100)
+
+    assert [(record.topic, record.offset) for record in undecided.records] == [
+        *(("shop.orders", offset) for offset in range(1, 5)),
+        ("shop.payments", 4),
+    ]
 
 
 def test_a_repartitioned_record_keeps_its_timestamp_and_its_headers(contracts: Path) -> None:

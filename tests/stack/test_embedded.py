@@ -8,10 +8,12 @@ import pytest
 
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
+from onefold.pipelines import PROJECT_VARIABLE
 from onefold.stack import embedded as stack
 from onefold.stack import plan, postgres
 from onefold.stack.broker import Broker
 from onefold.stack.embedded import Ports
+from tests.support.examples import EXAMPLES
 
 
 def broker(home: Path) -> Broker:
@@ -109,3 +111,13 @@ def test_a_pipeline_with_replicas_has_so_many_processors(tmp_path: Path) -> None
     assert names == ["processor-runner-1", "processor-runner-2", "processor-runner-3"]
     one = plan.pipeline(Settings(home=tmp_path, replicas=1, processor_instances=2), ["runner"], public)[-1]
     assert sum(service.name.startswith("processor") for service in one) == 2
+
+
+def test_a_pipeline_with_jobs_has_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And the stack is of use without it, as without a processor."""
+    monkeypatch.setenv(PROJECT_VARIABLE, str(EXAMPLES / "mails"))
+    public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
+    services = plan.pipeline(Settings(home=tmp_path), ["mails"], public)[-1]
+    (worker,) = (service for service in services if service.name.startswith("worker"))
+
+    assert (worker.name, worker.argv[-2:], worker.needed) == ("worker-mails-1", ("work", "mails"), False)

@@ -14,7 +14,8 @@ Result = TypeVar("Result")
 def ahead(work: Callable[[Case], Result], cases: Iterable[Case]) -> Iterator[Callable[[Case], Result]]:
     """Begins `work(case)` for all cases, and gives what waits for the result of one, or raises what it raised.
 
-    What nobody waited for by the end is not begun any more.
+    What nobody waited for by the end is not begun any more. `work` must not read os.environ: pytest writes the name of the
+    test that runs into it, meanwhile, and whoever goes through it then may fail.
     """
     pool = ThreadPoolExecutor(os.cpu_count())
     begun = {case: pool.submit(work, case) for case in cases}

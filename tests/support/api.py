@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.rooms import ROOT
 
 PAGE = ROOT / "docs" / "api.md"
-MODULES = ("onefold", "onefold.windows", "onefold.testing", "onefold.model")
+MODULES = ("onefold", "onefold.windows", "onefold.effects", "onefold.testing", "onefold.model")
 
 _HEAD = """# The public names
 

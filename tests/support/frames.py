@@ -21,6 +21,7 @@ from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
 from onefold.spark_sink.spark import checkpoint
 from onefold.spark_sink.threads import Threads
+from tests.support.told import Kept
 
 Record = tuple[str, int, int]
 
@@ -146,6 +147,7 @@ class World:
         self.stored: dict[Partition, Position] = {}
         self.ids = dict(IDS)
         self.connection = SimpleNamespace(closed=False)
+        self.told = Kept()
         self.go, self.landing = threading.Event(), threading.Event()
         self.go.set()
         self.staged_by: list[str] = []
@@ -176,6 +178,8 @@ class World:
             step=lambda name: None,
             driver_staging_offsets=driver_offsets,
             driver_staging_bytes=driver_bytes,
+            telemetry=self.told,
+            clock=lambda: 0.0,
         )
         stage = SimpleNamespace(targets={})
         topics = SimpleNamespace(ids=lambda names: self.ids)
@@ -197,10 +201,11 @@ class World:
         self.staged_by.append(where)
         return Staged(rows)
 
-    def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any) -> bool:
+    def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any, merged: Any) -> bool:
         self.landing.set()
         assert self.go.wait(ANSWER_S)
         self.tried.append((batch.ranges, staged))
         if self.outcomes:
             raise self.outcomes.pop(0)
+        merged(3)
         return True

@@ -70,7 +70,7 @@ def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
         order = (topology.order,) if topology.order else ()
         named = (*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog, *order)
         topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
-        delete_topics(admin, (*topics, topology.decisions))
+        delete_topics(admin, (*topics, topology.decisions, topology.replays))
         eventually(
             lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made"
         )

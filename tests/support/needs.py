@@ -1,4 +1,4 @@
-"""What a test needs is a marker: `broker`, `postgres`, `spark`, `docker`, `browser`, found by the fixtures that it uses.
+"""What a test needs is a marker: `broker`, `postgres`, `spark`, `s3`, `docker`, `browser`, found by the fixtures that it uses.
 
 A test that starts such a thing without a fixture of the list says so itself, `@pytest.mark.broker`. One that forgets it
 fails when it does: an unmarked test may not start a program of theirs.
@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-NEEDS = ("broker", "postgres", "spark", "docker", "browser")
+NEEDS = ("broker", "postgres", "spark", "s3", "docker", "browser")
 #: The session's broker and database are started as one, and Spark after them, by the first test that needs one of them.
 TOGETHER = {"broker", "postgres", "spark"}
 #: What is not for a minute's run, needs apart.
 LONG = ("slow", "matrix")
+#: What runs while nothing else does (`turns`).
+ALONE = "alone"
 #: By fixture; what these use themselves is counted with them. All three servers come with `onefold`, the stack that is up.
 FIXTURES = {
     "bootstrap_servers": ("broker",),
     "postgres_dsn": ("postgres",),
     "infrastructure": ("broker", "postgres"),
     "spark": ("spark",),
+    "s3_server": ("s3",),
     "chromium": ("browser",),
     "images": ("docker",),
     "onefold": ("broker", "postgres", "spark"),
@@ -34,6 +37,7 @@ PROGRAMS = {
     "postgres": "postgres",
     "initdb": "postgres",
     "pyspark-shell": "spark",
+    "org.gaul.s3proxy.Main": "s3",
     "compose": "docker",
     "chromedriver": "browser",
 }
@@ -51,9 +55,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """What watches for programs is put there once a process: it cannot be taken away again."""
     sys.addaudithook(_watch)
+    # A machine that is busy for a moment makes an example slow, and no test wrong: no time limit but pytest's own.
+    settings.register_profile("whole")
     settings.register_profile("fast", max_examples=EXAMPLES)
-    if config.getoption("--fast"):
-        settings.load_profile("fast")
+    settings.load_profile("fast" if config.getoption("--fast") else "whole")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

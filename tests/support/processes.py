@@ -21,18 +21,31 @@ from onefold.proof import workloads
 from onefold.proof.decode import contracts, decode_output
 from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.kinds import KINDS
+from onefold.proof.log import Log
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
+from onefold.proof.replays import Replays, read
+from onefold.proof.workloads.shaping import Input
 from tests.support.waiting import eventually
 
 _CHILD = """
 import json, sys
 from onefold.chaos import failpoint
 from onefold.processor import service
+from onefold.processor.runtime import courtesy
 from threading import Event
 options = json.loads(sys.argv[1])
 hang_at = options.pop("hang_at", None)
+if version := options.pop("version", None):
+    from tests.support import versions
+    of_this_version = service.topology_of
+    service.topology_of = lambda name: getattr(versions, version)(of_this_version(name))
 service.TAKE_UP_S = options.pop("publishes_after_s", service.TAKE_UP_S)
+courtesy.COURTESY_MAX_S = options.pop("courtesy_max_s", courtesy.COURTESY_MAX_S)
+if port := options.pop("metrics_port", 0):
+    from onefold.operate import exposed
+    options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
+    exposed.serve(options["telemetry"], "127.0.0.1", port)
 step = failpoint.from_environment()
 sys.exit(service.run(**options, step=lambda name: Event().wait() if name == hang_at else step(name)))
 """
@@ -53,7 +66,10 @@ def instance(
         "session_timeout_ms": 2000,
         **options,
     }
-    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    root = Path(__file__).parents[2]
+    # The second one for what stands in for another version of the program (`tests.support.versions`).
+    paths = os.pathsep.join((str(root / "src"), str(root)))
+    environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": paths}
     with log.open("ab") as out:
         process = _start(asked, environment, out)
         try:
@@ -87,6 +103,14 @@ def produce(
     for key, value in values:
         producer.produce(topic, value, key, partition)
     producer.commit_transaction(20)
+
+
+def send(client: dict[str, str], inputs: list[Input]) -> None:
+    """What a workload generates, each to its topic, as a producer without transactions does."""
+    producer = Producer({**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000})
+    for made in inputs:
+        producer.produce(made.topic, made.value, made.key)
+    assert producer.flush(30) == 0
 
 
 def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) -> None:
@@ -132,6 +156,9 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     workload = workloads.workload(topology.name)
     partitions = len(AdminClient({**client}).list_topics().topics[topology.inputs[0]].partitions)
     oracle = Oracle(workload, partitions)
+    with closing(Log(client, topology.inputs)) as log:
+        replays = Replays(read(client, topology.name, {name: topic.topic_id for name, topic in log.topics.items()}))
+    oracle.withdrawn = replays.withdrawn
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
         for record in records(client, topic):
@@ -140,6 +167,9 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         for record in records(client, topology.order):
             order.add(record)
     assert not (order and order.left_over()), "all that was folded is in the order"
+    for topic in workload.queues:
+        for record in records(client, topic):
+            oracle.take_job(record)
     expected = oracle.settled()
     outputs = Outputs(workload)
     for topic in topology.dead.values():
@@ -158,7 +188,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
             latest[row[: len(table.key)]] = row
         wanted = {key: values[: len(columns)] for key, (values, _) in expected.model.rows[table.name].items()}
         assert wanted == latest, f"rows of {table.name}"
-    findings = [*outputs.judge(expected), *expected.fed.findings()]
+    findings = [*outputs.judge(expected), *expected.fed.findings(), *replays.findings()]
     assert not findings, findings
     assert not expected.uncopied, "misrouted records without a copy"
     assert not expected.unsent, "copies of nothing"

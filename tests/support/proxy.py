@@ -84,6 +84,19 @@ class Proxy:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
+class FreezingProxy(Proxy):
+    """Passes everything on, until it is told not to: then both sides wait, and no connection ends."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.passes = threading.Event()
+        self.passes.set()
+        super().__init__(host, port)
+
+    def request(self, piece: bytes, upstream: socket.socket) -> bytes:
+        self.passes.wait()
+        return piece
+
+
 class KafkaProxy(Proxy):
     """Rewrites the broker's address in answers, so that clients stay behind it."""
 

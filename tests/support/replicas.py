@@ -5,13 +5,44 @@ from collections.abc import Callable
 from typing import Any
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError
+from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.loading import topology_of
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.session import SimulatedInputs
+
+RUNNER = topology_of("runner")
+
+
+def update(user: int, number: int) -> dict[str, int]:
+    """A value of runner.updates."""
+    return {"user_id": user, "distance_meters": 10, "timestamp_utc": number, "sequence_id": number, "run_id": 1}
+
+
+def outcome(driver: TopologyDriver) -> dict[str, Any]:
+    """What anybody can see, in the order in which it came."""
+    seen: dict[str, Any] = {
+        topic: driver.table(topic) if rows else driver.read(topic) for topic, rows in RUNNER.outputs.items()
+    }
+    return seen | {"dead": driver.records("runner.updates.dead"), "states": driver.states()}
+
+
+def elastic(sent: list[Any]) -> dict[str, Any]:
+    driver = TopologyDriver(RUNNER)
+    for value in sent:
+        driver.send("runner.updates", value)
+    driver.run()
+    return outcome(driver)
+
+
+def values(count: int) -> list[Any]:
+    dice = random.Random(7)
+    return [b"no event" if number % 17 == 0 else update(dice.randrange(5), number) for number in range(1, count)]
 
 
 class Killed(BaseException):
@@ -82,6 +113,8 @@ class Replicas:
         self.log = self.driver.log
         self.log.create(topology.decisions, 1)
         self.now = 0.0
+        #: So many records at the end of the decision log are too young to be deleted; None: none is ever deleted.
+        self.young: int | None = None
         self.members = {name: Member(self, name, (versions or {}).get(name, topology)) for name in names}
 
     def clock(self) -> float:
@@ -90,7 +123,9 @@ class Replicas:
         return self.now
 
     def decision_log(self) -> SimulatedDecisionLog:
-        return SimulatedDecisionLog(self.log, self.topology.decisions, 0)
+        log = SimulatedDecisionLog(self.log, self.topology.decisions, 0)
+        log.young = self.young or 0
+        return log
 
     def replica(self, member: Member, **others: Any) -> Replica:
         return Replica(
@@ -104,9 +139,13 @@ class Replicas:
             **{"step": member.step, "check_every_s": 0, "clock": self.clock, **others},
         )
 
-    def publisher(self, member: Member) -> Publisher:
+    def publisher(self, member: Member, *, for_tables: bool = False) -> Publisher:
         session = SimulatedSession(self.log, self.topology, 0)
-        return Publisher(self.topology, 0, member.name, session, self.decision_log(), AvroProposals(), member.step)
+        kept_s = None if self.young is None else 0
+        retention = Retention(kept_s, for_tables=for_tables, step=member.step, clock=self.clock)
+        proposals = AvroProposals()
+        log = self.decision_log()
+        return Publisher(self.topology, 0, member.name, session, log, proposals, member.step, retention)
 
     def run(self, seed: int, turns: int, act: Callable[[random.Random], None] = lambda dice: None) -> None:
         """So many steps, of members chosen by the seed."""
@@ -142,3 +181,27 @@ class Replicas:
             )
             and len({replica.progress.transactions for replica in replicas if replica}) == 1
         )
+
+
+def killed_25_times(world: Replicas, seed: int) -> list[Any]:
+    """Lives of a world, with kills at steps that the seed chooses; when all is drained, what was sent."""
+    sent = values(80)
+    unsent = list(sent)
+    kills = 0
+
+    def act(dice: random.Random) -> None:
+        nonlocal kills
+        if unsent and dice.random() < 0.2:
+            world.driver.send("runner.updates", unsent.pop(0))
+        if kills < 25 and dice.random() < 0.15:
+            member = dice.choice(list(world.members.values()))
+            member.dies_at = (dice.choice(REPLICA_STEPS), dice.randint(1, 3))
+            kills += 1
+
+    world.run(seed, 600, act)
+    for value in unsent:
+        world.driver.send("runner.updates", value)
+    for member in world.members.values():
+        member.dies_at = None
+    world.drain()
+    return sent

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What an installed Onefold has; src/onefold/ links to them, and has the public names itself.
-ROOMS = ("bench", "chaos", "cli", "dashboard", "operate", "processor", "proof", "spark_sink", "stack")
+ROOMS = ("bench", "chaos", "cli", "dashboard", "jobs", "operate", "processor", "proof", "spark_sink", "stack")
 PACKAGE = "onefold"
 #: What `onefold new` writes: a project of its own, which tests/cli/test_new.py looks at.
 TEMPLATE = ROOT / "cli" / "template"

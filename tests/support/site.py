@@ -15,6 +15,9 @@ from selenium.webdriver.common.action_chains import ActionChains
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
+#: What readers have: a window and what they prefer, light and wide or dark and narrow.
+READERS = (("light", 1280), ("dark", 320))
+_AXE = ROOT / "tests" / "vendor" / "axe.min.js"
 # A frame comes every second; on a busy machine it may take a few.
 SOON_S = 20
 # Pages without a stream have no state to wait for.
@@ -101,6 +104,13 @@ class LivePage:
             eventually(lambda: wanted in self.text(selector), SOON_S, f"{wanted!r} in {selector}")
         except AssertionError as error:
             raise AssertionError(f"{error}; the page says: {self.text('body')}") from None
+
+    def barriers(self) -> list[str]:
+        """What axe-core finds on the page with all its rules: what keeps somebody from reading it, and where."""
+        self.driver.execute_script(_AXE.read_text())
+        found = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+        assert found["passes"], "it has looked"
+        return [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]
 
     def colour(self, selector: str, kind: str = "color") -> str:
         """A computed colour."""

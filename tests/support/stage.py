@@ -44,6 +44,7 @@ class Stage:
         self.expected: Expected
         self.originals: dict[Source, Record] = {}
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
+        self._oracle = Oracle(workload, PARTITIONS)
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self._ids = self._create_topics()
         # Idempotent, so that a retry right after the topics were made changes neither order nor number.
@@ -52,8 +53,12 @@ class Stage:
         migrate_all(dsn, SQL)
 
     def play(self, inputs: Iterable[Input]) -> None:
-        """Put the inputs into the topics, and everything that they ask for into topics and tables."""
-        oracle = Oracle(self.workload, PARTITIONS)
+        """Put the inputs into the topics, and everything that they ask for into topics and tables. Again: what comes then follows
+        what was there.
+        """
+        oracle = self._oracle
+        buried = set(oracle.expected.dead)
+        rows = {table.name: dict(oracle.expected.model.rows[table.name]) for table in self.workload.tables}
         for given in inputs:
             partition = partition_of(given.key.decode(), PARTITIONS) if given.key else len(self.originals) % PARTITIONS
             record = self._send(given.topic, partition, given.key, given.value, [])
@@ -63,11 +68,13 @@ class Stage:
             header = [(SOURCE_HEADER, str(source).encode())]
             oracle.feed(self._send(source.topic, copy.partition, copy.key, self.originals[source].value, header))
         self.expected = oracle.settled()
-        for source in self.expected.dead:
+        for source in self.expected.dead.keys() - buried:
             self.bury(source)
         for table in self.workload.tables:
-            for key in self.expected.model.rows[table.name]:
-                self.write(table, key)
+            for key, row in self.expected.model.rows[table.name].items():
+                if rows[table.name].get(key) != row:
+                    self.place.pop((table.name, key), None)
+                    self.write(table, key)
         self._producer.flush(30)
         self.report_progress()
         self._fill_tables()

@@ -8,6 +8,7 @@ import pytest
 from onefold import exit_codes
 from onefold.cli.main import run
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
+from onefold.operate.guarantee import RULES
 from onefold.operate.settings import PREFIX, Settings
 from tests.support.rooms import ROOMS, ROOT
 from tests.support.verbs import COMMANDS
@@ -44,6 +45,13 @@ def test_every_setting_is_documented_and_the_other_way_round() -> None:
     assert {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} == documented
 
 
+def test_every_rule_of_the_guarantee_is_documented_and_the_other_way_round() -> None:
+    """By the name that allows it, and with what it does, in the order of the table."""
+    rows = re.findall(r"^\| `([a-z_]+)` \| (breaks|weakens) \|", PROSE[ROOT / "docs" / "operating.md"], re.MULTILINE)
+
+    assert [(rule.name, "breaks" if rule.breaks else "weakens") for rule in RULES] == rows
+
+
 def test_every_exit_code_is_documented_and_the_other_way_round() -> None:
     """By number and name, in docs/operating.md."""
     rows = re.findall(r"^\| (\d+) \| `([A-Z_]+)` \| \S", PROSE[ROOT / "docs" / "operating.md"], re.MULTILINE)
@@ -52,8 +60,10 @@ def test_every_exit_code_is_documented_and_the_other_way_round() -> None:
 
 
 def test_every_variable_of_the_compose_file_is_documented() -> None:
-    """In the same page, with the default that it has."""
-    found = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", (ROOT / "docker-compose.yml").read_text()))
+    """In the same page, with the default that it has; what is passed on as it is, too."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    found = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
+    found |= dict.fromkeys(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE), "")
     rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", PROSE[ROOT / "docs" / "operating.md"], re.MULTILINE)
     documented = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
 

@@ -22,14 +22,23 @@ MAY_IMPORT = {
     "onefold.cli": ("onefold",),
     "onefold.bench": (
         "onefold.chaos",
+        "onefold.jobs",
         "onefold.operate",
         "onefold.processor",
         "onefold.proof",
         "onefold.spark_sink",
         "onefold.stack",
     ),
-    "onefold.chaos": ("onefold.operate", "onefold.processor", "onefold.proof", "onefold.spark_sink", "onefold.stack"),
+    "onefold.chaos": (
+        "onefold.jobs",
+        "onefold.operate",
+        "onefold.processor",
+        "onefold.proof",
+        "onefold.spark_sink",
+        "onefold.stack",
+    ),
     "onefold.dashboard": (
+        "onefold.jobs",
         "onefold.operate",
         "onefold.processor",
         "onefold.proof",
@@ -38,6 +47,9 @@ MAY_IMPORT = {
     ),
     "onefold.stack": ("onefold.operate",),
     "onefold.operate": ("onefold.processor", "onefold.proof", "onefold.spark_sink"),
+    # What effects and workers promise each other: no library, no room.
+    "onefold.jobs.protocols": (),
+    "onefold.jobs": ("onefold.operate", "onefold.processor", "onefold.spark_sink.postgres"),
     "onefold.processor.core": (),
     # A pipeline needs what everybody's pipeline needs, and nothing else: the public names.
     "onefold.processor.apps": ("=onefold", "onefold.windows"),
@@ -45,6 +57,7 @@ MAY_IMPORT = {
     "onefold.processor.io": ("onefold.processor.core",),
     # The driver runs the real loop and the real codec, or it would prove nothing about them.
     "onefold.processor.testing": (
+        "onefold.jobs.protocols",
         "onefold.processor.core",
         "onefold.processor.runtime",
         "onefold.processor.io.serde",
@@ -90,12 +103,13 @@ MAY_IMPORT = {
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
+    "onefold.effects": ("onefold.jobs.context", "onefold.jobs.protocols"),
     "onefold": ("onefold.processor.core",),
     "tests": ("onefold",),
 }
 # What every room may know, but for those that may know nothing: which pipelines there are, numbers, and the file by which a
-# process says how it is.
-SHARED = ("onefold.pipelines", "onefold.exit_codes", "onefold.status_file")
+# process says how it is, and the door by which it tells figures.
+SHARED = ("onefold.pipelines", "onefold.exit_codes", "onefold.status_file", "onefold.telemetry")
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 # One door for each library of the outside world.
 DOORS = {
@@ -103,6 +117,7 @@ DOORS = {
         "onefold.processor.io",
         "onefold.proof",
         "onefold.spark_sink.kafka",
+        "onefold.jobs",
         "onefold.operate",
         "onefold.chaos",
         "onefold.bench",
@@ -112,6 +127,7 @@ DOORS = {
     ),
     "pyspark": ("onefold.spark_sink.spark", "onefold.stack", "onefold.bench", "tests"),
     "psycopg": (
+        "onefold.jobs",
         "onefold.spark_sink",
         "onefold.proof",
         "onefold.operate",
@@ -125,7 +141,11 @@ DOORS = {
     "fastavro": ("onefold.processor.io", "onefold.processor.testing", "onefold.proof", "onefold.spark_sink", "tests"),
     # Also the states of apps that fold many events: a Struct is made in half of the time of a slotted dataclass.
     "msgspec": ("onefold.processor.io", "onefold.processor.apps", "tests"),
+    "boto3": ("onefold.jobs.objects", "onefold.proof.objects", "tests"),
+    "lark": ("onefold.jobs.apps.sheets.formula_language",),
+    "botocore": ("onefold.jobs.objects", "tests"),
     "typer": ("onefold.cli",),
+    "prometheus_client": ("onefold.operate.exposed", "tests"),
 }
 # What is handed its clock, its threads and its choices, so that a test can drive it.
 DRIVEN = ("onefold.processor.runtime", "onefold.spark_sink.landing", "onefold.spark_sink.supervisor")

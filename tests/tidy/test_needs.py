@@ -63,7 +63,7 @@ def test_a_test_with_a_marker_can() -> None:
 def test_every_need_is_a_marker_and_documented() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     markers = {line.partition(":")[0] for line in project["tool"]["pytest"]["ini_options"]["markers"]}
-    assert markers == {*needs.NEEDS, *needs.LONG}
+    assert markers == {*needs.NEEDS, *needs.LONG, needs.ALONE}
     assert {need for found in needs.FIXTURES.values() for need in found} == set(needs.NEEDS)
     page = (ROOT / "docs" / "operating.md").read_text()
     assert all(f"`-m {name}`" in page for name in (*needs.NEEDS, "matrix"))

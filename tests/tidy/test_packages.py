@@ -38,10 +38,14 @@ NEVER_IMPORTED = {
     "setuptools": "has the distutils that pyspark imports",
     # of the tests
     "editables": "hatchling imports it",
+    "furo": "Sphinx loads it",
     "hatchling": "builds the wheel",
     "mypy": "is run",
+    "myst-parser": "Sphinx loads it",
     "pytest-timeout": "pytest loads it",
+    "pytest-xdist": "pytest loads it",
     "ruff": "is run",
+    "sphinx": "is run",
     "types-psutil": "mypy reads it",
 }
 # What can be imported where only these extras are, beside the verbs that need no more.
@@ -70,6 +74,7 @@ PARTS = {
     "judge": ("onefold.proof", "onefold.operate.verdicts"),
     "dashboard": ("onefold.dashboard", "onefold.operate.positions"),
     "stack": ("onefold.stack",),
+    "jobs": ("onefold.jobs",),
     "bench": ("onefold.bench", "onefold.operate"),
     "all": (PACKAGE,),
 }
@@ -215,10 +220,15 @@ def test_every_verb_that_needs_more_is_one() -> None:
 
 # As much of a command line as it takes to get to work.
 ARGUMENTS = {
+    "dead-letters": ["list", "runner"],
+    "reset": ["runner"],
     "produce": ["some.topic"],
     "verify": ["runner"],
     "process": ["runner"],
+    "redrive": ["runner", "--since", "2026-11-23"],
     "kafka": ["topics"],
+    "sheet": ["open", "budget"],
+    "sweep": ["sheets"],
     "bench": ["sink"],
 }
 
@@ -249,7 +259,7 @@ def test_a_bare_install_checks_pipelines(tmp_path: Path) -> None:
     assert ran.stdout.startswith("orders: sql/schema/totals.sql does not say whose it is")
 
 
-def ran_without_extras(verb: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+def ran_without_extras(verb: str, folder: Path, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
     """A verb where Onefold is installed without any extra."""
     shown = json.dumps([hidden_without(""), [verb, *ARGUMENTS.get(verb, [])]])
     # Nobody is there; so that there is something to ask.
@@ -258,7 +268,7 @@ def ran_without_extras(verb: str, folder: Path) -> "subprocess.CompletedProcess[
     return subprocess.run(
         [sys.executable, "-P", "-c", BARE, shown],
         capture_output=True, text=True, check=False, cwd=folder, timeout=60,
-        env={**os.environ, **servers, **places, "PYTHONPATH": str(ROOT / "src")},
+        env={**environment, **servers, **places, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
 
 
@@ -270,7 +280,8 @@ def ran_alone(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], "subprocess.CompletedProcess[str]"]]:
     folders = {verb: tmp_path_factory.mktemp(verb) for verb in NEEDY}
-    with ahead(lambda verb: ran_without_extras(verb, folders[verb]), NEEDY) as ran:
+    environment = dict(os.environ)
+    with ahead(lambda verb: ran_without_extras(verb, folders[verb], environment), NEEDY) as ran:
         yield ran
 
 

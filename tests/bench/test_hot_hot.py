@@ -1,0 +1,39 @@
+"""The bench of gaps runs and says what it measured. How long they are depends on the machine."""
+
+import json
+
+import pytest
+
+from onefold.bench.rows import gaps
+from onefold.cli.commands.bench.hot_hot import From, command
+
+
+def test_a_gap_is_the_longest_time_without_a_moment_of_a_partition() -> None:
+    """Up to the end too; and a partition in which nothing happens has the whole time."""
+    moments = {0: [1.0, 2.0, 4.0, 20.0], 1: [3.0, 3.5]}
+    assert gaps(moments, 1.5, 5.0) == [2.0, 1.5, 1.5, 1.0, 0.5, 0.5]
+    assert gaps({0: []}, 1.0, 5.0) == [4.0]
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
+@pytest.mark.parametrize(("stop", "rows"), [(False, From.LOG), pytest.param(True, From.TOPICS, marks=pytest.mark.slow)])
+def test_gaps_are_measured_in_decisions_and_in_rows(stop: bool, rows: From, capsys: pytest.CaptureFixture[str]) -> None:
+    command(
+        rate=100, seconds=1.0, kills=1, stop=stop, rows=rows, warm_up=1.0, pipeline="runner", partitions=2, seed=1,
+        as_json=True,
+    )  # fmt: skip
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    what = "stops" if stop else "kills"
+    assert figures["rows_from"] == ("output topics" if stop else "decision log")
+    assert figures[what] == 1
+    assert figures["elastic_p50_ms"] > 0
+    assert 0 < figures[f"hot_hot_longest_gap_in_rows_without_{what}_ms"] <= 1_100, "no longer than somebody looked"
+    assert figures[f"hot_hot_longest_gaps_in_rows_with_{what}_ms"][0] > 0
+    # Elastic there are no rows of a log.
+    assert (f"elastic_longest_gaps_in_rows_with_{what}_ms" in figures) == (rows is From.TOPICS)
+    if stop:
+        assert figures["elastic_longest_gaps_with_stops_ms"][0] > 2_000, (
+            "nobody has the task of the one that is stopped"
+        )

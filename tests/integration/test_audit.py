@@ -1,0 +1,139 @@
+"""`onefold audit` beside the real parts: a real processor, the pipeline's own merge statements, a real broker and Postgres.
+
+Faults of a running pipeline, each planted while the auditor watches, and named with the record or row that is wrong. What SQL
+does to tables and ledger, and what is written twice, is in tests/proof/test_audit.py.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.cli.main import run
+from onefold.exit_codes import FAILED, OK, USAGE
+from onefold.processor.core.topology import Topology
+from onefold.proof.audit.auditor import Auditor, Standing
+from onefold.proof.verdict import INVALID, VALID
+from tests.support.merged import land
+from tests.support.migrated import migrate_all
+from tests.support.processes import drained, instance, produce
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+NAMED_WITHIN_S = 5.0
+USERS = 5
+
+
+def update(user: int, sequence: int, metres: int = 100) -> tuple[bytes, bytes]:
+    body = {
+        "user_id": user,
+        "run_id": user,
+        "sequence_id": sequence,
+        "distance_meters": metres,
+        "timestamp_utc": 30_000 * sequence,
+    }
+    return str(user).encode(), json.dumps(body).encode()
+
+
+class Running:
+    """Runner, folded by a real processor, landed by its own statements, and audited."""
+
+    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, folder: Path) -> None:
+        self.topology = topology
+        self.client = client
+        self.dsn = dsn
+        self.folder = folder
+        self.auditor = Auditor("runner", client=client, dsn=dsn)
+
+    def fold(self, sequence: int, **options: Any) -> None:
+        """An update of each user, in the log and folded."""
+        with instance(self.topology, self.client, self.folder / "processor", **options):
+            produce(self.client, "runner.updates", [update(user, sequence) for user in range(USERS)])
+            drained(self.topology, self.client)
+
+    def audit(self, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
+        """Turns of the auditor, until it is enough."""
+        deadline = time.monotonic() + seconds
+        found = self.auditor.run(lambda standing: None, lambda pause: time.monotonic() > deadline, enough)
+        assert enough(found), found
+        return found
+
+    def valid(self, judged: int) -> None:
+        """So many output records were judged, and all rows anew."""
+        self.audit(lambda standing: standing.judged >= judged and standing.waiting == 0)
+        self.auditor.standing.cycle_s = None
+        standing = self.audit(lambda standing: standing.cycle_s is not None)
+        assert (standing.outcome, standing.findings) == (VALID, [])
+
+
+@pytest.fixture
+def running(
+    fresh_domain: Callable[..., Topology], client: dict[str, str], database: str, checkout: Path, tmp_path: Path
+) -> Iterator[Running]:
+    migrate_all(database, checkout / "sql")
+    made = Running(fresh_domain("runner"), client, database, tmp_path)
+    made.fold(1)
+    land(made.topology, client, database)
+    with closing(made.auditor):
+        made.valid(0)
+        yield made
+
+
+def test_outputs_are_judged_before_they_land_and_a_changed_rule_is_named(running: Running) -> None:
+    """The tables are behind for as long as they like, and stay right; then the rule changes."""
+    running.fold(2)
+    running.valid(3 * USERS)
+    running.fold(3)
+    running.valid(6 * USERS)
+    land(running.topology, running.client, running.dsn)
+    running.valid(6 * USERS)
+
+    running.fold(4, version="other_rule")
+    standing = running.audit(lambda standing: bool(standing.findings), NAMED_WITHIN_S)
+    first = standing.findings[0]
+    assert (standing.outcome, first.kind) == (INVALID, "wrong output")
+    assert first.where in ("runner.stats", "runner.messages", "runner.tendency")
+    assert (first.source or "").startswith("runner.updates/")
+
+
+def test_a_merge_statement_that_is_wrong_is_named_by_its_first_row(running: Running, checkout: Path) -> None:
+    wrong = running.folder / "sql"
+    shutil.copytree(checkout / "sql", wrong)
+    merge = wrong / "merge" / "runner.stats.sql"
+    merge.write_text(merge.read_text().replace("excluded.total_meters", "greatest(excluded.total_meters, 150) - 1"))
+    running.fold(2)
+    running.valid(3 * USERS)
+    land(running.topology, running.client, running.dsn, sql_root=wrong)
+    standing = running.audit(lambda standing: bool(standing.findings), NAMED_WITHIN_S)
+    assert {(one.kind, one.where) for one in standing.findings} == {("different row", "runner.stats")}
+    assert standing.findings[0].columns == {"total_meters": (200, 199)}
+
+
+def test_the_command_says_what_it_found_in_log_database_and_exit_code(
+    running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", running.client["bootstrap.servers"])
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", running.dsn)
+    monkeypatch.setenv("ONEFOLD_HOME", str(running.folder / "home"))
+    monkeypatch.setenv("ONEFOLD_LOG_FORMAT", "json")
+    assert run(("audit", "runner", "--once")) == OK
+    with psycopg.connect(running.dsn, autocommit=True) as connection:
+        asked = "SELECT outcome FROM onefold.verdict WHERE domain = 'runner'"
+        assert connection.execute(asked).fetchall() == [(VALID,)]
+        connection.execute("DELETE FROM runner.stats WHERE user_id = 1")
+        capsys.readouterr()
+        assert run(("audit", "runner", "--until-found")) == FAILED
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        found = next(line for line in lines if line["event"] == "divergence")
+        assert (found["kind"], found["where"], found["key"]) == ("missing row", "runner.stats", "run_id 1, user_id 1")
+        assert connection.execute(asked).fetchall() == [(INVALID,)]
+    assert run(("audit", "bank")) == USAGE
+    assert "bank is not audited: it writes into inputs or queues of its own" in capsys.readouterr().err
+    monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
+    assert run(("audit", "runner", "--once")) == USAGE
+    assert "runner is not audited: it has replicas" in capsys.readouterr().err

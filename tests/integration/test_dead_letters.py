@@ -1,0 +1,371 @@
+"""Dead letters on a real broker: found, shown, and put back exactly once, whatever is killed and whoever else does it."""
+
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from onefold.cli.main import run
+from onefold.exit_codes import FAILED, REFUSED, USAGE
+from onefold.operate import replaying
+from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted
+from onefold.operate.errors import UserError
+from onefold.operate.reading import Place
+from onefold.operate.settings import Settings
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect, create_topics, identity
+from onefold.processor.io.reading import between
+from onefold.processor.io.replays import REPLAYS_HEADER
+from onefold.proof.expect import Record
+from tests.support.dying import dies
+from tests.support.infrastructure import delete_topics
+from tests.support.processes import drained, instance, judge, produce, records
+from tests.support.rooms import ROOT
+from tests.support.versions import POISON_METERS
+
+MakeDomain = Callable[..., Topology]
+LARGE = b'{"user_id": "' + b"x" * 100_000 + b'"}'
+BROKEN = {b"7": b"no update at all", b"8": LARGE, b"9": b'{"user_id": 9}', None: None}
+
+
+def update(user: int, sequence: int, meters: int = 100) -> bytes:
+    fields = {"user_id": user, "distance_meters": meters, "timestamp_utc": sequence, "sequence_id": sequence}
+    return json.dumps({**fields, "run_id": 1}).encode()
+
+
+class Site:
+    """The runner with some dead letters, and the commands for it."""
+
+    def __init__(self, topology: Topology, client: dict[str, str], home: Path) -> None:
+        self.topology, self.client, self.home = topology, client, home
+        self.options: dict[str, Any] = {"bootstrap_servers": client["bootstrap.servers"], "home": str(home)}
+
+    @property
+    def letters(self) -> DeadLetters:
+        return DeadLetters("runner", Settings(**self.options))
+
+    def fold(self, **options: Any) -> None:
+        with instance(self.topology, self.client, self.home / "log", **options):
+            drained(self.topology, self.client)
+
+    def put_back(self) -> list[Record]:
+        return [one for one in records(self.client, "runner.updates") if one.header(REPLAYS_HEADER)]
+
+    def dead(self) -> list[Record]:
+        return records(self.client, "runner.updates.dead")
+
+
+@pytest.fixture
+def site(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Four broken records among good ones, folded."""
+    topology = fresh_domain("runner")
+    for name, value in {"BOOTSTRAP_SERVERS": client["bootstrap.servers"], "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(f"ONEFOLD_{name}", value)
+    monkeypatch.setenv("COLUMNS", "80")
+    producer = Producer({**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000})
+    for broken in BROKEN.items():
+        producer.produce("runner.updates", broken[1], broken[0], headers=[("trace", b"00-abc"), ("onefold-own", b"no")])
+    assert producer.flush(20) == 0
+    produce(client, "runner.updates", [(b"1", update(1, number)) for number in range(1, 20)])
+    made = Site(topology, client, tmp_path)
+    made.fold()
+    return made
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    """What a command prints as JSON."""
+    assert run([*words, "--json"]) == code, capsys.readouterr()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list_finds_them_by_reason_key_topic_and_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = said(capsys, "dead-letters", "list", "runner")
+    assert {one["key"] for one in listed} == {"7", "8", "9", None}
+    assert {one["bytes"] for one in listed} == {len(value or b"") for value in BROKEN.values()}
+    assert all(one["source"].startswith("runner.updates/") and not one["replayed"] for one in listed)
+
+    def keys(*options: str) -> list[str | None]:
+        return [one["key"] for one in said(capsys, "dead-letters", "list", "runner", *options)]
+
+    assert keys("--reason", "IS NULL") == [None]
+    assert keys("--key", "8") == ["8"]
+    assert len(keys("--topic", "runner.updates", "--since", "1h")) == 4
+    assert keys("--until", "1h") == keys("--since", "2999-01-01") == []
+
+
+def test_list_is_readable_at_80_columns(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dead-letters", "list", "runner", "--limit", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "4 dead letters of runner, 0 of them replayed, the newest 3 are shown" in printed
+
+
+def test_show_prints_the_whole_original_and_its_headers(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a record that the dead letter holds only a part of, too; by its own place and by that of its source."""
+    (letter,) = site.letters.select(Wanted(key="8"))
+    for place in (letter.place, letter.source):
+        shown = said(capsys, "dead-letters", "show", str(place))
+        assert bytes.fromhex(shown["value_hex"]) == LARGE
+        assert ["trace", b"00-abc".hex()] in shown["headers"]
+        assert (shown["spelling"], shown["lacks"]) == ("JSON, dict", "")
+        assert shown["refused_now"] == shown["reason"] == letter.reason
+
+    assert run(["dead-letters", "show", str(letter.place)]) == 0
+    printed = capsys.readouterr().out
+    assert '00000000  7b 22 75 73 65 72 5f 69 64 22 3a 20 22 78 78 78  {"user_id": "xxx' in printed
+    assert "header       trace = 00-abc" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of docs/operating.md, with a place that there is."""
+    page = (ROOT / "docs" / "operating.md").read_text()
+    block = page.partition("## Dead letters")[2].partition("```\n")[2].partition("```")[0]
+    (letter,) = site.letters.select(Wanted(key="7"))
+    commands = [shlex.split(line.replace("runner.updates.dead/0/12", str(letter.place))) for line in block.splitlines()]
+    assert [words[:3] for words in commands] == [
+        ["onefold", "dead-letters", verb] for verb in ("list", "show", "replay", "replay")
+    ]
+    for words in commands:
+        assert run(words[1:]) == 0
+    printed = capsys.readouterr().out
+    assert "4 dead letters" not in printed, "one is null, which is no JSON either"
+    assert "3 dead letters of runner" in printed
+    assert "0 would be replayed" in printed
+
+
+def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Key, value and headers as they were, in the same partition; a second replay does nothing, and verify stays valid."""
+    before = {
+        f"{one.topic}/{one.partition}/{one.offset}".encode(): one for one in records(site.client, "runner.updates")
+    }
+    for step in replaying.STEPS:
+        dies("replay", "runner", site.options, step)
+    report = replaying.replay(site.letters, Wanted())
+    assert len(report.replayed) == 3, "one was committed before its replay was killed"
+    assert len(report.before) == 1
+
+    assert said(capsys, "dead-letters", "replay", "runner", "--all")["replayed"] == []
+    back = site.put_back()
+    assert Counter(one.header(REPLAYS_HEADER) for one in back).most_common(1)[0][1] == 1
+    assert len(back) == len(BROKEN)
+    for one in back:
+        first = before[one.header(REPLAYS_HEADER) or b""]
+        assert (one.partition, one.key, one.value) == (first.partition, first.key, first.value)
+        assert one.header("trace") == b"00-abc"
+        assert one.header("onefold-own") is None
+        assert one.header("onefold-timestamp")
+    site.fold()
+
+    assert judge(site.topology, site.client).counts.dead == 2 * len(BROKEN), "refused again: dead letters of their own"
+    listed = said(capsys, "dead-letters", "list", "runner")
+    assert sorted(one["replayed"] for one in listed) == [False] * 4 + [True] * 4
+    assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == 4
+
+
+@pytest.mark.parametrize("step", ["after_open", "after_receipts", "after_produce", "before_commit"])
+def test_a_second_replay_at_the_same_time_fences_the_first(site: Site, step: str) -> None:
+    """Wherever the first one is when the second begins and ends: no record is put back twice."""
+    others: list[replaying.Report] = []
+
+    def other(name: str) -> None:
+        if name == step and not others:
+            others.append(replaying.replay(site.letters, Wanted()))
+
+    fenced = pytest.raises(UserError, match="another replay of runner has begun")
+    # Who reads the receipts afterwards has nothing left to do.
+    with fenced if step != "after_open" else nullcontext():
+        replaying.replay(site.letters, Wanted(), other)
+    assert len(others[0].replayed) == len(BROKEN)
+    assert len(site.put_back()) == len(BROKEN)
+
+
+def test_a_record_that_is_too_large_keeps_no_other_one(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its topic takes less than it did. All of them are in one transaction at first."""
+    noise = os.urandom(80_000).hex().encode()  # no compression makes half of it
+    produce(site.client, "runner.updates", [(b"7", b"no update"), (b"7", noise), (b"7", b"nor this")])
+    site.fold()
+    admin = connect(site.client)
+    smaller = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        "runner.updates",
+        incremental_configs=[ConfigEntry("max.message.bytes", "50000", incremental_operation=AlterConfigOpType.SET)],
+    )
+    for answer in admin.incremental_alter_configs([smaller]).values():
+        answer.result()
+    done = said(capsys, "dead-letters", "replay", "runner", "--all", code=FAILED)
+
+    ((place, why),) = done["failed"].items()
+    (letter,) = site.letters.select(Wanted(open=True))
+    assert (place, letter.length) == (str(letter.place), len(noise))
+    assert why.startswith("runner.updates does not take it with the headers of a replay (MSG_SIZE_TOO_LARGE): raise")
+    assert len(done["replayed"]) == len(site.put_back()) == len(BROKEN) + 2
+    assert [one.value for one in site.put_back() if one.key == b"7"] == [BROKEN[b"7"], b"no update", b"nor this"]
+    assert said(capsys, "dead-letters", "replay", "runner", "--all", code=FAILED) == {
+        **done,
+        "replayed": [],
+        "replayed_before": len(BROKEN) + 2,
+    }
+
+
+def test_a_dry_run_holds_no_more_than_a_batch(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of however many there are, and says of all of them what would become of each."""
+    held: list[int] = []
+    originals = DeadLetters.originals
+
+    def counted(self: DeadLetters, letters: Iterable[Letter]) -> dict[Place, Original | str]:
+        found = originals(self, letters)
+        held.append(len(found))
+        return found
+
+    monkeypatch.setattr(DeadLetters, "originals", counted)
+    monkeypatch.setattr(replaying, "RECORDS_MAX", 1)
+    told = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")
+
+    assert set(told["would"]) == {str(letter.place) for letter in site.letters.select(Wanted())}
+    assert (told["replayed_before"], told["failed"], held) == (0, {}, [1] * len(BROKEN))
+
+
+def test_what_would_happen_is_said_without_a_write(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the handler as it is now, and with the states as they are now."""
+    topology = site.topology
+    produce(site.client, "runner.updates", [(b"1", update(1, 20, POISON_METERS)), (b"1", update(1, 21))])
+    site.fold(version="with_bug")
+    would = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")["would"]
+
+    assert Counter(what.partition(":")[0] for what in would.values()) == {
+        "a dead letter again": len(BROKEN),
+        "accepted, without effect": 1,  # a later update of the same user has passed
+    }
+    assert site.put_back() == []
+    assert topology.replays not in connect(site.client).list_topics().topics
+
+
+def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Site) -> None:
+    """And verify, which missed its effect, is valid again; also when the pipeline is started over with the mended handler,
+    which would take the record where it lay first as well.
+    """
+    produce(site.client, "runner.updates", [(b"2", update(2, 1)), (b"2", update(2, 2, POISON_METERS))])
+    site.fold(version="with_bug")
+    with pytest.raises(AssertionError):
+        judge(site.topology, site.client)
+    report = replaying.replay(site.letters, Wanted(reason="the handler raised"))
+    assert len(report.replayed) == 1
+    site.fold()
+    counts = judge(site.topology, site.client).counts
+    assert counts.dead == len(BROKEN) + 1
+
+    derived = (*site.topology.outputs, *site.topology.dead.values(), site.topology.changelog)
+    delete_topics(connect(site.client), derived)
+    create_topics(site.topology, 2, site.client)
+    site.fold()
+    assert judge(site.topology, site.client).counts == counts
+    assert replaying.replay(site.letters, Wanted(reason="it was replayed")).replayed == []
+
+
+def test_a_record_that_was_put_back_blindly_is_found_by_verify(site: Site) -> None:
+    """As a script would do it that reads a dead-letter topic and writes to the input."""
+    (letter,) = site.letters.select(Wanted(key="9"))
+    producer = Producer(site.client)
+    producer.produce(
+        "runner.updates", letter.value, letter.key, 0, headers=[(REPLAYS_HEADER, str(letter.source).encode())]
+    )
+    assert producer.flush(20) == 0
+    site.fold()
+
+    with pytest.raises(AssertionError, match="doubled replay"):
+        judge(site.topology, site.client)
+
+
+def test_what_retention_has_removed_comes_from_the_dead_letter_or_not_at_all(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The small ones from there, without headers; of the large one a sentence says that it is gone."""
+    ends = [TopicPartition("runner.updates", partition, OFFSET_END) for partition in range(2)]
+    admin = connect(site.client)  # without it nobody answers
+    for answer in admin.delete_records(ends).values():
+        answer.result()
+    done = said(capsys, "dead-letters", "replay", "runner", "--all", code=FAILED)
+
+    assert len(done["replayed"]) == len(done["lacking"]) == 3
+    ((place, why),) = done["failed"].items()
+    assert "retention has removed runner.updates/" in why
+    assert f"only the first 65,536 of its {len(LARGE):,} bytes" in why
+    left = {("runner.updates", at): identity(admin, "runner.updates", at)[1:] for at in range(2)}
+    assert {(one.key(), one.value()) for one in between(site.client, left)} == {
+        item for item in BROKEN.items() if item[0] != b"8"
+    }
+    shown = said(capsys, "dead-letters", "show", place)
+    assert bytes.fromhex(shown["value_hex"]) == LARGE[:65_536]
+    assert shown["lacks"] == why
+
+
+def test_a_record_of_a_topic_that_was_made_again_is_not_taken_for_the_original(site: Site) -> None:
+    delete_topics(connect(site.client), ("runner.updates",))
+    create_topics(site.topology, 2, site.client)
+    produce(site.client, "runner.updates", [(b"1", update(1, number)) for number in range(1, 30)])
+    report = replaying.replay(site.letters, Wanted())
+
+    assert report.replayed == []
+    assert all("runner.updates was made again since" in why for why in report.failed.values())
+
+
+def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those whose JSON is one, as a processor of its own; and it is not started again and again."""
+    replaying.replay(site.letters, Wanted(key="9"))
+    body = {"version": 1, "topic_id": {}, "letter": "", "at_ms": 0}
+    produce(site.client, site.topology.replays, [(b"runner.updates/0/1", json.dumps(body).encode())], 0)
+    with instance(site.topology, site.client, site.home / "refused") as processor:
+        assert processor.wait(60) == REFUSED
+    told = (site.home / "refused").read_text()
+    assert "runner.replays/0/2 is no receipt of a replay: its fields are of other types." in told
+    assert "Traceback" not in told
+
+    assert run(["dead-letters", "list", "runner"]) == REFUSED
+    assert capsys.readouterr().err.startswith("error: runner.replays/0/2 is no receipt of a replay")
+    admin = connect(site.client)  # without it nobody answers
+    for answer in admin.delete_records([TopicPartition("runner.replays", 0, 1)]).values():
+        answer.result()
+    assert run(["dead-letters", "replay", "runner", "--all"]) == REFUSED
+    assert capsys.readouterr().err.startswith("error: runner.replays begins at offset 1, and has lost receipts")
+
+
+def test_errors_are_one_sentence(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing, last = str(Place("runner.updates.dead", 0, 999)), str(Place("runner.updates.dead", 0, 2**63 - 1))
+    mistakes = {
+        ("list", "nobody"): "there is no domain nobody",
+        ("list", "runner", "--since", "soon"): "'soon' is no time",
+        ("list", "runner", "--topic", "x"): "x is no input of runner",
+        ("show", "runner.updates"): "'runner.updates' is no place",
+        ("show", "x/0/1"): "x is no input of a pipeline",
+        ("show", nothing): f"there is no dead letter at {nothing}",
+        ("show", last): f"there is no dead letter at {last}",
+        ("show", f"runner.updates.dead/{2**31}/0"): f"'runner.updates.dead/{2**31}/0' is no place: Kafka numbers",
+        ("replay", "runner"): "it is not said which",
+    }
+    for words, sentence in mistakes.items():
+        assert run(["dead-letters", *words]) == USAGE
+        assert capsys.readouterr().err.startswith(f"error: {sentence}")
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert run(["dead-letters", "list", "runner"]) == FAILED
+    assert capsys.readouterr().err.startswith("error: the cluster does not answer")

@@ -1,0 +1,123 @@
+"""Health of real services: red when there is work and nothing moves, though the process is there and answers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from onefold.processor.core.topology import Topology
+from onefold.proof.workloads import runner
+from onefold.stack.embedded import free_ports
+from onefold.telemetry import (
+    BATCH_S,
+    BATCHES,
+    DEAD_LETTERS,
+    HEALTHY,
+    OFFSETS,
+    QUERY_RUNS,
+    RECORDS,
+    ROWS,
+    TASKS,
+    TO_FOLD,
+    TO_LAND,
+    TRANSACTION_S,
+    TRANSACTIONS,
+    WRITTEN,
+)
+from tests.support.made_up_domain import MadeUp
+from tests.support.processes import drained, instance, judge, produce
+from tests.support.proxy import FreezingProxy
+from tests.support.sink_children import SinkOf, Start
+from tests.support.told import asked, sums
+from tests.support.versions import POISON_METERS
+from tests.support.waiting import eventually
+
+STALL_S = 3.0
+
+
+def healthy(port: int) -> bool:
+    return asked(port, "/healthz")[0] == 200
+
+
+def test_a_processor_whose_handler_hangs(
+    fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path
+) -> None:
+    """Well while it folds and when it has nothing to do; red when a handler does not come to its end; and it tells all that
+    it has done.
+    """
+    topology, port = fresh_domain("runner"), free_ports(1)[0]
+    told: dict[str, Any] = {"metrics_port": port, "stall_s": STALL_S}
+    inputs = [(made.key, made.value) for made in runner.generate(1, 300)]
+    with instance(topology, client, tmp_path / "log", version="with_hang", **told):
+        produce(client, topology.inputs[0], [*inputs, (b"1", b"not JSON")])
+        drained(topology, client)
+        eventually(lambda: sums(port).get(TO_FOLD) == 0, 20, "it says that nothing waits")
+        expected = judge(topology, client).counts
+        found = sums(port)
+        assert (found[DEAD_LETTERS], found[TASKS], found[HEALTHY]) == (expected.dead, 2, 1)
+        assert found[RECORDS] == expected.accepted + expected.ignored + expected.repartitioned + expected.dead
+        assert found[TRANSACTIONS] >= found[f"{TRANSACTION_S}_count"] > 0
+        assert found[WRITTEN] > expected.accepted
+        began_at = found["onefold_progress_timestamp_seconds"]
+        eventually(lambda: sums(port)["onefold_progress_timestamp_seconds"] > began_at + 2 * STALL_S, 30, "it idles")
+        assert healthy(port)
+
+        poison = b'{"user_id":1,"run_id":1,"timestamp_utc":1,"sequence_id":999999,"distance_meters":%d}' % POISON_METERS
+        produce(client, topology.inputs[0], [(b"1", poison)])
+        eventually(lambda: not healthy(port), 30, "it is red")
+        status, text = asked(port, "/healthz")
+        assert (status, text.startswith("runner: nothing has moved for ")) == (503, True)
+        assert sums(port)[HEALTHY] == 0
+
+
+def test_a_processor_without_its_topics_is_not_well(
+    fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path
+) -> None:
+    """It lives, and waits for Kafka."""
+    topology, port = fresh_domain("runner"), free_ports(1)[0]
+    nobody = {"bootstrap.servers": "127.0.0.1:9"}
+    with instance(topology, nobody, tmp_path / "log", metrics_port=port, stall_s=STALL_S):
+        eventually(lambda: asked(port, "/healthz")[0] == 503, 30, "it is red")
+        assert "it waits for Kafka and its topics" in asked(port, "/healthz")[1]
+
+
+@pytest.fixture
+def start(sink_of: SinkOf, made_up: MadeUp, tmp_path: Path) -> Start:
+    """Starts sinks for the made-up domain."""
+    return sink_of(made_up.name, tmp_path)
+
+
+def test_a_sink_whose_database_has_stopped_answering(
+    made_up: MadeUp, start: Start, database: str, reader: "psycopg.Connection[Any]"
+) -> None:
+    """No connection is cut, and no error is raised: it is red because nothing lands. Afterwards it goes on."""
+    at = conninfo.conninfo_to_dict(database)
+    proxy, port = FreezingProxy(str(at["host"]), int(str(at["port"]))), free_ports(1)[0]
+    behind = conninfo.make_conninfo(database, host="127.0.0.1", port=proxy.port)
+    made_up.create_topics(partitions=2)
+    made_up.send(range(30))
+    start(postgres_dsn=behind, metrics_port=port, stall_s=STALL_S)
+    # It makes the tables one file after the other: what is asked of them before is a matter of luck.
+    eventually(lambda: sums(port).get(BATCHES), 120, "something is landed")
+    eventually(lambda: made_up.is_landed(database), 90, "everything is landed")
+    eventually(lambda: sums(port).get(TO_LAND) == 0 and healthy(port), 20, "it is well, and nothing waits")
+    found = sums(port)
+    assert found[BATCHES] == found[f"{BATCH_S}_count"] >= 1
+    assert found[OFFSETS] >= 30
+    assert found[ROWS] > 0
+    assert found[QUERY_RUNS] == 1
+
+    proxy.passes.clear()
+    try:
+        made_up.send(range(30, 40))
+        eventually(lambda: not healthy(port), 30, "it is red")
+        assert "offsets wait" in asked(port, "/healthz")[1]
+    finally:
+        proxy.passes.set()
+    eventually(lambda: made_up.is_landed(database), 90, "everything is landed")
+    made_up.check(reader)
+    eventually(lambda: healthy(port), 20, "it is well again")
+    proxy.close()

@@ -1,0 +1,78 @@
+"""What is written by hand of a decision is the Avro that its contracts say."""
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.processor.core.abc import Write
+from onefold.processor.core.decision import Kind, Proposal, Range
+from onefold.processor.core.decision_log import Body
+from onefold.processor.core.values import Counts
+from onefold.processor.io.contracts import FOLDER
+from onefold.processor.io.decision_bytes import decode_writes, encode_writes
+from onefold.processor.io.proposals import AvroProposals
+
+SCHEMAS = {name: json.loads((FOLDER / "engine" / f"{name}.avsc").read_text()) for name in ("decision", "writes")}
+# Lengths on both sides of one and two bytes of a length, and of the table.
+BYTES = st.one_of(st.binary(max_size=70), st.sampled_from([b"x" * length for length in (63, 64, 255, 256, 8191, 8192)]))
+OPTIONAL = st.none() | BYTES
+HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=70), OPTIONAL), min_size=1, max_size=3)
+PARTITIONS = st.none() | st.integers(0, 2**31 - 1)
+WRITES = st.lists(st.tuples(st.text(max_size=70), PARTITIONS, OPTIONAL, OPTIONAL, HEADERS), max_size=5)
+
+
+def read(name: str, data: bytes) -> Any:
+    """By fastavro, to the last byte."""
+    buffer = io.BytesIO(data)
+    found = fastavro.schemaless_reader(buffer, SCHEMAS[name], None)
+    assert not buffer.read()
+    return found
+
+
+def avro(write: Write) -> dict[str, Any]:
+    topic, partition, key, value, headers = write
+    listed = [{"name": name, "value": content} for name, content in headers or ()]
+    at = -1 if partition is None else partition
+    return {"topic": topic, "partition": at, "key": key, "value": value, "headers": listed}
+
+
+@given(WRITES)
+def test_writes_are_avro_both_ways(writes: list[Write]) -> None:
+    data = encode_writes(writes)
+    assert read("writes", data) == [avro(write) for write in writes]
+    assert decode_writes(data) == writes
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, SCHEMAS["writes"], [avro(write) for write in writes])
+    assert decode_writes(buffer.getvalue()) == writes
+
+
+def test_writes_in_blocks_with_a_size_are_read() -> None:
+    """Avro allows an array to come in several blocks, each with its size, for who skips it."""
+    one, two = ("a", None, b"k", None, None), ("b", 3, None, b"v", [("h", b"1")])
+    parts = [encode_writes([write])[1:-1] for write in (one, two)]
+    blocks = b"".join(b"\x01" + bytes([len(part) << 1]) + part for part in parts)
+    assert read("writes", blocks + b"\x00") == [avro(one), avro(two)]
+    assert decode_writes(blocks + b"\x00") == [one, two]
+
+
+@given(WRITES, st.lists(st.tuples(BYTES, OPTIONAL), max_size=5), st.integers(0, 2**40))
+def test_a_proposal_is_avro(writes: list[Write], states: list[tuple[bytes, bytes | None]], version: int) -> None:
+    body = Body(Counts(1, 2, 3, 4), states, encode_writes(writes), 77)
+    proposal = Proposal(5, version, {"t": Range("id", 1, 9)}, "me", body, Kind.STEP)
+    value = AvroProposals().encode(proposal)
+    found = read("decision", value[1:])
+    assert (found["task"], found["version"], found["ticked_ms"], found["note"]) == (5, version, 77, b"")
+    assert [(state["key"], state["value"]) for state in found["states"]] == states
+    assert AvroProposals().decode(value) == proposal
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 12])
+def test_writes_that_end_too_soon_are_none(cut: int) -> None:
+    data = encode_writes([("topic", None, b"key", b"value", [("name", b"content")])])
+    with pytest.raises(IndexError):
+        decode_writes(data[:cut])

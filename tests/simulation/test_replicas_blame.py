@@ -1,0 +1,116 @@
+"""Which record is to blame when replicas die or are refused, and that no other is."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onefold.processor.core.decision import Proposal
+from onefold.processor.core.errors import TooMuch
+from onefold.processor.core.values import Event
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime.batch_size import ALONE_MAX
+from onefold.processor.runtime.quarantine import CRASHES_MAX
+from onefold.processor.runtime.replica import PENDING_S, Replica
+from onefold.processor.testing.decision_log import SimulatedDecisionLog
+from tests.support.replicas import RUNNER, Killed, Replicas, update
+
+
+def test_a_record_that_kills_every_replica_is_set_aside() -> None:
+    """After three crashes of one of them at it alone; nobody else's record is."""
+
+    def deadly(state: Any, event: Event) -> Any:
+        if event.value.sequence_id == 7:
+            raise Killed("7")
+        return RUNNER.handle(state, event)
+
+    world = Replicas(replace(RUNNER, handle=deadly))
+    for number in range(1, 20):
+        world.driver.send("runner.updates", update(1, number))
+    world.drain()
+
+    ((_, value, headers),) = world.driver.records("runner.updates.dead")
+    assert b'"sequence_id": 7' in (value or b"")
+    assert headers["onefold-reason"] == b"the processor crashed 3 times at this record"
+    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [
+        number for number in range(1, 20) if number != 7
+    ]
+
+
+def quarantined() -> tuple[Replicas, Replica]:
+    """A replica that folds one record at a time, because earlier lives of it were killed."""
+    world = Replicas(RUNNER, "a")
+    for number in range(1, 6):
+        world.driver.send("runner.updates", update(1, number))
+    member = world.members["a"]
+    for _ in range(3):
+        member.kill()
+        member.go_on()
+    assert member.replica is not None
+    while not (member.replica.progress.decided_in and member.replica.progress.decided_in.opened):
+        member.replica.turn()
+    assert member.replica.quarantine.level == 2
+    return world, member.replica
+
+
+def test_proposals_that_come_to_nothing_are_no_crashes() -> None:
+    """The broker does not answer for a while; the record that was to be folded alone is as good as any other."""
+    world, replica = quarantined()
+    log = replica._log
+    assert isinstance(log, SimulatedDecisionLog)
+    log.late = []
+    for _ in range(4 * CRASHES_MAX):
+        replica.turn()
+        world.now += PENDING_S + 1
+    assert len(log.late) > CRASHES_MAX
+    log.late = None
+    world.drain()
+
+    assert world.driver.records("runner.updates.dead") == []
+    assert len(world.driver.read("runner.messages")) == 5
+
+
+def alone(count: int) -> tuple[Replicas, Replica, SimulatedDecisionLog]:
+    """One replica that has begun, and so many records for it."""
+    world = Replicas(RUNNER, "a")
+    world.drain()
+    for number in range(1, count + 1):
+        world.driver.send("runner.updates", update(1, number))
+    replica = world.members["a"].replica
+    assert replica is not None
+    assert isinstance(replica._log, SimulatedDecisionLog)
+    return world, replica, replica._log
+
+
+@pytest.mark.parametrize("notes_too", [True, False], ids=["nothing is taken", "one record is not"])
+def test_a_record_is_to_blame_only_when_the_cluster_takes_others(notes_too: bool) -> None:
+    """A cluster that answers, and writes nothing for minutes, says of each proposal what it says of one that is too large."""
+    world, replica, log = alone(5)
+    tries: list[int] = []
+
+    def is_refused(value: bytes) -> bool:
+        proposal = AvroProposals().decode(value)
+        if not isinstance(proposal, Proposal):
+            return notes_too
+        (part,) = proposal.inputs.values()
+        if part.start <= 2 < part.end and b"runner.messages" in proposal.body.writes:
+            tries.append(part.end - part.start)
+            return True
+        return notes_too
+
+    for refuses in (is_refused, lambda value: False):
+        log.refuses = refuses
+        for _ in range(100):
+            with suppress(TooMuch):
+                replica.turn()
+    world.drain()
+
+    dead = [headers["onefold-reason"] for _, _, headers in world.driver.records("runner.updates.dead")]
+    messages = [message["sequence_id"] for message in world.driver.read("runner.messages")]
+    if notes_too:
+        assert (dead, messages, len(tries)) == ([], [1, 2, 3, 4, 5], 1)
+    else:
+        assert [b"could not be written, 3 times" in (reason or b"") for reason in dead] == [True]
+        assert messages == [1, 2, 4, 5]
+        assert tries[-ALONE_MAX:] == [1] * ALONE_MAX

@@ -1,0 +1,58 @@
+"""What the containers are given, as docker compose renders its file: a store of objects in S3, and its key."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.docker import compose
+
+SETTINGS = {
+    "ONEFOLD_OBJECTS": "s3://bucket/prefix",
+    "ONEFOLD_OBJECTS_ENDPOINT": "https://s3.example.com",
+    "AWS_ACCESS_KEY_ID": "a-key",
+    "AWS_SECRET_ACCESS_KEY": "a-secret",
+    "AWS_SESSION_TOKEN": "a-token",
+    "AWS_REGION": "eu-central-2",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+}
+#: Who reads or writes objects. `verify`, `sweep` and the other commands run in the worker.
+KEEPERS = {"worker", "dashboard", "judge"}
+
+
+def rendered() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(compose("--profile", "judge", "config", "--format", "json", timeout=60))
+    return found
+
+
+def given(service: dict[str, Any]) -> dict[str, str]:
+    """Of the settings above, those that have a value in it."""
+    return {name: value for name, value in service.get("environment", {}).items() if name in SETTINGS and value}
+
+
+@pytest.mark.docker
+def test_a_store_in_s3_is_passed_to_who_keeps_objects_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SETTINGS, "OBJECTS_INTERNAL": "false"}.items():
+        monkeypatch.setenv(name, value)
+    found = rendered()
+
+    assert {name: given(service) for name, service in found["services"].items() if given(service)} == dict.fromkeys(
+        KEEPERS, SETTINGS
+    )
+    reaching = {name for name, service in found["services"].items() if "objects" in service["networks"]}
+    assert reaching == KEEPERS
+    assert not found["networks"]["objects"].get("internal", False)
+    assert found["networks"]["stack"]["internal"]
+
+
+@pytest.mark.docker
+def test_without_one_objects_are_in_a_volume_and_nothing_leaves_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*SETTINGS, "OBJECTS_INTERNAL"):
+        monkeypatch.delenv(name, raising=False)
+    found = rendered()
+
+    assert not any(given(service) for service in found["services"].values())
+    for name in KEEPERS:
+        mounted = {volume["source"]: volume["target"] for volume in found["services"][name]["volumes"]}
+        assert mounted == {"objects": "/var/lib/onefold"}
+    assert found["networks"]["objects"]["internal"]

@@ -1,0 +1,96 @@
+"""Logs of services as a reader has them: no line twice, none left out, none in halves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onefold.operate.errors import UserError
+from onefold.stack import log_files
+from onefold.stack.log_files import Reader
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """The logs of two services."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "kafka.log").write_text("one\ntwo\nthree\n")
+    (folder / "sink-1.log").write_text("landed\n")
+    (folder / "kafka.log.before").write_text("of the run before\n")
+    return folder
+
+
+@pytest.fixture
+def reader(logs: Path) -> Iterator[Reader]:
+    made = Reader(logs.parent)
+    yield made
+    made.close()
+
+
+def add(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
+
+
+def test_the_last_lines_of_each(reader: Reader) -> None:
+    assert reader.services == ["kafka", "sink-1"]
+    assert list(reader.last(2)) == [("kafka", "two"), ("kafka", "three"), ("sink-1", "landed")]
+    assert list(reader.last(0)) == []
+
+
+def test_what_comes_meanwhile_is_told_once(reader: Reader, logs: Path) -> None:
+    add(logs / "kafka.log", "four\n")
+    assert [line for _, line in reader.last(20)] == ["one", "two", "three", "landed"]
+    assert list(reader.more()) == [("kafka", "four")]
+    assert list(reader.more()) == []
+
+
+def test_a_line_is_told_when_it_is_whole(logs: Path) -> None:
+    add(logs / "kafka.log", "fo")
+    reader = Reader(logs.parent, "kafka")
+    assert [line for _, line in reader.last(1)] == ["three"]
+    assert list(reader.more()) == []
+    add(logs / "kafka.log", "ur\nfi")
+    assert list(reader.more()) == [("kafka", "four")]
+    add(logs / "kafka.log", b"v\xff\r\n\n")
+    assert list(reader.more()) == [("kafka", "fiv\ufffd"), ("kafka", "")]
+    reader.close()
+
+
+def test_long_logs_and_long_lines(logs: Path) -> None:
+    """Longer than what is read at once: the ends of logs are found, and a line of that length does not stop anything."""
+    lines = [f"{number} {'x' * 100}" for number in range(3_000)]
+    (logs / "kafka.log").write_text("\n".join(lines) + "\n")
+    reader = Reader(logs.parent, "kafka")
+    assert [line for _, line in reader.last(1_500)] == lines[-1_500:]
+    add(logs / "kafka.log", "y" * 200_000 + "\nafter\n")
+    told = [line for _, line in reader.more()]
+    assert "".join(told[:-1]) == "y" * 200_000
+    assert told[-1] == "after"
+    reader.close()
+
+
+def test_a_log_that_is_begun_anew_and_a_service_that_is_new(reader: Reader, logs: Path) -> None:
+    """As `up` does it: the log of the run before gets another name first."""
+    add(logs / "kafka.log", "the last\n")
+    (logs / "kafka.log").replace(logs / "kafka.log.before")
+    assert list(reader.more()) == [("kafka", "the last")]
+    (logs / "kafka.log").write_text("the first\n")
+    (logs / "worker.log").write_text("hello\n")
+    assert list(reader.more()) == [("kafka", "the first"), ("worker", "hello")]
+
+
+@pytest.mark.parametrize(
+    ("service", "code", "says"), [("sink", 2, "There are: kafka, sink-1."), ("kafka-", 2, "no log of")]
+)
+def test_a_service_that_is_not_there(logs: Path, service: str, code: int, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        log_files.files(logs.parent, service)
+    assert says in caught.value.as_text()
+    assert caught.value.exit_code == code
+
+
+def test_a_home_without_logs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no stack has run in"):
+        Reader(tmp_path)

@@ -1,0 +1,109 @@
+"""What replicas on a real broker have decided, by the judge's own reading; and a history that is written at full speed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from onefold.processor.core.decision import Proposal
+from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import Record as InputRecord
+from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.inputs import KafkaInputs
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.loading import codec_of
+from onefold.processor.runtime.changelog import restore
+from onefold.processor.runtime.replica import Replica
+from onefold.proof.decided import Decided
+from onefold.proof.decode import contracts, decode_output
+from onefold.proof.expect import Record
+from tests.support.clock import Clock
+from tests.support.processes import records
+
+
+def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
+    """The values that decisions write to a topic, and those that lie there: by key, and of a key in their order."""
+    found: list[Record] = []
+    decided = Decided(found.append)
+    for record in records(client, topology.decisions):
+        decided.feed(record)
+    written = [record for record in found if record.topic == topic]
+    return _by_key(written), _by_key(records(client, topic))
+
+
+def _by_key(found: Sequence[Record]) -> list[bytes]:
+    return [record.value or b"" for record in sorted(found, key=lambda record: record.key or b"")]
+
+
+def winners(topology: Topology, client: dict[str, str]) -> Counter[str]:
+    """By replica, how many of its proposals were decided. Of those that continue a version it is the first one: nobody
+    tampers with the log here.
+    """
+    won: Counter[str] = Counter()
+    versions: dict[int, int] = {}
+    for record in records(client, topology.decisions):
+        proposal = AvroProposals().decode(record.value)
+        if isinstance(proposal, Proposal) and versions.get(record.partition) != proposal.version:
+            versions[record.partition] = proposal.version
+            won[proposal.proposer] += 1
+    return won
+
+
+def total_and_sum_of_steps(client: dict[str, str]) -> tuple[dict[Any, int], dict[Any, int]]:
+    """The runner's: by user and run the last total, and the sum of all the steps that were decided."""
+    known = contracts()
+    totals: dict[Any, int] = {}
+    steps: Counter[Any] = Counter()
+    for record in records(client, "runner.stats"):
+        row = decode_output(known["runner.stats"], record.value)
+        totals[row["user_id"], row["run_id"]] = row["total_meters"]
+    for record in records(client, "runner.messages"):
+        row = decode_output(known["runner.messages"], record.value)
+        steps[row["user_id"], row["run_id"]] += row["distance_meters"]
+    return totals, dict(steps)
+
+
+def published_states(topology: Topology, client: dict[str, str], partitions: int = 2) -> list[Mapping[str, Any]]:
+    """By partition, the states in the changelog."""
+    found: list[Mapping[str, Any]] = []
+    for partition in range(partitions):
+        with closing(KafkaSession(topology, partition, client)) as session:
+            found.append(restore(topology, codec_of(topology), session.restore(stable=True)).store.snapshot())
+    return found
+
+
+class Author:
+    """A replica that decides one record of task 0 at a time, alone and without waiting for the broker's answers."""
+
+    def __init__(self, topology: Topology, client: dict[str, str]) -> None:
+        self._inputs = KafkaInputs(topology, 0, client, fetch_wait_ms=10)
+        self._log = KafkaDecisionLog(topology.decisions, 0, client)
+        session = KafkaSession(topology, 0, client)
+        codec = codec_of(topology)
+        self.replica = Replica(
+            topology, "author", self._inputs, self._log, session, codec, AvroProposals(), clock=Clock()
+        )
+
+    def open(self) -> None:
+        """Read all that is decided."""
+        self.replica.open()
+
+    def decide(self, end: int) -> None:
+        """The next records of the input, up to that offset, each by a decision of its own."""
+        replica = self.replica
+        while sum(replica.progress.offsets_next.values()) < end:
+            for record in self._inputs.poll(1_000, 1.0):
+                self._decide(replica, record)
+
+    def _decide(self, replica: Replica, record: InputRecord) -> None:
+        prepared = replica._compute.prepare(replica.store, replica.progress, [record], {})
+        replica._append([record], prepared, lambda: replica.progress.topic_ids)
+        assert replica._pending is not None
+        # Nobody else writes: what was appended lies where the log ends.
+        replica._adopt([(replica._history.offset_next, replica._pending.value)])
+
+    def close(self) -> None:
+        """Leave, when all is written."""
+        assert self._log._producer.flush(60) == 0
+        self.replica.abandon()

@@ -1,0 +1,43 @@
+"""The judge on a simulated log: it reads the topics as they are, and compares with what the log must give."""
+
+from onefold.proof.expect import Expected, Oracle, Record, Workload
+from onefold.proof.order import Order
+from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.verdict import Finding
+from onefold.testing import TopologyDriver
+
+
+def records(driver: TopologyDriver, topic: str) -> list[Record]:
+    return [
+        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers))
+        for partition in range(driver.partitions)
+        for offset, entry in driver.log.read(topic, partition, 0)[0]
+    ]
+
+
+def judged(workload: Workload, driver: TopologyDriver) -> tuple[list[Finding], Expected]:
+    """What the judge finds in the topics, and what it expects. What is fed and queued is read first: it is then known before
+    what caused it.
+    """
+    oracle = Oracle(workload, driver.partitions)
+    for topic in workload.queues:
+        for record in records(driver, topic):
+            oracle.take_job(record)
+    order = Order(workload.inputs, oracle.feed)
+    for topic in reversed(workload.inputs):
+        for record in records(driver, topic):
+            order.feed(record)
+    for record in records(driver, f"{workload.name}.order"):
+        order.add(record)
+    assert order.left_over() == ""
+    outputs, expected = Outputs(workload), oracle.settled()
+    for topic in (*driver.topology.dead.values(), *workload.outputs):
+        for record in records(driver, topic):
+            outputs.feed(record)
+    findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
+    for topic, table in workload.outputs.items():
+        wanted = {row for row, _ in expected.model.rows[table.name].values()}
+        last = {tuple(row[name] for name in table.key): row for row in driver.read(topic)}
+        found = {tuple(row.values()) for row in last.values()}
+        findings += [Finding("different row", topic, text=str(row)) for row in wanted ^ found]
+    return findings, expected

@@ -1,0 +1,68 @@
+"""A sink over a log in memory: the real landing, with its ledger and its merges, on a real Postgres; without Kafka and Spark."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from onefold.operate.reading import Place, Stored
+from onefold.processor.core.topology import Topology
+from onefold.processor.testing.log import SimulatedLog
+from onefold.spark_sink.contracts import Target
+from onefold.spark_sink.landing import land as landing
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
+from onefold.spark_sink.postgres.connection import Connection
+from tests.support.merged import columns_of, of
+
+WRITER = "a-sink"
+
+
+class Staged:
+    """A batch on its way, in the statement that reads it."""
+
+    def __init__(self, targets: Mapping[str, Target], rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self.last_records: dict[Partition, LastRecord] = {}
+        self.targets = sorted(rows)
+        self._targets, self._rows = targets, rows
+
+    def fill(self, connection: Connection) -> None:
+        """It is there."""
+
+    def relation(self, target: str) -> sql.Composable:
+        """A SELECT over the rows of `target`."""
+        columns = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.postgres_type))
+            for column in self._targets[target].columns
+        )
+        rows = sql.Literal(Jsonb(list(self._rows[target])))
+        return sql.SQL("SELECT * FROM jsonb_to_recordset({}) AS given({})").format(rows, columns)
+
+
+class Lander:
+    """Lands what has been committed since the last time, from where the ledger stands."""
+
+    def __init__(self, topology: Topology, connection: Connection) -> None:
+        self._name, self._connection = topology.name, connection
+        self._domain, self._values = of(topology)
+        self._topics = [topic for topic in topology.outputs if topic in self._domain.targets]
+
+    def land(self, log: SimulatedLog, step: Callable[[str], None]) -> None:
+        """One batch, of all topics that have a table. May be cut off at any step, and done again."""
+        stands = ledger.positions(self._connection, self._name)
+        ranges, rows = list[OffsetRange](), dict[str, list[dict[str, Any]]]()
+        for topic in self._topics:
+            for partition in range(log.partitions(topic)):
+                found = log.identity(topic, partition)
+                if (topic, partition) not in stands:
+                    ledger.open_partition(self._connection, self._name, (topic, partition), 0, found.topic_id, WRITER)
+                start = stands[topic, partition].next_offset if (topic, partition) in stands else 0
+                records, end = log.read(topic, partition, start)
+                ranges.append(OffsetRange(topic, partition, start, end, found.topic_id))
+                for offset, entry in records:
+                    stored = Stored(Place(topic, partition, offset), 0, entry.key, entry.value, ())
+                    rows.setdefault(topic, []).append(columns_of(self._values, stored))
+        if rows:
+            batch = Batch(self._name, WRITER, tuple(ranges))
+            landing.land(self._connection, batch, Staged(self._domain.targets, rows), self._domain.targets, step)

@@ -1,0 +1,98 @@
+"""Landing without Spark: output records that lie in Kafka, merged by the pipeline's own statements, and the ledger moved."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from onefold.operate.reading import LogReader, Place, Stored
+from onefold.operate.values import Values
+from onefold.pipelines import find
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect, identity
+from onefold.processor.io.proposals import AvroProposals
+from onefold.spark_sink import decisions
+from onefold.spark_sink.contracts import Domain, Target, load_domain
+from tests.support.processes import records
+
+WRITER = "a-sink"
+
+
+def land(
+    topology: Topology, client: dict[str, str], dsn: str, only: Iterable[str] = (), sql_root: Path | None = None
+) -> None:
+    """All committed records of the outputs, in one transaction; with `only`, of these topics; with `sql_root`, by other
+    statements than the pipeline's.
+    """
+    domain, values = of(topology, sql_root)
+    with psycopg.connect(dsn) as connection:
+        for topic in only or [name for name in topology.outputs if name in domain.targets]:
+            found = [
+                Stored(Place(one.topic, one.partition, one.offset), 0, one.key, one.value, ())
+                for one in records(client, topic)
+            ]
+            _merge(connection, domain.targets[topic], [columns_of(values, stored) for stored in found])
+            _move(connection, topology, client, topic)
+
+
+def land_decided(topology: Topology, client: dict[str, str], dsn: str) -> None:
+    """All that came true in the decision log, with places in it as offsets."""
+    domain, values = of(topology)
+    admin, log = connect(client), topology.decisions
+    lines: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topology.outputs if topic in domain.targets}
+    reader = LogReader(client, 30)
+    for partition in admin.list_topics().topics[log].partitions:
+        found = identity(admin, log, partition)
+        stored = list(reader.read(log, partition, found.start, found.end)) if found.end else []
+        seen = [decisions.seen(one.place.offset, 0, *decisions.summary(one.value)) for one in stored]
+        decided = decisions.decide(log, partition, found.topic_id, None, range(found.start, found.end), seen)
+        for offset in decided.offsets:
+            proposal: Any = AvroProposals().decode(stored[offset].value)
+            for number, (topic, _, key, value, _) in enumerate(AvroProposals().writes(proposal.body.writes)):
+                if topic in lines:
+                    place = Place(log, partition, decisions.place(offset, number))
+                    lines[topic].append(columns_of(values, Stored(place, 0, key, value, (), topic)))
+    reader.close()
+    with psycopg.connect(dsn) as connection:
+        for topic, of_topic in lines.items():
+            _merge(connection, domain.targets[topic], of_topic)
+        _move(connection, topology, client, log)
+
+
+def of(topology: Topology, sql_root: Path | None = None) -> tuple[Domain, Values]:
+    """Its tables, and what decodes its records."""
+    pipeline = find()[topology.name]
+    return load_domain(topology.name, pipeline.contracts, sql_root or pipeline.sql), Values(pipeline, topology, None)
+
+
+def columns_of(values: Values, stored: Stored) -> dict[str, Any]:
+    """A record's row, by column."""
+    fields, problem = values.fields(stored)
+    assert fields is not None, problem
+    return {**fields, **stored.place._asdict()}
+
+
+def _merge(connection: psycopg.Connection[Any], target: Target, lines: Sequence[dict[str, Any]]) -> None:
+    fields = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.postgres_type)) for column in target.columns
+    )
+    connection.execute(sql.SQL("CREATE TEMPORARY TABLE batch ({})").format(fields))
+    with connection.cursor() as cursor, cursor.copy("COPY batch FROM STDIN") as copy:
+        for line in lines:
+            copy.write_row([line[column.name] for column in target.columns])
+    connection.execute("batch".join(target.merge).encode())
+    connection.execute("DROP TABLE batch")
+
+
+def _move(connection: psycopg.Connection[Any], topology: Topology, client: dict[str, str], topic: str) -> None:
+    admin = connect(client)
+    for partition in admin.list_topics().topics[topic].partitions:
+        found = identity(admin, topic, partition)
+        connection.execute(
+            "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)"
+            " VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp()) ON CONFLICT (sink, topic, partition) DO UPDATE"
+            " SET next_offset = excluded.next_offset, updated_at = excluded.updated_at",
+            (topology.name, topic, partition, found.end, found.topic_id, WRITER),
+        )

@@ -1,0 +1,106 @@
+"""Sinks in processes of their own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onefold.stack.embedded import Infrastructure
+from tests.support.command_line import ROOT
+
+_CHILD = """
+import json, logging, sys
+from pathlib import Path
+from onefold.chaos import failpoint
+from onefold.pipelines import Pipeline
+from onefold.spark_sink import service
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+options = json.loads(sys.argv[1])
+root = Path(options.pop("root"))
+pipelines = [Pipeline(name, root, "", None, root / "avro", root / "sql") for name in options.pop("domains")]
+paths = {name: Path(options.pop(name)) for name in ("checkpoint_root", "status_file")}
+if port := options.pop("metrics_port", 0):
+    from onefold.operate import exposed
+    from onefold.spark_sink import standing
+    standing.ASK_EVERY_S = 0.5
+    options["telemetry"] = exposed.Exposed("sink", [one.name for one in pipelines], options.pop("stall_s"))
+    exposed.serve(options["telemetry"], "127.0.0.1", port)
+jars = [Path(jar) for jar in options.pop("jars")]
+sys.exit(service.run(pipelines, **options, **paths, jars=jars, kafka_options={}, step=failpoint.from_environment()))
+"""
+
+
+class Child:
+    """A sink in a process of its own."""
+
+    def __init__(self, options: dict[str, Any], environment: dict[str, str], folder: Path) -> None:
+        self.status_file = folder / "status.json"
+        self.log = folder / "sink.log"
+        asked = json.dumps({**options, "status_file": str(self.status_file)})
+        with self.log.open("wb") as out:
+            command = [sys.executable, "-c", _CHILD, asked]
+            self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself; {} before it has said anything."""
+        return json.loads(self.status_file.read_text()) if self.status_file.exists() else {}
+
+    def is_in(self, state: str) -> bool:
+        return self.status().get("state") == state
+
+
+Start = Callable[..., Child]
+#: Of the sinks of a domain, whose contracts and SQL are in the checkout, or in the folder that is named.
+SinkOf = Callable[..., Start]
+
+
+def of_a_sink(infrastructure: Infrastructure, database: str, folder: Path) -> dict[str, Any]:
+    """What every sink is told, but for its domains and where they are."""
+    return {
+        "bootstrap_servers": infrastructure.bootstrap_servers,
+        "postgres_dsn": database,
+        "writer": "sink-1",
+        "jars": [str(jar) for jar in infrastructure.spark_jars],
+        "java_home": str(infrastructure.java.spark_home),
+        "checkpoint_root": str(folder / "checkpoints"),
+    }
+
+
+@contextmanager
+def children(options: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> Iterator[Start]:
+    """Starts sinks with these options, and others that are named; kills what is left of them at the end."""
+    started: list[Child] = []
+
+    def start(failpoint: str = "", **changes: Any) -> Child:
+        own = folder / f"sink-{len(started)}"
+        own.mkdir()
+        added = {"ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(ROOT / "src")}
+        started.append(Child({**options, **changes}, {**environment, **added}, own))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for child in started:
+            if child.process.poll() is None:
+                child.process.kill()
+            child.process.wait(20)
+
+
+@pytest.fixture
+def sink_of(
+    infrastructure: Infrastructure, database: str, environment: dict[str, str], checkout: Path, tmp_path: Path
+) -> Iterator[SinkOf]:
+    """Starts sinks of a domain; kills what is left of them at the end."""
+    with ExitStack() as stack:
+
+        def of(domain: str, root: Path = checkout) -> Start:
+            options = {"domains": [domain], "root": str(root), **of_a_sink(infrastructure, database, tmp_path)}
+            return stack.enter_context(children(options, environment, tmp_path))
+
+        yield of

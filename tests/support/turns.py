@@ -1,0 +1,69 @@
+"""Two processes may share the suite (`pytest -n 2`): what they must not do to each other.
+
+A test marked `alone` measures time, or fills the machine: while it runs, the other process waits. Every other test may run
+beside any. Within one process each test leaves Python's modules and its search path as it found them, or what one has
+imported from a project of its own would be *installed* for the next.
+"""
+
+import fcntl
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.needs import ALONE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit: waiting is no part of a test
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test with its set-up and what is torn down after it."""
+    run = getattr(item.config, "workerinput", {}).get("testrunuid")
+    if run is None:
+        return (yield)
+    with turn(Path(tempfile.gettempdir()) / f"onefold-tests-{run}", alone=item.get_closest_marker(ALONE) is not None):
+        return (yield)
+
+
+@contextmanager
+def turn(place: Path, *, alone: bool) -> Iterator[None]:
+    """Beside others who are not alone, or with nobody. Who waits to be alone is waited for: there are two locks, and the
+    gate is held while one waits for the room."""
+    with place.with_suffix(".gate").open("a") as gate, place.with_suffix(".room").open("a") as room:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            # Not by closing alone: a child that was forked meanwhile would go on holding it.
+            fcntl.flock(room, fcntl.LOCK_UN)
+
+
+@pytest.fixture(autouse=True)
+def _projects_are_left() -> Iterator[None]:
+    with left_projects():
+        yield
+
+
+@contextmanager
+def left_projects() -> Iterator[None]:
+    """What is imported meanwhile from a project is gone afterwards, and so is the way to it."""
+    path, modules = [*sys.path], set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in sys.modules.keys() - modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and _of_a_project(Path(file)):
+                del sys.modules[name]
+
+
+def _of_a_project(file: Path) -> bool:
+    """Whether it is neither of this checkout nor installed."""
+    return not any(file.is_relative_to(place) for place in (ROOT, sys.prefix, sys.base_prefix))
