@@ -82,13 +82,16 @@ def restore(name: str, found: list[Version]) -> list[Path]:
             USAGE,
         )
     folder = pipelines.found()[name].contracts / lineage.FOLDER
-    folder.mkdir(exist_ok=True)
-    written = []
-    for version in unknown:
-        path = folder / f"{version.contract}.{version.fingerprint[:8]}.avsc"
-        path.write_text(json.dumps(version.schema, indent=2) + "\n")
-        written.append(path)
-    return written
+    written = {folder / f"{version.contract}.{version.fingerprint[:8]}.avsc": version.schema for version in unknown}
+    try:
+        for path, schema in written.items():
+            folder.mkdir(exist_ok=True)
+            path.write_text(json.dumps(schema, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(
+            f"{error.filename} cannot be written: {error.strerror}", "Run it where the project may be changed."
+        ) from None
+    return list(written)
 
 
 def _version(topic: str, contract: Contract, header: bytes, schema: str, standing: str) -> Version:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,15 @@ class Notes:
         (avro / "earlier").mkdir(exist_ok=True)
         for number, was in enumerate(before):
             (avro / f"earlier/{name}.{number}.avsc").write_text(json.dumps(self.schema(was)))
-        text = "coalesce(body, 'nothing') || ' in ' || lang" if fields is IS else "text"
+        text = "concat(coalesce(body, 'nothing'), ' in ', lang, ' ', kind, ' ', price)" if fields is IS else "text"
         (self._root / f"sql/merge/{name}.sql").write_text(MERGE.format(name=self._made_up.name, text=text))
         return load_domain(self._made_up.name, avro, self._root / "sql")
 
     def send(self, fields: list[dict[str, Any]], *records: dict[str, Any], partition: int = 0) -> None:
         schema = self.schema(fields)
-        self._made_up.send_raw([(self._made_up.notes, partition, single_object(schema, one)) for one in records])
+        more = {"gone": 0.5, "kind": "old", "price": Decimal("1.50")}
+        values = [single_object(schema, {**more, **one}) for one in records]
+        self._made_up.send_raw([(self._made_up.notes, partition, value) for value in values])
 
     def rows(self, reader: Reader) -> list[tuple[Any, ...]]:
         return reader.execute(f"SELECT id, text, landings FROM {self._made_up.name}.notes ORDER BY id").fetchall()
@@ -76,16 +79,22 @@ def test_records_of_before_land_as_the_contract_of_today(
     notes: Notes, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
 ) -> None:
     """Added with a default, promoted, renamed, null allowed, removed; what had landed before stays as it was."""
-    notes.send(WAS, {"id": 1, "text": "one", "gone": 0.5})
+    notes.send(WAS, {"id": 1, "text": "one"})
     first = query(domain=notes.become(WAS), driver_staging_offsets=driver_staging_offsets)
     until_landed(first)
     first.stop()
-    notes.send(WAS, {"id": 2, "text": "two", "gone": 0.5})  # an old processor goes on while new ones start
-    notes.send(IS, {"id": 2**40, "body": "three", "lang": "de"}, {"id": 3, "body": None, "lang": "de"}, partition=1)
-    notes.send(WAS, {"id": 4, "text": "", "gone": 0.5}, partition=1)
+    notes.send(WAS, {"id": 2, "text": "two"})  # an old processor goes on while new ones start
+    notes.send(
+        IS,
+        {"id": 2**40, "body": "three", "lang": "de"},
+        {"id": 3, "body": None, "lang": "de", "kind": "returned"},
+        partition=1,
+    )
+    notes.send(WAS, {"id": 4, "text": ""}, partition=1)
     until_landed(query(domain=notes.become(IS, WAS), driver_staging_offsets=driver_staging_offsets))
     assert notes.rows(reader) == [
-        (1, "one", 1), (2, "two in en", 1), (3, "nothing in de", 1), (4, " in en", 1), (2**40, "three in de", 1),
+        (1, "one", 1), (2, "two in en old 1.50", 1), (3, "nothing in de returned 1.50", 1), (4, " in en old 1.50", 1),
+        (2**40, "three in de old 1.50", 1),
     ]  # fmt: skip
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
@@ -99,17 +108,17 @@ def test_a_contract_that_avro_forgot_is_refused_until_it_is_there_again(
     old.stop()
     changed.start()
     changed.stop()
-    notes.send(WAS, {"id": 1, "text": "one", "gone": 0.5})
+    notes.send(WAS, {"id": 1, "text": "one"})
     assert kept(reader) == {made_up.notes: 1, made_up.readings: 1}, "nothing had landed: it may be forgotten"
 
     until_landed(old := query(domain=notes.become(WAS)))
     old.stop()
-    notes.send(WAS, {"id": 2, "text": "two", "gone": 0.5})
+    notes.send(WAS, {"id": 2, "text": "two"})
     again = f"`onefold contracts {made_up.name} --restore` puts the one before into avro/earlier/"
     with pytest.raises(Refused, match=rf"{made_up.notes} has records of a contract that avro/ does not know.*{again}"):
         query(domain=notes.become(IS)).start()
     until_landed(new := query(domain=notes.become(IS, WAS)))
-    assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in en")]
+    assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in en old 1.50")]
     new.stop()
     old_again = notes.become(WAS)
     with pytest.raises(Refused, match=r"if a newer version of .* wrote them, start that version's sink"):

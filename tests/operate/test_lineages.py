@@ -1,6 +1,7 @@
 """`onefold contracts`: a contract that was overwritten comes back from Postgres, unless today's cannot read its records."""
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,19 @@ def test_what_was_overwritten_is_shown_and_comes_back(project: Project) -> None:
     assert lineages.restore(project.name, lineages.versions(project.name, project.settings)) == []
 
 
+def test_going_back_is_a_change_too(project: Project) -> None:
+    """The version before is told what the newer one wrote, and reads it, where that has only more."""
+    project.change(ID, TEXT, LANG)
+    lineages.restore(project.name, lineages.versions(project.name, project.settings))
+    project.recognise()
+    project.change(ID, TEXT)
+    shutil.rmtree(project.folder / "avro/earlier")
+    with pytest.raises(Refused, match="if a newer version"):
+        project.recognise()
+    lineages.restore(project.name, lineages.versions(project.name, project.settings))
+    project.recognise()
+
+
 def test_one_that_today_cannot_read_is_not_put_back(project: Project) -> None:
     """Both would be refused at the next start; what is wrong is said now, and nothing is written."""
     project.change(ID, {"name": "text", "type": "long"}, {"name": "lang", "type": "string"})
@@ -109,6 +123,13 @@ def test_as_a_command(project: Project) -> None:
     listed = json.loads(run("contracts", project.name, "--restore", "--json", ONEFOLD_POSTGRES_DSN=dsn))
     assert [version["standing"] for version in listed["contracts"]] == ["today's", "not in avro/", "today's"]
     assert [Path(path).exists() for path in listed["restored"]] == [True]
+
+
+def test_a_project_that_may_not_be_written_to(project: Project) -> None:
+    project.change(ID, TEXT, LANG)
+    (project.folder / "avro/earlier").write_text("a file")
+    with pytest.raises(UserError, match="earlier cannot be written: File exists"):
+        lineages.restore(project.name, lineages.versions(project.name, project.settings))
 
 
 def test_without_postgres_it_says_so(project: Project) -> None:
