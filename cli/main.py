@@ -39,6 +39,7 @@ VERBS = {
     "sheet": "Print a sheet, or import a file into it.",
     "new": "Write a small working project for a pipeline of your own.",
     "check": "Say what is wrong with a pipeline, before it is started.",
+    "contracts": "Show what the landed records were written with.",
     "test": "Run the test suite of this checkout.",
     "bench": "Measure, with the machine's description.",
     "sweep": "Ask the log what becomes of objects that nothing has named.",

@@ -39,7 +39,7 @@ from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import admin
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS
-from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing import known_contracts, ledger
 
 #: The steps, for tests that end a reset there. Each is named after it was taken.
 STEPS = ("marked", "topics", "tables", "group", "inputs", "changelog", "made")
@@ -346,6 +346,7 @@ class Reset:
             # Else nothing was ever prepared here.
             if connection.execute("SELECT to_regclass('onefold.applied')").fetchone() != (None,):
                 ledger.forget(connection, self.name)
+                known_contracts.forget(connection, self.name)
                 connection.execute("DELETE FROM onefold.verdict WHERE domain = %s", (self.name,))
             if not really:
                 connection.rollback()

@@ -78,7 +78,8 @@ def plain(value: Any) -> Any:
     """A decoded value in what JSON has: objects, lists, texts, numbers."""
     names = getattr(type(value), "__struct_fields__", None)
     if names is not None:
-        return {name: plain(getattr(value, name)) for name in names}
+        parts = ((name, getattr(value, name)) for name in names)
+        return {name: plain(part) for name, part in parts if part is not contracts.UNSET}
     if isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -179,7 +179,7 @@ def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
         module = pipeline.load_workload()
         if module is not None and module.__file__:
             files += sorted(Path(module.__file__).parent.glob("*.py"))
-        files += sorted(pipeline.contracts.glob("*.avsc"))
+        files += sorted(pipeline.contracts.rglob("*.avsc"))
     digest = hashlib.sha256(f"{sys.version_info[:2]} {with_registry}".encode())
     for file in files:
         content = file.read_bytes()

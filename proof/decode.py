@@ -18,9 +18,11 @@ JSON
     Avro has: see `moments`. An id is its text, bytes are base64, a value of an enum is its name.
   - A text has no NUL. Null is no value for a field that has a default.
   - Of a field that is there twice the last one holds, but each must be of its type.
+  - A field may have one of its aliases for a name, and not two of its names at once.
 
 Avro
-  - starts with C3 01 and the fingerprint of the contract of its topic;
+  - starts with C3 01 and the fingerprint of the contract of its topic, or of one that this was before, from
+    `avro/earlier/`: then it is read with that schema and resolved to the contract;
   - the body is the one that encoding its numbers, texts and bytes gives: nothing cut off, nothing after it, no number
     spelled longer than it is; texts are UTF-8 and have no NUL; doubles are numbers, and neither NaN nor infinite. A
     decimal has at most 256 bytes and the digits of its contract.
@@ -34,26 +36,18 @@ What a number may be beyond its type, or what form a date has, is a rule of the 
 
 import binascii
 import decimal
-import functools
 import json
 import math
 import re
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
-import fastavro
-import fastavro.schema
-
-from onefold import pipelines
 from onefold.proof import avro, moments
+from onefold.proof.contracts import PREFIX_BYTES, Contract
 
 VALUE_BYTES_MAX = 1_048_576
 DEPTH_MAX = avro.DEPTH_MAX
-_MARKER = b"\xc3\x01"
-_PREFIX_BYTES = 10
 _CONFLUENT_PREFIX_BYTES = 5
 # Python refuses to read integers of more than 4300 digits, with the same error as for malformed text.
 _DIGITS_SAFE = 4300
@@ -66,45 +60,6 @@ Registry = Callable[[int], avro.Written]
 
 class Inadmissible(Exception):
     """The record cannot be taken; a dead letter is due. The text is the reason."""
-
-
-@dataclass(frozen=True)
-class Contract:
-    """One record schema of `avro/`: its fields, the schema to write and to read with, the ten bytes before its values."""
-
-    name: str
-    fields: dict[str, dict[str, Any]]
-    schema: Any
-    written: avro.Written
-    prefix: bytes
-
-
-@functools.cache
-def contracts(domain: str | None = None) -> dict[str, Contract]:
-    """The contracts of a pipeline by the topics that carry them; those of all pipelines if None."""
-    found = pipelines.find().pipelines
-    chosen = [found[domain]] if domain is not None and domain in found else list(found.values())
-    return {topic: contract for pipeline in chosen for topic, contract in _contracts(pipeline.contracts).items()}
-
-
-@functools.cache
-def _contracts(folder: Path) -> dict[str, Contract]:
-    found: dict[str, Contract] = {}
-    for path in sorted(folder.glob("*.avsc")):
-        raw = json.loads(path.read_text())
-        found.update(dict.fromkeys(raw.get("topics", ()), contract_of(raw)))
-    return found
-
-
-def contract_of(raw: dict[str, Any]) -> Contract:
-    """The contract that a file of `avro/` holds."""
-    schema = fastavro.parse_schema(raw)
-    canonical = fastavro.schema.to_parsing_canonical_form(schema)
-    prefix = _MARKER + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
-    # A type that has a name may be used by that name; here each use is the type itself.
-    expanded: Any = fastavro.schema.expand_schema(raw)
-    fields = {field["name"]: field for field in expanded["fields"]}
-    return Contract(f"{raw['namespace']}.{raw['name']}", fields, schema, avro.written(raw), prefix)
 
 
 def decode(contract: Contract, value: bytes | None, registry: Registry | None = None) -> dict[str, Any]:
@@ -131,9 +86,13 @@ def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
 
 
 def _from_single_object(contract: Contract, value: bytes) -> dict[str, Any]:
-    if not value.startswith(contract.prefix):
-        raise Inadmissible(f"unknown schema fingerprint {value[2:_PREFIX_BYTES].hex()}")
-    return _read_avro(value[_PREFIX_BYTES:], contract.written, None)
+    body = value[PREFIX_BYTES:]
+    if value.startswith(contract.prefix):
+        return _read_avro(body, contract.written, None)
+    writer = contract.before.get(value[:PREFIX_BYTES])
+    if writer is None:
+        raise Inadmissible(f"unknown schema fingerprint {value[2:PREFIX_BYTES].hex()}")
+    return _read_avro(body, writer, contract.schema)
 
 
 def _from_confluent(contract: Contract, value: bytes, registry: Registry | None) -> dict[str, Any]:
@@ -230,18 +189,22 @@ def _no_surrogates(value: Any) -> None:
 
 
 def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    given = {}
-    for name, value in pairs:
+    given, called = {}, dict[str, str]()
+    aliases = {alias: name for name, part in fields.items() for alias in part.get("aliases", ())}
+    for written, value in pairs:
+        name = aliases.get(written, written)
         if name in fields:
+            if called.setdefault(name, written) != written:
+                raise Inadmissible(f"{name} has two names: {called[name]} and {written}")
             try:
                 given[name] = _fit(fields[name]["type"], value)
             except _Misfit:
                 raise Inadmissible(f"{name} is no {_name_of(fields[name]['type'])}") from None
-    for name, field in fields.items():
+    for name, part in fields.items():
         if name not in given:
-            if "default" not in field:
+            if "default" not in part:
                 raise Inadmissible(f"{name} is missing")
-            given[name] = _default(field["type"], field["default"])
+            given[name] = _default(part["type"], part["default"])
     return given
 
 
@@ -284,7 +247,7 @@ def _fit(schema: Any, value: Any) -> Any:
         return _moment(schema, value)
     match schema["type"]:
         case "record":
-            return _record(_nested(schema), _pairs(value))
+            return _record(_by_name(schema), _pairs(value))
         case "map":
             return {name: _fit(schema["values"], part) for name, part in _pairs(value)}
         case "array":
@@ -314,8 +277,8 @@ def _moment(schema: dict[str, Any], value: Any) -> Any:
         raise _Misfit from None
 
 
-def _nested(schema: dict[str, Any]) -> dict[str, Any]:
-    return {field["name"]: field for field in schema["fields"]}
+def _by_name(schema: dict[str, Any]) -> dict[str, Any]:
+    return {part["name"]: part for part in schema["fields"]}
 
 
 def _name_of(schema: Any) -> str:

@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
-from onefold.proof.decode import Inadmissible, Registry, contract_of, contracts, decode, decode_output
+from onefold.proof.contracts import contract_of, contracts
+from onefold.proof.decode import Inadmissible, Registry, decode, decode_output
 from onefold.proof.fates import Counts, Fate
 from onefold.proof.fed import Fed, Fields
 from onefold.proof.kinds import kind_of

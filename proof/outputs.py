@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from onefold.proof.decode import Inadmissible, contracts, decode_output
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import Inadmissible, decode_output
 from onefold.proof.expect import SOURCE_HEADER, Expected, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
 from onefold.proof.kinds import KINDS

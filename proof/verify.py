@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
+from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
-from onefold.proof.decode import contracts
 from onefold.proof.expect import SOURCE_HEADER, Expected, Making, Oracle, Record
 from onefold.proof.invariants import invariants
 from onefold.proof.log import Log, Place

@@ -7,13 +7,15 @@ gives. Its contract is the `avro/*.avsc` whose attribute "topics" names it. The 
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from onefold import lineage
 from onefold.spark_sink.errors import Misconfigured
 
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
@@ -65,13 +67,17 @@ ORIGIN = (Column("topic", "text"), Column("partition", "integer"), Column("offse
 
 @dataclass(frozen=True)
 class Contract:
-    """A record type. `header` is the 10 bytes that open each of its single-object values."""
+    """A record type. `header` is the 10 bytes that open each of its single-object values.
+
+    `earlier` are the schemas that it had before, each by the header of its values: they are read as the type of today.
+    """
 
     name: str
     schema: str
     header: bytes
     columns: tuple[Column, ...]
     required: tuple[str, ...]
+    earlier: Mapping[bytes, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,19 +146,27 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
 def read_contract(path: Path) -> Contract:
     """The contract in one .avsc file. Raises Misconfigured when it is not a flat record that the sink can land."""
     schema = _read(path)
-    canonical = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    try:
+        before = lineage.earlier(path.parent).get(lineage.full_name(schema), ())
+    except lineage.Unreadable as error:
+        raise Misconfigured(str(error)) from error
     named: dict[str, Any] = {}
-    columns = tuple(_column(path, field, named) for field in schema["fields"])
-    required = tuple(field["name"] for field in schema["fields"] if not _may_be_null(field["type"]))
+    columns = tuple(_column(path, part, named) for part in schema["fields"])
+    required = tuple(part["name"] for part in schema["fields"] if not _may_be_null(part["type"]))
     if not required:
         raise Misconfigured(f"{path.name}: at least one field must not be nullable, it tells a record from garbage")
     return Contract(
         name=f"{schema.get('namespace', '')}.{schema['name']}".lstrip("."),
         schema=json.dumps(schema),
-        header=_SINGLE_OBJECT_MARKER + bytes.fromhex(canonical),
+        header=_header(schema),
         columns=columns,
         required=required,
+        earlier={_header(was): json.dumps(was) for was in before},
     )
+
+
+def _header(schema: Any) -> bytes:
+    return _SINGLE_OBJECT_MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 def _files_by_topic(avro_root: Path) -> dict[str, Path]:

@@ -4,8 +4,9 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
 from itertools import count
@@ -17,11 +18,15 @@ import fastavro
 import fastavro.schema
 import msgspec
 
+from onefold import lineage
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import logical
 
 #: The folder of the contracts.
 FOLDER = Path(str(resources.files("onefold"))) / "avro"
+
+#: What a decoded value has by a field's earlier name, whichever of them was written.
+UNSET = msgspec.UNSET
 
 # First two bytes of Avro single-object encoding, from the Avro specification.
 SINGLE_OBJECT = b"\xc3\x01"
@@ -83,6 +88,7 @@ class Contract:
         schema: parsed by fastavro.
         writer: the same, to read with.
         prefix: the ten bytes before every single-object encoded value: marker and fingerprint (CRC-64-AVRO).
+        earlier: the schemas of `avro/earlier/` that it had before, by their prefixes.
         type_unchecked: as `type`, but it does not look for NUL in texts: for bytes that are known to hold none.
         type: a msgspec Struct with the contract's fields; JSON and Avro values alike become one of these. msgspec needs
             `logical.convert` for it.
@@ -94,19 +100,24 @@ class Contract:
     prefix: bytes
     type_unchecked: type[msgspec.Struct]
     type: type[msgspec.Struct]
+    earlier: Mapping[bytes, Writer] = field(default_factory=dict)
 
 
 def load(folder: Path = FOLDER) -> dict[str, Contract]:
     """All contracts by topic.
 
     Raises:
-        Refused: a file is no usable contract, or two of them claim one topic.
+        Refused: a file is no usable contract, two of them claim one topic, or one cannot be read from what it was earlier.
     """
     contracts: dict[str, Contract] = {}
+    try:
+        before = lineage.earlier(folder)
+    except lineage.Unreadable as error:
+        raise Refused(str(error)) from error
     for path in sorted(folder.glob("*.avsc")):
         try:
             raw = json.loads(path.read_text())
-            contract = _contract(raw)
+            contract = _contract(raw, before.get(lineage.full_name(raw), ()))
         except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
             raise Refused(f"{path} is no usable contract: {error}") from error
         for topic in raw.get("topics", ()):
@@ -121,11 +132,14 @@ def of_ticks() -> Contract:
     return _contract(_TICK)
 
 
-def _contract(raw: dict[str, Any]) -> Contract:
-    schema = fastavro.parse_schema(raw)
-    fingerprint = _fingerprint(fastavro.schema.to_parsing_canonical_form(schema))
-    name, prefix = f"{raw['namespace']}.{raw['name']}", SINGLE_OBJECT + fingerprint
-    return Contract(name, schema, writer(raw), prefix, _struct(raw, _UNCHECKED), _struct(raw, _PRIMITIVES))
+def _contract(raw: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> Contract:
+    schema, name = fastavro.parse_schema(raw), f"{raw['namespace']}.{raw['name']}"
+    types = _struct(raw, _UNCHECKED), _struct(raw, _PRIMITIVES)
+    return Contract(name, schema, writer(raw), _prefix(raw), *types, {_prefix(was): writer(was) for was in before})
+
+
+def _prefix(raw: dict[str, Any]) -> bytes:
+    return SINGLE_OBJECT + _fingerprint(fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(raw)))
 
 
 @functools.cache
@@ -171,9 +185,7 @@ def _tagged(schema: Any, names: Iterator[str]) -> Any:
     match schema["type"]:
         case "record" | "error":
             # Nothing is left out when a value is written again; and the default of a union may be one of its branch.
-            fields = [
-                {"name": field["name"], "type": _tagged(field["type"], names)} for field in schema.get("fields", ())
-            ]
+            fields = [{"name": part["name"], "type": _tagged(part["type"], names)} for part in schema.get("fields", ())]
             return {**schema, "fields": fields}
         case "array":
             return {**schema, "items": _tagged(schema["items"], names)}
@@ -197,13 +209,49 @@ def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.
     # A type that has a name may be used by that name; here each use is the type itself.
     expanded: Any = fastavro.schema.expand_schema(record)
     fields: list[Any] = []
-    for field in expanded["fields"]:
-        name, kind = field["name"], _type(field["type"], primitives)
-        fields.append(
-            (name, kind, logical.default(field["type"], field["default"])) if "default" in field else (name, kind)
-        )
+    renamed: list[_Renamed] = []
+    for part in expanded["fields"]:
+        name, kind = part["name"], _type(part["type"], primitives)
+        default = logical.default(part["type"], part["default"]) if "default" in part else msgspec.NODEFAULT
+        if aliases := tuple(part.get("aliases", ())):
+            renamed.append(_Renamed(name, aliases, default))
+            fields += [(either, kind | msgspec.UnsetType, UNSET) for either in (name, *aliases)]
+        else:
+            fields.append((name, kind) if default is msgspec.NODEFAULT else (name, kind, default))
+    _refuse_equal_names(fields)
     # Values hold no references to one another: keeping them out of the garbage collector's sight is 10 % of decoding.
-    return msgspec.defstruct(record["name"].rpartition(".")[2], fields, kw_only=True, frozen=True, gc=False)
+    options: dict[str, Any] = {"kw_only": True, "frozen": True, "gc": False}
+    if renamed:
+        options["namespace"] = {"__post_init__": lambda value: _by_new_names(value, renamed)}
+    return msgspec.defstruct(record["name"].rpartition(".")[2], fields, **options)
+
+
+class _Renamed(NamedTuple):
+    """A field that had other names before: in JSON it may be called so still. Avro's readers know that by themselves."""
+
+    name: str
+    aliases: tuple[str, ...]
+    default: Any
+
+
+def _refuse_equal_names(fields: list[Any]) -> None:
+    names = [found[0] for found in fields]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"two fields are called {twice}, one of them by an alias")
+
+
+def _by_new_names(value: msgspec.Struct, renamed: list[_Renamed]) -> None:
+    """A value by an earlier name is that of the field. What is raised here is a validation error to whoever decodes."""
+    for name, aliases, default in renamed:
+        given = [either for either in (name, *aliases) if getattr(value, either) is not UNSET]
+        if len(given) > 1:
+            raise ValueError(f"`{given[0]}` and `{given[1]}` are one field, by its name and by an earlier one")
+        if not given and default is msgspec.NODEFAULT:
+            raise ValueError(f"Object missing required field `{name}`")
+        found = getattr(value, given[0]) if given else copy(default)  # of a list, each value its own
+        for either in aliases:
+            msgspec.structs.force_setattr(value, either, UNSET)
+        msgspec.structs.force_setattr(value, name, found)
 
 
 def _type(schema: Any, primitives: dict[str, Any]) -> Any:

@@ -12,8 +12,10 @@ import io
 import re
 import struct
 from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Protocol
+from uuid import UUID
 
 import fastavro
 import msgspec
@@ -194,14 +196,21 @@ def decode_plain(contract: Contract, data: bytes | None) -> dict[str, Any]:
     return plain
 
 
+def decode_fields(contract: Contract, data: bytes | None) -> dict[str, Any]:
+    """A record that a processor wrote, by this contract or an earlier one, as Python values. Raises `Rejected`."""
+    kept = (bytes, datetime, date, time, UUID, Decimal)
+    fields: dict[str, Any] = msgspec.to_builtins(_single_object(contract, data or b""), builtin_types=kept)
+    return fields
+
+
 def _single_object(contract: Contract, data: bytes) -> Any:
-    if not data.startswith(contract.prefix):
-        if not data.startswith(SINGLE_OBJECT):
-            raise Rejected("the value is neither JSON text nor Avro")
-        raise Rejected(
-            f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}"
-        )
-    return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
+    if data.startswith(contract.prefix):
+        return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
+    if (was := contract.earlier.get(data[: len(contract.prefix)])) is not None:
+        return _convert(contract, _read(data, len(contract.prefix), was, contract.schema))
+    if not data.startswith(SINGLE_OBJECT):
+        raise Rejected("the value is neither JSON text nor Avro")
+    raise Rejected(f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}")
 
 
 def _json_decoders(contract: Contract) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:

@@ -25,7 +25,7 @@ from onefold.processor.core.values import Headers, Record
 from onefold.processor.io.contracts import Contract, load
 from onefold.processor.io.logical import spelled
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.io.serde import AvroCodec
+from onefold.processor.io.serde import AvroCodec, decode_fields
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -143,10 +143,7 @@ class TopologyDriver:
 
     def read(self, topic: str) -> list[dict[str, Any]]:
         """The committed values of an output topic, partition by partition, in order."""
-        contract = self._contracts[topic]
-        bodies = [(value or b"")[len(contract.prefix) :] for _, value, _ in self.records(topic)]
-        values: Any = [fastavro.schemaless_reader(io.BytesIO(body), contract.schema, None) for body in bodies]
-        return cast("list[dict[str, Any]]", values)
+        return [self._value(self._contracts[topic], value or b"") for _, value, _ in self.records(topic)]
 
     def table(self, topic: str) -> dict[tuple[Any, ...], dict[str, Any]]:
         """An output topic as a table: the latest value of each row."""
@@ -199,6 +196,12 @@ class TopologyDriver:
         self._crash = (step, hits - 1) if hits > 1 else None
         if hits == 1:
             raise Crash(step)
+
+    def _value(self, contract: Contract, data: bytes) -> dict[str, Any]:
+        if not data.startswith(contract.prefix):
+            return decode_fields(contract, data)
+        body = io.BytesIO(data[len(contract.prefix) :])
+        return cast("dict[str, Any]", fastavro.schemaless_reader(body, contract.schema, None))
 
     def _key(self, topic: str, data: bytes) -> str:
         return str(self.topology.keys[topic](self.codec.decode(Record(topic, 0, 0, None, data))))

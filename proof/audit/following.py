@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from onefold.proof.audit.versions import Key, Version, Versions
 from onefold.proof.checkpoints import Checkpoints, digest_of, environment_of, fingerprint
-from onefold.proof.decode import contracts
+from onefold.proof.contracts import contracts
 from onefold.proof.expect import SOURCE_HEADER, Oracle, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
 from onefold.proof.log import Log, Place

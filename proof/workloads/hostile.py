@@ -14,7 +14,8 @@ from typing import Any
 
 import fastavro
 
-from onefold.proof.decode import VALUE_BYTES_MAX, Contract, contracts
+from onefold.proof.contracts import Contract, contracts
+from onefold.proof.decode import VALUE_BYTES_MAX
 
 
 class Good:

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.landing import identity, ledger
+from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
@@ -133,6 +133,7 @@ class Query:
         _rehearse(connection, stage)
         identity.choose_source(connection, self.name, plan.writer, topics, plan.decided)
         start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
+        known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         decided = None
         if plan.decided:

@@ -169,10 +169,20 @@ def _record(number: int) -> str:
 
 
 def _decoded(is_of_it: Column, contract: Contract) -> Column:
-    """The record, null when it is of another topic, or the value does not open with the contract's header."""
-    opens = sf.expr(f"substring(value, 1, {len(contract.header)}) = X'{contract.header.hex()}'")
+    """The record, null when it is of another topic, or the value opens with no header of the contract's.
+
+    What was written with an earlier schema is read with that one, and resolved by Avro's rules to that of today.
+    """
     body = sf.expr(f"substring(value, {len(contract.header) + 1})")
-    return sf.when(is_of_it & opens, from_avro(body, contract.schema, AVRO))
+    record = sf.when(is_of_it & _opens(contract.header), from_avro(body, contract.schema, AVRO))
+    for header, was in contract.earlier.items():
+        resolved = from_avro(body, was, {**AVRO, "avroSchema": contract.schema})
+        record = record.when(is_of_it & _opens(header), resolved)
+    return record
+
+
+def _opens(header: bytes) -> Column:
+    return sf.expr(f"substring(value, 1, {len(header)}) = X'{header.hex()}'")
 
 
 def _flaw(record: str, contract: Contract) -> Column:

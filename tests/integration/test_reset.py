@@ -61,6 +61,10 @@ class Site:
                     "INSERT INTO onefold.ledger VALUES (%s, %s, 0, 1, 'id', NULL, NULL, 'w', now()) ON CONFLICT DO NOTHING",
                     (domain, f"{domain}.stats"),
                 )
+                connection.execute(
+                    "INSERT INTO onefold.contract VALUES (%s, %s, 'header', '{}') ON CONFLICT DO NOTHING",
+                    (domain, f"{domain}.stats"),
+                )
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn) as connection:
@@ -106,7 +110,8 @@ def test_a_reset_that_is_killed_at_every_step_is_ended_by_another_one(site: Site
         site.reset().run()
 
         assert site.rows("SELECT sum(n) FROM (SELECT count(*) AS n FROM runner.stats) AS s") == [(0,)]
-        assert site.rows("SELECT sink FROM onefold.ledger") == [("campaigns",)]
+        for kept in ("ledger", "contract"):
+            assert site.rows(f"SELECT sink FROM onefold.{kept}") == [("campaigns",)]
         assert site.ends() == before, "the inputs are as they were"
         site.fold()
         assert judge(site.topology, site.client).counts == expected

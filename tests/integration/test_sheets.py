@@ -13,7 +13,7 @@ import pytest
 from onefold.jobs.apps.sheets.uploads import import_payload, to_kafka
 from onefold.jobs.objects import open_store
 from onefold.processor.core.topology import Topology
-from onefold.proof.decode import contracts
+from onefold.proof.contracts import contracts
 from onefold.proof.verdict import INVALID, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import sheets

@@ -22,7 +22,8 @@ from onefold.processor.core.values import Record
 from onefold.processor.io import contracts as processor_contracts
 from onefold.processor.io.partitioner import partition_of as processor_partition_of
 from onefold.processor.io.serde import AvroCodec
-from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import Inadmissible, decode
 from onefold.proof.placement import partition_of
 from onefold.proof.workloads import bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.campaigns import instant

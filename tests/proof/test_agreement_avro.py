@@ -16,7 +16,8 @@ from onefold.processor.io import contracts as processor_contracts
 from onefold.processor.io import schemas
 from onefold.processor.io.serde import AvroCodec, _read
 from onefold.proof import avro
-from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import Inadmissible, decode
 from onefold.proof.workloads import trades
 from tests.io.test_registry import HONEST, UNSAFE
 

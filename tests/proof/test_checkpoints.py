@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.proof import checkpoints as kept
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
-from onefold.proof.decode import contracts
+from onefold.proof.contracts import contracts
 from onefold.proof.expect import Oracle
 from onefold.proof.replays import Replays
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict

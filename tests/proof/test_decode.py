@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, _depth, contracts, decode
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, _depth, decode
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.proof.workloads.shaping import Shape

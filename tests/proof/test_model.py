@@ -10,7 +10,7 @@ import pytest
 
 from onefold import pipelines
 from onefold.proof import expect, outputs
-from onefold.proof.decode import Contract, contract_of
+from onefold.proof.contracts import Contract, contract_of
 from onefold.proof.expect import Column, Expected, Oracle, Record, Source, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.kinds import kind_of

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from onefold.processor.apps import trades as app
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
-from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import Inadmissible, decode
 from onefold.proof.expect import Model, Source, expect
 from onefold.proof.workloads import trades
 from onefold.proof.workloads.trade_feed import Feed, Mix

@@ -13,7 +13,8 @@ from onefold.processor.apps.runner import TOPOLOGY
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.core.values import Record
 from onefold.processor.loading import codec_of
-from onefold.proof.decode import Inadmissible, contracts, decode
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import Inadmissible, decode
 from onefold.proof.registry import Registry
 from onefold.proof.verdict import CannotTell
 from onefold.proof.workloads import runner

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onefold.proof import expect, outputs
-from onefold.proof.decode import contract_of
+from onefold.proof.contracts import contract_of
 from onefold.proof.expect import Oracle, Record, Source, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.model import model

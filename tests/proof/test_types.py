@@ -22,7 +22,8 @@ from onefold.processor.io import contracts
 from onefold.processor.io.logical import carried, spelled
 from onefold.processor.io.serde import AvroCodec
 from onefold.proof import avro as avro_of_the_judge
-from onefold.proof.decode import Contract, Inadmissible, contract_of, decode
+from onefold.proof.contracts import Contract, contract_of
+from onefold.proof.decode import Inadmissible, decode
 
 DAY = {"type": "int", "logicalType": "date"}
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}

@@ -15,8 +15,9 @@ from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.loading import codec_of
 from onefold.processor.runtime.changelog import restore
 from onefold.processor.runtime.replica import Replica
+from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
-from onefold.proof.decode import contracts, decode_output
+from onefold.proof.decode import decode_output
 from onefold.proof.expect import Record
 from tests.support.clock import Clock
 from tests.support.processes import records

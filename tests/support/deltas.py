@@ -12,7 +12,7 @@ import fastavro
 import psycopg
 from confluent_kafka import Producer
 
-from onefold.proof.decode import contracts
+from onefold.proof.contracts import contracts
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import identity, lag
 from onefold.proof import workloads
-from onefold.proof.decode import contracts, decode_output
+from onefold.proof.contracts import contracts
+from onefold.proof.decode import decode_output
 from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.kinds import KINDS
 from onefold.proof.log import Log

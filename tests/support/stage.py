@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 from psycopg import sql
 
-from onefold.proof.decode import contracts
+from onefold.proof.contracts import contracts
 from onefold.proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
 from onefold.proof.placement import partition_of
 from onefold.proof.workloads.shaping import Input

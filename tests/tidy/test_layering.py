@@ -46,7 +46,7 @@ MAY_IMPORT = {
         "onefold.stack",
     ),
     "onefold.stack": ("onefold.operate",),
-    "onefold.operate": ("onefold.processor", "onefold.proof", "onefold.spark_sink"),
+    "onefold.operate": ("onefold.lineage", "onefold.processor", "onefold.proof", "onefold.spark_sink"),
     # What effects and workers promise each other: no library, no room.
     "onefold.jobs.protocols": (),
     "onefold.jobs": ("onefold.operate", "onefold.processor", "onefold.spark_sink.postgres"),
@@ -54,7 +54,7 @@ MAY_IMPORT = {
     # A pipeline needs what everybody's pipeline needs, and nothing else: the public names.
     "onefold.processor.apps": ("=onefold", "onefold.windows"),
     "onefold.processor.runtime": ("onefold.processor.core",),
-    "onefold.processor.io": ("onefold.processor.core",),
+    "onefold.processor.io": ("onefold.processor.core", "onefold.lineage"),
     # The driver runs the real loop and the real codec, or it would prove nothing about them.
     "onefold.processor.testing": (
         "onefold.jobs.protocols",
@@ -95,9 +95,10 @@ MAY_IMPORT = {
     "onefold.spark_sink.kafka": ("onefold.spark_sink.errors", "onefold.spark_sink.landing"),
     "onefold.spark_sink.supervisor": ("onefold.spark_sink.errors",),
     "onefold.spark_sink.spark": ("onefold.spark_sink",),
-    "onefold.spark_sink": (),
+    "onefold.spark_sink": ("onefold.lineage",),
     # The judge shares no code with the judged.
     "onefold.proof": (),
+    "onefold.lineage": (),
     # Names and paths of pipelines: data, which processor, sink and judge may all ask for.
     "onefold.pipelines": (),
     # The public names, for pipelines, for their tests and for their models.
@@ -107,8 +108,7 @@ MAY_IMPORT = {
     "onefold": ("onefold.processor.core",),
     "tests": ("onefold",),
 }
-# What every room may know, but for those that may know nothing: which pipelines there are, numbers, and the file by which a
-# process says how it is, and the door by which it tells figures.
+# What every room may know that may know anything: which pipelines there are, and how a process says how it is.
 SHARED = ("onefold.pipelines", "onefold.exit_codes", "onefold.status_file", "onefold.telemetry")
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 # One door for each library of the outside world.
@@ -138,7 +138,14 @@ DOORS = {
         "onefold.stack",
         "tests",
     ),
-    "fastavro": ("onefold.processor.io", "onefold.processor.testing", "onefold.proof", "onefold.spark_sink", "tests"),
+    "fastavro": (
+        "onefold.lineage",
+        "onefold.processor.io",
+        "onefold.processor.testing",
+        "onefold.proof",
+        "onefold.spark_sink",
+        "tests",
+    ),
     # Also the states of apps that fold many events: a Struct is made in half of the time of a slotted dataclass.
     "msgspec": ("onefold.processor.io", "onefold.processor.apps", "tests"),
     "boto3": ("onefold.jobs.objects", "onefold.proof.objects", "tests"),

@@ -1,0 +1,46 @@
+"""`onefold contracts`: what the records of a pipeline's landed topics have been written with."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onefold.operate import pipelines
+from onefold.operate.progress import Progress
+from onefold.operate.settings import load
+
+if TYPE_CHECKING:
+    from onefold.operate.lineages import Version
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Write those that only Postgres has into avro/earlier/.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+) -> None:
+    """Show the contracts of a pipeline's landed topics: today's, earlier ones, and those that sinks have landed and avro/ does
+    not know any more. A sink does not start over such a one.
+
+    Example: onefold contracts runner
+    """
+    from onefold.operate import lineages
+
+    (name,) = pipelines.checked([domain])
+    found = lineages.versions(name, load())
+    written = lineages.restore(name, found) if restore else []
+    if as_json:
+        listed = [version.as_data() for version in found]
+        typer.echo(json.dumps({"contracts": listed, "restored": [str(path) for path in written]}, indent=1))
+        return
+    typer.echo("\n".join(map(_line, found)))
+    for path in written:
+        Progress().done(f"wrote {path}")
+
+
+def _line(version: Version) -> str:
+    line = f"{version.topic}  {version.fingerprint}  {version.contract}, {version.standing}"
+    return f"{line}\n  its records cannot be read any more: {'; '.join(version.lost)}" if version.lost else line

@@ -1,0 +1,64 @@
+"""Does avro/ still know every contract whose records this sink has landed? Asked at every start, before anything is read.
+
+Records of one that it does not know would be set aside as none, and totals would be wrong without them. So each contract that
+a sink could read is kept in Postgres.
+"""
+
+from onefold.spark_sink.contracts import Domain
+from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.postgres.connection import Connection
+
+#: Of (topic, header) the schema, as JSON.
+Schemas = dict[tuple[str, bytes], str]
+
+
+def recognise(connection: Connection, domain: Domain) -> None:
+    """Keep the contracts of `domain`, and those that they were.
+
+    Where nothing has landed yet, a contract may be forgotten: records of it are in no table.
+
+    Raises:
+        Refused: one that was landed is not in avro/ any more, or not yet.
+    """
+    known = schemas(domain)
+    forgotten = {key for key in stored(connection, domain.name) if key[0] in domain.contracts and key not in known}
+    if forgotten and any(position.last_record for position in ledger.positions(connection, domain.name).values()):
+        topic, header = min(forgotten)
+        raise Refused(
+            f"{topic} has records of a contract that avro/ does not know (fingerprint {header[2:].hex()}): if a newer version "
+            f"of {domain.name} wrote them, start that version's sink; if the contract was changed here, "
+            f"`onefold contracts {domain.name} --restore` puts the one before into avro/earlier/"
+        )
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "DELETE FROM onefold.contract WHERE sink = %s AND topic = %s AND header = %s",
+            [(domain.name, topic, header) for topic, header in sorted(forgotten)],
+        )
+        cursor.executemany(
+            "INSERT INTO onefold.contract (sink, topic, header, schema) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            [(domain.name, topic, header, schema) for (topic, header), schema in sorted(known.items())],
+        )
+
+
+def schemas(domain: Domain) -> Schemas:
+    """What avro/ knows of the topics of `domain`: the contracts of today and before."""
+    return {
+        (topic, header): schema
+        for topic, contract in domain.contracts.items()
+        for header, schema in {contract.header: contract.schema, **contract.earlier}.items()
+    }
+
+
+def stored(connection: Connection, sink: str) -> Schemas:
+    """What Postgres knows."""
+    rows = connection.execute("SELECT topic, header, schema FROM onefold.contract WHERE sink = %s", (sink,)).fetchall()
+    return {(topic, header): schema for topic, header, schema in rows}
+
+
+def forget(connection: Connection, sink: str) -> None:
+    """Forget all that Postgres knows, inside the caller's transaction, which empties the tables and forgets what was landed."""
+    if connection.execute("SELECT to_regclass('onefold.contract')").fetchone() != (
+        None,
+    ):  # else no sink has kept any here
+        connection.execute("DELETE FROM onefold.contract WHERE sink = %s", (sink,))

@@ -1,0 +1,190 @@
+"""What a contract was before: the schemas in `avro/earlier/`, and whether records written with them can still be read.
+
+A file there is a schema as it was, and belongs to the contract of its full name. Single-object encoding says by a fingerprint
+which schema a record was written with, so old and new records may stand side by side in a topic. Reading follows Avro's
+schema resolution, except where that would round a number or take one unit for another: such a change is refused. The
+judge has a reading of its own and does not use this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import fastavro.schema
+
+#: The folder of earlier schemas, in that of the contracts.
+FOLDER = "earlier"
+
+# By Avro's rules a long may become a double too, and an int a float: neither can hold all of them.
+_WIDER = {("int", "long"), ("int", "double"), ("float", "double")}
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+# By the type that carries it; elsewhere Avro ignores a logical type, and other ones anywhere.
+_LOGICAL = {
+    "int": {"date", "time-millis"},
+    "long": {
+        "time-micros",
+        "timestamp-millis",
+        "timestamp-micros",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+    },
+    "string": {"uuid"},
+    "bytes": {"decimal"},
+    "fixed": {"decimal"},
+}
+
+
+class Unreadable(ValueError):
+    """An earlier schema that is none, or whose records cannot be read by the contract of today: one sentence, with the file."""
+
+
+def earlier(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """By full name of a contract in `folder`, the schemas that it had before, as JSON has them, in order of their files.
+
+    One that has the bytes of today's contract, and means the same, is left out. Raises `Unreadable`.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    paths = sorted((folder / FOLDER).glob("*.avsc"))
+    if not paths:
+        return found
+    current = {full_name(raw): raw for raw in map(_read, sorted(folder.glob("*.avsc")))}
+    for path in paths:
+        raw = _read(path)
+        name = full_name(raw)
+        if name not in current:
+            raise Unreadable(f"{path} is an earlier schema of {name}, and no contract in {folder} has that name")
+        if lost := differences(raw, current[name]):
+            raise Unreadable(f"{path}: records written with it cannot be read as {name} any more: {'; '.join(lost)}")
+        if _form(raw) != _form(current[name]):
+            found.setdefault(name, []).append(raw)
+    return found
+
+
+def full_name(raw: dict[str, Any]) -> str:
+    """A record's name with its namespace."""
+    name = str(raw["name"])
+    return f"{raw['namespace']}.{name}" if "." not in name and raw.get("namespace") else name
+
+
+def differences(was: Any, now: Any) -> list[str]:
+    """Why values written with the schema `was` cannot all be read by `now`, each a clause about one field; [] when they can."""
+    return list(_differences(_expanded(was), _expanded(now), ""))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text())
+        if not isinstance(raw, dict) or raw.get("type") != "record":
+            raise TypeError("it is not a record")
+        fastavro.parse_schema(raw)
+    except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+        raise Unreadable(f"{path} is no usable contract: {error}") from error
+    return raw
+
+
+def _form(raw: Any) -> str:
+    """What the fingerprint is of: names, types and their order, and nothing else."""
+    return fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(raw))
+
+
+def _expanded(raw: Any) -> Any:
+    """A type that has a name may be used by that name; here each use is the type itself, but for one within itself."""
+    return fastavro.schema.expand_schema(raw)
+
+
+def _differences(was: Any, now: Any, where: str) -> Iterator[str]:
+    if isinstance(was, list):
+        for branch in was:
+            if not _readable(branch, now):
+                yield _changed(was, now, where)
+                return
+    elif isinstance(now, list):
+        if not any(_readable(was, branch) for branch in now):
+            yield _changed(was, now, where)
+    elif _kind(was) == _kind(now) == "record":
+        yield from _of_records(was, now, where)
+    elif _kind(was) == _kind(now) and _kind(was) in ("array", "map"):
+        part = "items" if _kind(was) == "array" else "values"
+        yield from _differences(was[part], now[part], f"{where}[]")
+    elif not _same_value(was, now):
+        yield _changed(was, now, where)
+
+
+def _readable(was: Any, now: Any) -> bool:
+    return not list(_differences(was, now, ""))
+
+
+def _of_records(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterator[str]:
+    if full_name(was) != full_name(now):
+        yield _changed(was, now, where)
+        return
+    written = {field["name"]: field for field in was["fields"]}
+    for field in now["fields"]:
+        at = f"{where}.{field['name']}"
+        names = [name for name in (field["name"], *field.get("aliases", ())) if name in written]
+        if len(names) > 1:
+            yield f"field {at[1:]} is {' and '.join(names)} of before, and can have one value only"
+        elif names:
+            yield from _differences(written[names[0]]["type"], field["type"], at)
+        elif "default" not in field:
+            yield f"field {at[1:]} is new and has no default"
+
+
+def _same_value(was: Any, now: Any) -> bool:
+    """Is a value of a plain type, an enum or a fixed the same value by both?"""
+    kinds = _kind(was), _kind(now)
+    if _logical(was) != _logical(now):
+        return False
+    if _logical(was) == "decimal":
+        same_scale = was.get("scale", 0) == now.get("scale", 0)
+        if not same_scale or was["precision"] > now["precision"]:
+            return False
+    if kinds == ("enum", "enum"):
+        return full_name(was) == full_name(now) and set(was["symbols"]) <= set(now["symbols"])
+    if kinds == ("fixed", "fixed"):
+        return full_name(was) == full_name(now) and was["size"] == now["size"]
+    if kinds[0] not in _PRIMITIVES:
+        return bool(was == now)  # a type within itself, by its name
+    return kinds[0] == kinds[1] or kinds in _WIDER
+
+
+def _kind(schema: Any) -> str:
+    found = schema["type"] if isinstance(schema, dict) else schema
+    return found if isinstance(found, str) else _kind(found)
+
+
+def _logical(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return ""
+    found = str(schema.get("logicalType", ""))
+    return found if found in _LOGICAL.get(_kind(schema), ()) else ""
+
+
+def _changed(was: Any, now: Any, where: str) -> str:
+    return f"{f'field {where[1:]}' if where else 'it'} was {_told(was)} and is {_told(now)}"
+
+
+def _told(schema: Any) -> str:
+    """A type for a sentence, with what makes its values what they are."""
+    if isinstance(schema, list):
+        return " or ".join(map(_told, schema))
+    if not isinstance(schema, dict):
+        return str(schema)
+    match _kind(schema):
+        case "enum":
+            return f"{full_name(schema)} of {', '.join(schema['symbols'])}"
+        case "record":
+            return full_name(schema)
+        case "array":
+            return f"array of {_told(schema['items'])}"
+        case "map":
+            return f"map of {_told(schema['values'])}"
+        case kind:
+            found = f"{full_name(schema)}, {schema['size']} bytes" if kind == "fixed" else kind
+            if _logical(schema) == "decimal":
+                return f"decimal({schema['precision']}, {schema.get('scale', 0)}) in {found}"
+            return f"{_logical(schema)} in {found}" if _logical(schema) else found

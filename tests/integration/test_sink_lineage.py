@@ -1,0 +1,141 @@
+"""A contract changes while its records are in the topic: old and new ones land side by side, and none is taken for no record."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.spark_sink.contracts import Domain, load_domain
+from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.landing import known_contracts
+from onefold.spark_sink.postgres.connection import connect
+from onefold.spark_sink.spark.query import Query
+from tests.support.made_up_domain import MadeUp
+from tests.support.single_object import single_object
+
+pytestmark = pytest.mark.usefixtures("made_up_topics")
+
+Reader = psycopg.Connection[Any]
+MakeQuery = Callable[..., Query]
+
+WAS: list[dict[str, Any]] = [
+    {"name": "id", "type": "int"},
+    {"name": "text", "type": "string"},
+    {"name": "gone", "type": "double"},
+]
+IS: list[dict[str, Any]] = [
+    {"name": "lang", "type": "string", "default": "en"},
+    {"name": "id", "type": "long"},
+    {"name": "body", "type": ["null", "string"], "aliases": ["text"], "default": None},
+]
+MERGE = """
+INSERT INTO {name}.notes AS stored (id, text, topic, partition, "offset")
+SELECT id, {text}, topic, partition, "offset" FROM :stage AS stage ORDER BY id
+ON CONFLICT (id) DO UPDATE SET landings = stored.landings + 1;
+"""
+
+
+class Notes:
+    """The contract of the made-up notes, which a test changes, and records of its versions."""
+
+    def __init__(self, made_up: MadeUp, root: Path) -> None:
+        self._made_up, self._root = made_up, root
+
+    def schema(self, fields: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"type": "record", "name": "Notes", "namespace": self._made_up.name, "fields": fields}
+
+    def become(self, fields: list[dict[str, Any]], *before: list[dict[str, Any]]) -> Domain:
+        """What a sink of such a contract lands."""
+        name, avro = self._made_up.notes, self._root / "avro"
+        (avro / f"{name}.avsc").write_text(json.dumps({**self.schema(fields), "topics": [name]}))
+        (avro / "earlier").mkdir(exist_ok=True)
+        for number, was in enumerate(before):
+            (avro / f"earlier/{name}.{number}.avsc").write_text(json.dumps(self.schema(was)))
+        text = "concat(coalesce(body, 'nothing'), ' in ', lang, ' ', kind, ' ', price)" if fields is IS else "text"
+        (self._root / f"sql/merge/{name}.sql").write_text(MERGE.format(name=self._made_up.name, text=text))
+        return load_domain(self._made_up.name, avro, self._root / "sql")
+
+    def send(self, fields: list[dict[str, Any]], *records: dict[str, Any], partition: int = 0) -> None:
+        schema = self.schema(fields)
+        more = {"gone": 0.5, "kind": "old", "price": Decimal("1.50")}
+        values = [single_object(schema, {**more, **one}) for one in records]
+        self._made_up.send_raw([(self._made_up.notes, partition, value) for value in values])
+
+    def rows(self, reader: Reader) -> list[tuple[Any, ...]]:
+        return reader.execute(f"SELECT id, text, landings FROM {self._made_up.name}.notes ORDER BY id").fetchall()
+
+
+@pytest.fixture
+def notes(made_up: MadeUp, tmp_path: Path) -> Notes:
+    return Notes(made_up, tmp_path)
+
+
+@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
+def test_records_of_before_land_as_the_contract_of_today(
+    notes: Notes, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
+) -> None:
+    """Added with a default, promoted, renamed, null allowed, removed; what had landed before stays as it was."""
+    notes.send(WAS, {"id": 1, "text": "one"})
+    first = query(domain=notes.become(WAS), driver_staging_offsets=driver_staging_offsets)
+    until_landed(first)
+    first.stop()
+    notes.send(WAS, {"id": 2, "text": "two"})  # an old processor goes on while new ones start
+    notes.send(
+        IS,
+        {"id": 2**40, "body": "three", "lang": "de"},
+        {"id": 3, "body": None, "lang": "de", "kind": "returned"},
+        partition=1,
+    )
+    notes.send(WAS, {"id": 4, "text": ""}, partition=1)
+    until_landed(query(domain=notes.become(IS, WAS), driver_staging_offsets=driver_staging_offsets))
+    assert notes.rows(reader) == [
+        (1, "one", 1), (2, "two in en old 1.50", 1), (3, "nothing in de returned 1.50", 1), (4, " in en old 1.50", 1),
+        (2**40, "three in de old 1.50", 1),
+    ]  # fmt: skip
+    assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
+
+
+def test_a_contract_that_avro_forgot_is_refused_until_it_is_there_again(
+    notes: Notes, made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """Its records would be set aside as none. So would those of a newer version, by an older sink."""
+    until_landed(old := query(domain=notes.become(WAS)))
+    changed = query(domain=notes.become(IS))
+    old.stop()
+    changed.start()
+    changed.stop()
+    notes.send(WAS, {"id": 1, "text": "one"})
+    assert kept(reader) == {made_up.notes: 1, made_up.readings: 1}, "nothing had landed: it may be forgotten"
+
+    until_landed(old := query(domain=notes.become(WAS)))
+    old.stop()
+    notes.send(WAS, {"id": 2, "text": "two"})
+    again = f"`onefold contracts {made_up.name} --restore` puts the one before into avro/earlier/"
+    with pytest.raises(Refused, match=rf"{made_up.notes} has records of a contract that avro/ does not know.*{again}"):
+        query(domain=notes.become(IS)).start()
+    until_landed(new := query(domain=notes.become(IS, WAS)))
+    assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in en old 1.50")]
+    new.stop()
+    old_again = notes.become(WAS)
+    with pytest.raises(Refused, match=r"if a newer version of .* wrote them, start that version's sink"):
+        query(domain=old_again).start()
+    assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
+
+
+def kept(reader: Reader) -> dict[str, int]:
+    """How many contracts Postgres has of each topic."""
+    return dict(reader.execute("SELECT topic, count(*) FROM onefold.contract GROUP BY topic").fetchall())
+
+
+def test_two_sinks_at_once_keep_each_contract_once(
+    notes: Notes, database: str, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    domain = notes.become(IS, WAS)
+    until_landed(query(domain=domain))
+    with connect(database, "another") as connection:
+        known_contracts.recognise(connection, domain)
+    assert sorted(kept(reader).values()) == [1, 2]
