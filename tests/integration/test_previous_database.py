@@ -88,6 +88,7 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
         "onefold.08.decided.sql",
         "onefold.09.jobs.sql",
         "onefold.10.findings.sql",
+        "onefold.11.contracts.sql",
         "averages.01.sql",
         "bank.01.sql",
         "sheets.01.sql",

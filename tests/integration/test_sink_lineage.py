@@ -22,13 +22,26 @@ pytestmark = pytest.mark.usefixtures("made_up_topics")
 Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
 
+
+def _price(precision: int) -> dict[str, Any]:
+    return {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}}
+
+
+def _kind(*symbols: str) -> dict[str, Any]:
+    return {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": list(symbols)}}
+
+
 WAS: list[dict[str, Any]] = [
     {"name": "id", "type": "int"},
     {"name": "text", "type": "string"},
     {"name": "gone", "type": "double"},
+    _kind("old", "new"),
+    _price(9),
 ]
 IS: list[dict[str, Any]] = [
     {"name": "lang", "type": "string", "default": "en"},
+    _price(18),
+    _kind("returned", "new", "old"),
     {"name": "id", "type": "long"},
     {"name": "body", "type": ["null", "string"], "aliases": ["text"], "default": None},
 ]
