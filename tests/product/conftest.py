@@ -7,7 +7,8 @@ import pytest
 from tests.support.command_line import Onefold
 
 
-@pytest.fixture(scope="session")
+# Not for the session: an idle stack takes a good part of a core, also from a test that is to have the machine for itself.
+@pytest.fixture(scope="module")
 def onefold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     """The whole stack, up."""
     running = Onefold(tmp_path_factory.mktemp("product"))

@@ -109,14 +109,14 @@ def look(project: Path, environment: dict[str, str]) -> None:
 
 
 def torment(chaos: str, folder: Path, environment: dict[str, str]) -> None:
-    """Every number is right, whatever is killed. How soon work goes on is what tests/chaos holds it to, with nothing beside it:
-    here the other tests' servers are, and what was only late is no failure of the tutorial's."""
+    """What was only late, as where something else has the machine, gets a second run, as in tests/chaos."""
     try:
         shell(chaos, folder, environment)
     except AssertionError as error:
         said = set(re.findall(r"kill-\w+: (\w+, .*?) \(seed", str(error)))
         if "valid, too late" not in said or said - {"valid, too late", "valid, in time"}:
             raise
+        shell(chaos, folder, environment)
 
 
 def shell(commands: str, folder: Path, environment: dict[str, str]) -> str:
