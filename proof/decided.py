@@ -7,8 +7,8 @@ Replicas of a task each append what they have computed, and the log is one order
     it steps     or closes, while it is open, carries the version that comes next, and reads each input from the very offset,
                  of the very topic, that comes next. A step reads something, a close nothing.
 
-All others came to nothing, whatever they hold. What the decisions write is judged as if it lay in the output topics; whoever
-publishes it there may be late, or gone.
+All others came to nothing, whatever they hold; and so did what says that it was written for another log. What the decisions
+write is judged as if it lay in the output topics; whoever publishes it there may be late, or gone.
 """
 
 import io
@@ -43,11 +43,13 @@ class Decided:
     """Takes the records of a decision log; a partition of it is the task of that number.
 
     Args:
+        log_id: the id of the log's topic.
         take: gets every record that a decision writes. Its partition is the task, and its offset the place in the log that a
             row has as its origin.
     """
 
-    def __init__(self, take: Callable[[Record], object]) -> None:
+    def __init__(self, log_id: str, take: Callable[[Record], object]) -> None:
+        self._log_id = log_id
         self._take = take
         self._schemas = [fastavro.parse_schema(json.loads((_FOLDER / f"{name}.avsc").read_text())) for name in _FILES]
         self.standings: dict[int, Standing] = {}
@@ -73,7 +75,8 @@ class Decided:
         ends = {topic: (topic_id, end) for topic, (topic_id, _, end) in inputs.items()}
         self.standings[record.partition] = Standing(version, ends, proposal["kind"] == "close")
         self.counts.update(dict(zip(_COUNTS, proposal["counts"], strict=True)))
-        for number, write in enumerate(self._read(1, proposal["writes"])):
+        writes: Any = fastavro.schemaless_reader(io.BytesIO(proposal["writes"]), self._schemas[1], None)
+        for number, write in enumerate(writes):
             self.wrote[record.partition, write["topic"]] = version
             headers = [(header["name"], header["value"]) for header in write["headers"]]
             at = record.offset * _WRITES_MAX + number
@@ -86,13 +89,15 @@ class Decided:
         if record.value[0] > _FORMAT:
             raise CannotTell(f"{record.topic} is written by a newer Onefold; verify with that one")
         try:
-            found = self._read(0, record.value[1:])
+            stream = io.BytesIO(record.value[1:])
+            found: Any = fastavro.schemaless_reader(stream, self._schemas[0], None)
+            rest = stream.read()
+            # A string of Avro: its length, then its bytes. A record of an earlier Onefold has none.
+            if rest and fastavro.schemaless_reader(io.BytesIO(rest), "string", None) not in ("", self._log_id):
+                return None
         except (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError):
             return None
         return found if found["kind"] == "note" or len(found["counts"]) == len(_COUNTS) else None
-
-    def _read(self, schema: int, data: bytes) -> Any:
-        return fastavro.schemaless_reader(io.BytesIO(data), self._schemas[schema], None)
 
 
 _FILES = ("decision", "writes")

@@ -114,13 +114,13 @@ class _Judge:
         several = len(reads) > 1
         self._order_topic = f"{domain}.order" if several else ""
         others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
-        log, self._decided = f"{domain}.decisions", None
+        log = f"{domain}.decisions"
         with Snapshot(dsn) as snapshot:
-            if any(topic == log for topic, _ in snapshot.ledger(self._work.name)):
-                self._decided = Decided(self._take_written)
-        self._landed_from = log if self._decided else None
-        others += [log] if self._decided else []
+            from_log = any(topic == log for topic, _ in snapshot.ledger(self._work.name))
+        self._landed_from = log if from_log else None
+        others += [log] if from_log else []
         self._log = Log(client, [*reads, *self._work.outputs, *self._work.queues, *others])
+        self._decided = Decided(self._log.topics[log].topic_id, self._take_written) if from_log else None
         self._outputs = Outputs(self._work)
         # What was published of what a log decided, in the output topics.
         self._published = Outputs(self._work)

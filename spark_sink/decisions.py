@@ -91,7 +91,7 @@ def summary(value: bytes | None) -> tuple[int, str | None]:
         return 0, None
     inputs = {topic: list(part) for topic, part in record.inputs.items()}
     about = {"task": record.task, "version": record.version, "kind": record.kind.value, "inputs": inputs}
-    return len(record.body.writes), json.dumps({**about, "proposer": record.proposer})
+    return len(record.body.writes), json.dumps({**about, "proposer": record.proposer, "log_id": record.log_id})
 
 
 def seen(offset: int, fingerprint: int, written: int, about: str | None) -> Seen:
@@ -102,7 +102,8 @@ def seen(offset: int, fingerprint: int, written: int, about: str | None) -> Seen
     if "refused" in read:
         raise Refused(read["refused"])
     inputs = {topic: Range(*part) for topic, part in read["inputs"].items()}
-    proposal = Proposal(read["task"], read["version"], inputs, read["proposer"], None, Kind(read["kind"]))
+    kind = Kind(read["kind"])
+    proposal = Proposal(read["task"], read["version"], inputs, read["proposer"], None, kind, read["log_id"])
     return Seen(offset, fingerprint, written, proposal)
 
 

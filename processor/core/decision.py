@@ -22,6 +22,9 @@ adds comes after it.
 right version and another start: it would leave a hole. What was computed before the log was closed may start where the log
 was opened again, when nothing was read in between; but the state, or the handler, may be another one: its version is stale.
 
+**Of this very log.** A proposal names the log that it was computed for. Started over, a pipeline comes to the same versions and
+offsets again, with other states perhaps; what a process that was frozen meanwhile had under way arrives in the new log.
+
 **Nobody is waited for.** Whoever has read to the end and appends a proposal finds, reading on, that the version was decided: by
 its own proposal or by one before it.
 
@@ -96,6 +99,7 @@ class Proposal(NamedTuple):
         inputs: per input topic, what it reads. An opening or a close reads nothing: its ranges are empty, and say where.
         proposer: whose it is, for people. The rule does not look at it.
         body: what it does: order of the records, outputs, state changes. The rule does not look at it.
+        log_id: of the log that it was computed for. Empty: an earlier Onefold wrote it, which did not say so.
     """
 
     task: int
@@ -104,6 +108,7 @@ class Proposal(NamedTuple):
     proposer: str
     body: Any = None
     kind: Kind = Kind.STEP
+    log_id: str = ""
 
 
 class Decision(NamedTuple):
@@ -234,7 +239,7 @@ class History:
         if proposal is None:
             return None
         standing = self._standings.get(proposal.task)
-        if standing is None or offset < standing.offset:
+        if standing is None or offset < standing.offset or proposal.log_id not in ("", standing.log_id):
             return None
         position = decide(standing.position, proposal)
         if position is None:

@@ -25,11 +25,16 @@ class Body(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A record of the decision log by which nothing is decided: a replica tells the others something."""
+    """A record of the decision log by which nothing is decided: a replica tells the others something.
+
+    Attributes:
+        log_id: as of a `Proposal`.
+    """
 
     task: int
     proposer: str
     body: Mapping[str, Any]
+    log_id: str = ""
 
 
 class Proposals(Protocol):

@@ -1,4 +1,5 @@
 """Records of a decision log, to bytes and back: one byte for the format, then Avro (avro/engine/decision.avsc).
+After that comes the id of the log that it was written for, as an Avro string. Who does not know of it stops before it.
 
 What goes to other topics is Avro within Avro: a replica that adopts a decision needs the states alone.
 """
@@ -65,13 +66,14 @@ class AvroProposals:
             body.states,
             body.writes,
             b"",
+            proposal.log_id,
         )
 
     def encode_note(self, note: Note) -> bytes:
         """The record's value."""
         body = json.dumps(note.body).encode()
         head = {"task": note.task, "version": 0, "kind": _NOTE, "proposer": note.proposer}
-        return _encoded({**head, "inputs": [], "counts": [], "ticked_ms": 0}, [], b"", body)
+        return _encoded({**head, "inputs": [], "counts": [], "ticked_ms": 0}, [], b"", body, note.log_id)
 
     def decode(self, value: bytes | None) -> Proposal | Note | None:
         """What the bytes are; None when no version would call them a proposal.
@@ -87,7 +89,9 @@ class AvroProposals:
                 f"start the newer one again"
             )
         try:
-            return _decoded(fastavro.schemaless_reader(io.BytesIO(value[1:]), _DECISION, None))
+            stream = io.BytesIO(value[1:])
+            record = fastavro.schemaless_reader(stream, _DECISION, None)
+            return _decoded(record, _log_id(stream))
         except _NO_RECORD:
             return None  # somebody wrote into the log what is no record of it
 
@@ -115,20 +119,31 @@ class AvroProposals:
         return decode_writes(data)
 
 
-def _encoded(before: dict[str, Any], states: Sequence[tuple[bytes, bytes | None]], writes: bytes, note: bytes) -> bytes:
+def _encoded(
+    before: dict[str, Any], states: Sequence[tuple[bytes, bytes | None]], writes: bytes, note: bytes, log_id: str
+) -> bytes:
     buffer = io.BytesIO()
     buffer.write(_PREFIX)
     fastavro.schemaless_writer(buffer, _BEFORE_STATES, before)
-    return b"".join((buffer.getvalue(), encode_states(states), encode_bytes(writes), encode_bytes(note)))
+    # Avro writes a string as it writes bytes.
+    ends = encode_bytes(writes), encode_bytes(note), encode_bytes(log_id.encode())
+    return b"".join((buffer.getvalue(), encode_states(states), *ends))
 
 
-def _decoded(record: Any) -> Proposal | Note:
+def _log_id(stream: io.BytesIO) -> str:
+    """What comes after the record; an earlier Onefold wrote nothing there."""
+    at_end = stream.tell() == len(stream.getbuffer())
+    return "" if at_end else str(fastavro.schemaless_reader(stream, "string", None))
+
+
+def _decoded(record: Any, log_id: str) -> Proposal | Note:
     if record["kind"] == _NOTE:
         body = json.loads(record["note"])
         if not isinstance(body, dict):
             raise ValueError(f"a note is an object, and not {body!r}")
-        return Note(record["task"], record["proposer"], body)
+        return Note(record["task"], record["proposer"], body, log_id)
     inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in record["inputs"]}
     states = [(state["key"], state["value"]) for state in record["states"]]
     body = Body(Counts(*record["counts"]), states, record["writes"], record["ticked_ms"])
-    return Proposal(record["task"], record["version"], inputs, record["proposer"], body, Kind(record["kind"]))
+    kind = Kind(record["kind"])
+    return Proposal(record["task"], record["version"], inputs, record["proposer"], body, kind, log_id)

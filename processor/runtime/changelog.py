@@ -62,6 +62,11 @@ class Progress:
     ticked_ms: int = 0
     keeps_log: bool = False
 
+    @property
+    def log_id(self) -> str:
+        """Of the decision log that the task is decided in; empty: in none."""
+        return "" if self.decided_in is None else self.decided_in.log_id
+
     def encode(self) -> bytes:
         """The value of the progress record."""
         inputs = {

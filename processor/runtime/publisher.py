@@ -131,7 +131,7 @@ class Publisher:
             states += len(decision.proposal.body.states)
         self._commit(writes, after)
         self.written += len(writes) - states
-        note = Note(self.partition, self._name, {"published": after.transactions})
+        note = Note(self.partition, self._name, {"published": after.transactions}, after.log_id)
         self._log.append(self._proposals.encode_note(note))
         return len(decisions)
 
@@ -184,5 +184,5 @@ class Publisher:
             topic: Range(progress.topic_ids[topic], offset, offset) for topic, offset in progress.offsets_next.items()
         }
         body = Body(Counts(), [], self._proposals.encode_writes([]))
-        proposal = Proposal(self.partition, progress.transactions, inputs, self._name, body, kind)
+        proposal = Proposal(self.partition, progress.transactions, inputs, self._name, body, kind, progress.log_id)
         self._log.append(self._proposals.encode(proposal))

@@ -261,13 +261,12 @@ class Replica:
         pending, self._pending = self._pending, None
         prepared = pending.prepared if ours and pending is not None else None
         self.store.apply(self._changes(body) if prepared is None else prepared.changes)
-        assert self.progress.decided_in is not None, "the log has the task"
         self.progress = Progress(
             {topic: at.topic_id for topic, at in position.inputs.items()},
             {topic: at.offset for topic, at in position.inputs.items()},
             self.progress.counts.plus(body.counts),
             position.version,
-            DecidedIn(self.progress.decided_in.log_id, decision.offset + 1, opened=True),
+            DecidedIn(self.progress.log_id, decision.offset + 1, opened=True),
             max(self.progress.ticked_ms, body.ticked_ms),
         )
         self._undecided.drop(self.progress.offsets_next)
@@ -303,7 +302,7 @@ class Replica:
         }
 
     def _hear(self, note: Note) -> None:
-        if note.task != self.partition:
+        if note.task != self.partition or note.log_id not in ("", self.progress.log_id):
             return
         if note.proposer == self.name:
             self._asking = False
@@ -382,13 +381,13 @@ class Replica:
             topic: Range(progress.topic_ids[topic], offset, ends[topic])
             for topic, offset in progress.offsets_next.items()
         }
-        return Proposal(self.partition, progress.transactions, inputs, self.name, body, kind)
+        return Proposal(self.partition, progress.transactions, inputs, self.name, body, kind, progress.log_id)
 
     # --- care
 
     def _note_quarantine(self, quarantine: Quarantine) -> None:
         body = {"quarantine": json.loads(quarantine.encode())}
-        self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body)))
+        self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body, self.progress.log_id)))
         self._recovery.quarantine = quarantine
 
     def _same_logs(self) -> None:

@@ -53,5 +53,6 @@ class Telling:
             "publishes": replica.publishes,
         }
         if standing != self._told:
-            self._log.append(self._proposals.encode_note(Note(self._partition, self._name, {"replica": standing})))
+            note = Note(self._partition, self._name, {"replica": standing}, replica.progress.log_id)
+            self._log.append(self._proposals.encode_note(note))
             self._told, self._told_at = standing, now

@@ -91,6 +91,15 @@ def test_who_proposed_and_what_does_not_matter() -> None:
     assert decide(HERE, proposal(proposer="two", body=b"nonsense")) == decide(HERE, proposal(body=b"sense"))
 
 
+def test_what_was_written_for_another_log_loses_whatever_else_it_says() -> None:
+    """Of an Onefold that did not say for which one, it may win."""
+    history = History({0: Standing("new", 0, HERE)})
+    assert history.take(0, proposal(log_id="old")) is None
+    assert history.take(1, opening(8, log_id="old")) is None
+    assert history.take(2, proposal(log_id="new")) is not None
+    assert history.take(3, proposal(13, inputs={LEFT: Range("l", 12, 13), RIGHT: Range("r", 20, 20)}, version=8))
+
+
 def test_a_close_competes_and_is_a_version_of_its_own() -> None:
     """First it or first the step: the other one loses."""
     closed = decide(HERE, close())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onefold.processor.core.abc import Write
 from onefold.processor.core.decision import Kind, Proposal, Range
-from onefold.processor.core.decision_log import Body
+from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.values import Counts
 from onefold.processor.io.contracts import FOLDER
 from onefold.processor.io.decision_bytes import decode_writes, encode_writes
@@ -60,15 +60,36 @@ def test_writes_in_blocks_with_a_size_are_read() -> None:
     assert decode_writes(blocks + b"\x00") == [one, two]
 
 
-@given(WRITES, st.lists(st.tuples(BYTES, OPTIONAL), max_size=5), st.integers(0, 2**40))
-def test_a_proposal_is_avro(writes: list[Write], states: list[tuple[bytes, bytes | None]], version: int) -> None:
+@given(WRITES, st.lists(st.tuples(BYTES, OPTIONAL), max_size=5), st.integers(0, 2**40), st.text(max_size=70))
+def test_a_proposal_is_avro(
+    writes: list[Write], states: list[tuple[bytes, bytes | None]], version: int, log_id: str
+) -> None:
     body = Body(Counts(1, 2, 3, 4), states, encode_writes(writes), 77)
-    proposal = Proposal(5, version, {"t": Range("id", 1, 9)}, "me", body, Kind.STEP)
+    proposal = Proposal(5, version, {"t": Range("id", 1, 9)}, "me", body, Kind.STEP, log_id)
     value = AvroProposals().encode(proposal)
-    found = read("decision", value[1:])
+    stream = io.BytesIO(value[1:])
+    found: Any = fastavro.schemaless_reader(stream, SCHEMAS["decision"], None)
+    assert fastavro.schemaless_reader(stream, "string", None) == log_id
+    assert not stream.read()
     assert (found["task"], found["version"], found["ticked_ms"], found["note"]) == (5, version, 77, b"")
     assert [(state["key"], state["value"]) for state in found["states"]] == states
     assert AvroProposals().decode(value) == proposal
+
+
+def test_a_record_of_an_onefold_that_named_no_log_is_read() -> None:
+    """It ended one byte before the empty name."""
+    body = Body(Counts(), [(b"key", b"value")], encode_writes([]))
+    proposal = Proposal(5, 7, {"t": Range("id", 1, 9)}, "me", body)
+    note = Note(5, "me", {"published": 7})
+    assert AvroProposals().decode(AvroProposals().encode(proposal)[:-1]) == proposal
+    assert AvroProposals().decode(AvroProposals().encode_note(note)[:-1]) == note
+    named = note._replace(log_id="log")
+    assert AvroProposals().decode(AvroProposals().encode_note(named)) == named
+
+
+def test_a_name_that_is_cut_is_no_record() -> None:
+    proposal = Proposal(5, 7, {"t": Range("id", 1, 9)}, "me", Body(Counts(), [], encode_writes([])), log_id="a log")
+    assert AvroProposals().decode(AvroProposals().encode(proposal)[:-1]) is None
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 12])

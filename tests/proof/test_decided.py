@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onefold.processor.core.decision import History, Kind, Proposal, Range, Standing
+from onefold.processor.core.decision import History, Kind, Proposal, Range, Standing, decide
 from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.values import Counts
 from onefold.processor.io.proposals import AvroProposals
@@ -17,9 +17,11 @@ LOG = "made_up.decisions"
 PROPOSALS = AvroProposals()
 
 
-def proposal(version: int, kind: Kind = Kind.STEP, *, writes: Any = (), **inputs: Range) -> Proposal:
+def proposal(
+    version: int, kind: Kind = Kind.STEP, *, writes: Any = (), log_id: str = "log", **inputs: Range
+) -> Proposal:
     body = Body(Counts(1, 2, 3, 4), [], PROPOSALS.encode_writes(writes))
-    return Proposal(0, version, inputs, "a", body, kind)
+    return Proposal(0, version, inputs, "a", body, kind, log_id)
 
 
 def record(offset: int, given: Proposal) -> Record:
@@ -36,7 +38,8 @@ def random_log(dice: random.Random, length: int) -> list[Proposal]:
     def one() -> Proposal:
         kind = dice.choice((Kind.STEP, Kind.STEP, Kind.STEP, Kind.OPEN, Kind.CLOSE))
         topics = dice.choice((("a",), ("a", "b"), ("a", "b")))
-        return proposal(dice.randrange(1, 6), kind, **{topic: part() for topic in topics})
+        log_id = dice.choice(("log", "log", "log", "", "another"))
+        return proposal(dice.randrange(1, 6), kind, log_id=log_id, **{topic: part() for topic in topics})
 
     return [one() for _ in range(length)]
 
@@ -44,12 +47,14 @@ def random_log(dice: random.Random, length: int) -> list[Proposal]:
 def test_both_rules_decide_alike() -> None:
     """Whatever is in the log."""
     dice = random.Random(1)
-    seen = {"decided": 0, "elsewhere": 0}
-    for _ in range(3_000):
+    seen = {"decided": 0, "elsewhere": 0, "of another log": 0}
+    for _ in range(4_000):
         history = History({0: Standing("log", 0, None)})
-        judged = Decided(lambda written: None)
+        judged = Decided("log", lambda written: None)
         version = 0
         for offset, given in enumerate(random_log(dice, 40)):
+            fits = decide(history.standing(0).position, given) is not None
+            seen["of another log"] += fits and given.log_id == "another"
             decision = history.take(offset, given)
             if decision is not None and given.kind is Kind.OPEN and given.version != version + 1:
                 with pytest.raises(CannotTell, match="was decided by Kafka transactions"):
@@ -75,7 +80,7 @@ def test_both_rules_decide_alike() -> None:
 def test_what_a_decision_writes_is_handed_on_with_its_place() -> None:
     """Of those that came to nothing there is nothing."""
     taken: list[Record] = []
-    judged = Decided(taken.append)
+    judged = Decided("log", taken.append)
     writes = [("made_up.a", None, b"k", b"v", [("h", b"x")]), ("made_up.b", 1, None, None, None)]
     judged.feed(record(0, proposal(1, Kind.OPEN, a=Range("i", 0, 0))))
     judged.feed(record(1, proposal(2, writes=writes, a=Range("i", 0, 3))))
@@ -91,17 +96,17 @@ def test_what_a_decision_writes_is_handed_on_with_its_place() -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"\0", b"\x01", b"\x01xx", PROPOSALS.encode_note(Note(0, "a", {}))])
 def test_what_is_no_proposal_decides_nothing(value: bytes | None) -> None:
-    judged = Decided(lambda written: None)
+    judged = Decided("log", lambda written: None)
     judged.feed(Record(LOG, 0, 0, None, value))
     assert judged.standings == {}
 
 
 def test_another_task_decides_elsewhere() -> None:
-    judged = Decided(lambda written: None)
+    judged = Decided("log", lambda written: None)
     judged.feed(record(0, proposal(1, Kind.OPEN, a=Range("i", 0, 0))._replace(task=1)))
     assert judged.standings == {}
 
 
 def test_a_newer_log_cannot_be_judged() -> None:
     with pytest.raises(CannotTell, match="newer Onefold"):
-        Decided(lambda written: None).feed(Record(LOG, 0, 0, None, b"\x02"))
+        Decided("log", lambda written: None).feed(Record(LOG, 0, 0, None, b"\x02"))

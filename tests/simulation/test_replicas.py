@@ -1,6 +1,7 @@
 """Hot-hot on the simulated log: the real replica loop and the real publisher, interleaved and killed by a seed."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,8 +107,7 @@ def test_a_replica_that_sleeps_through_a_reset_mixes_nothing() -> None:
     world.drain()
     assert asleep.replica is not None
     fell_asleep_at = asleep.replica.progress.transactions
-    for topic in (*RUNNER.outputs, *RUNNER.dead.values(), RUNNER.changelog, RUNNER.decisions):
-        world.log.create(topic, 1)
+    started_over(world)
     other.kill()
     for member in world.members.values():
         member.topology = RUNNER
@@ -122,6 +122,50 @@ def test_a_replica_that_sleeps_through_a_reset_mixes_nothing() -> None:
     world.drain()
     assert outcome(world.driver) == elastic([*sent, update(1, 3)])
     assert asleep.replica.store.snapshot() == world.driver.states()
+
+
+def test_what_is_under_way_during_a_reset_changes_nothing() -> None:
+    """It fits in the new log by its version and its offsets; what it says is what the old run would have done. And its publisher
+    was far ahead.
+    """
+    old = other_rule(RUNNER)
+    world = Replicas(RUNNER, "ab", {"a": old})
+    frozen, other = world.members.values()
+    world.drain()
+    assert frozen.replica is not None
+    decision_log = frozen.replica._log
+    assert isinstance(decision_log, SimulatedDecisionLog)
+    under_way: list[bytes] = []
+    decision_log.late = under_way
+    world.driver.send("runner.updates", update(1, 1))
+    while not proposals(under_way):
+        frozen.go_on()
+    far_ahead = Note(0, "a", {"published": 1_000}, frozen.replica.progress.log_id)
+    frozen.kill()
+    other.kill()
+    frozen.topology = RUNNER
+    started_over(world)
+
+    while not (opening := proposals([value for _, value in world.decision_log().read(0)])):
+        other.go_on()
+    assert [one.kind for one in opening] == [Kind.OPEN]
+    for value in [*under_way, AvroProposals().encode_note(far_ahead)]:
+        world.decision_log().append(value)
+    world.drain()
+    assert outcome(world.driver) == elastic([update(1, 1)])
+    assert other.replica is not None
+    assert other.replica.published <= other.replica.progress.transactions
+
+
+def proposals(values: Sequence[bytes | None]) -> list[Proposal]:
+    records = map(AvroProposals().decode, values)
+    return [record for record in records if isinstance(record, Proposal)]
+
+
+def started_over(world: Replicas) -> None:
+    """As `onefold reset` does it."""
+    for topic in (*RUNNER.outputs, *RUNNER.dead.values(), RUNNER.changelog, RUNNER.decisions):
+        world.log.create(topic, 1)
 
 
 def test_an_input_that_was_made_again_is_refused() -> None:

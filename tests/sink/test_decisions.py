@@ -56,6 +56,11 @@ def test_the_records_may_come_in_any_order() -> None:
     assert decide(LOG, 0, "log", None, range(3), reversed(records)).offsets == (0, 1)
 
 
+def test_what_was_written_for_another_log_comes_to_nothing() -> None:
+    late = step(1, 0, 2)._replace(log_id="deleted since")
+    assert decided(OPEN, late, step(1, 0, 3)._replace(log_id="log")).offsets == (0, 2)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_however_the_log_is_cut_into_batches_one_history_comes_of_it(seed: int) -> None:
     """From what is stored at the cut, also when that lies within a batch of another sink."""
@@ -84,7 +89,7 @@ def test_what_is_no_proposal_decides_nothing(value: bytes | None) -> None:
 
 def test_a_summary_has_all_that_the_rule_looks_at() -> None:
     body = Body(Counts(), [(b"k", b"v")], b"written")
-    given = Proposal(3, 1 << 40, {"in": Range("id", 5, 6), "other": Range("x", 1, 1)}, "a", body)
+    given = Proposal(3, 1 << 40, {"in": Range("id", 5, 6), "other": Range("x", 1, 1)}, "a", body, log_id="log")
     assert seen(3, 7, *summary(PROPOSALS.encode(given))) == Seen(3, 7, len(b"written"), given._replace(body=None))
 
 

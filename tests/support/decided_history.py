@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record as InputRecord
+from onefold.processor.io.admin import identity
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
@@ -26,7 +29,8 @@ from tests.support.processes import records
 def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
     """The values that decisions write to a topic, and those that lie there: by key, and of a key in their order."""
     found: list[Record] = []
-    decided = Decided(found.append)
+    log_id = identity(AdminClient({**client}), topology.decisions, 0).topic_id
+    decided = Decided(log_id, found.append)
     for record in records(client, topology.decisions):
         decided.feed(record)
     written = [record for record in found if record.topic == topic]
