@@ -42,6 +42,7 @@ NEEDS = {
     "verify": ("judge",),
     "dead-letters": ("processor",),
     "reset": ("processor", "judge"),
+    "rebuild": ("processor", "sink", "stack"),
 }
 #: Where the name to install is not the name to import.
 _INSTALLED_AS = {

@@ -50,6 +50,7 @@ VERBS = {
     "audit": "Follow a domain live, and name what diverges.",
     "dead-letters": "Show refused records, and put them back.",
     "reset": "Start a pipeline over: show, ask, delete.",
+    "rebuild": "Make tables anew from the log, beside the live ones.",
 }
 HELP = ["-h", "--help"]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -135,6 +135,12 @@ def open_log(connection: Connection, sink: str, topic_id: str, partitions: Seque
             open_partition(connection, sink, (log, partition), 0, topic_id, writer)
 
 
+def hold(connection: Connection, sink: str) -> None:
+    """Keep all positions of `sink` where they are until the end of the caller's transaction: who lands waits for it."""
+    # In the order in which a batch takes them.
+    connection.execute("SELECT FROM onefold.ledger WHERE sink = %s ORDER BY topic, partition FOR UPDATE", (sink,))
+
+
 def forget(connection: Connection, sink: str) -> None:
     """Forget what `sink` has landed, and could not land, inside the caller's transaction, which empties its tables."""
     # Until the commit no sink moves a position, or makes one.

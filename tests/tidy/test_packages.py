@@ -222,6 +222,7 @@ def test_every_verb_that_needs_more_is_one() -> None:
 ARGUMENTS = {
     "dead-letters": ["list", "runner"],
     "reset": ["runner"],
+    "rebuild": ["runner"],
     "produce": ["some.topic"],
     "verify": ["runner"],
     "process": ["runner"],

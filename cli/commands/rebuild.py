@@ -1,0 +1,118 @@
+"""`onefold rebuild`: the tables of a pipeline, anew from the log."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onefold.exit_codes import FAILED
+from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
+from onefold.operate.settings import Settings, load
+from onefold.pipelines import PROJECT_VARIABLE, project_file
+
+if TYPE_CHECKING:
+    from onefold.operate.rebuild import Rebuilt
+    from onefold.operate.replacing import Difference
+    from onefold.stack.child import Child
+
+_STOP_S = 30.0  # Spark finishes the batch at hand
+
+
+def command(
+    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what differs. Exit code 1 when something does.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")] = False,
+) -> None:
+    """Land the whole log again, in a database beside the live one, and write to the live tables what differs, with the
+    positions, in one transaction. Readers see the rows of before until then. Processors and sinks may run.
+
+    Example: onefold rebuild runner --dry-run
+    """
+    from onefold.operate.rebuild import Rebuild
+
+    progress, settings = Progress(), load()
+    rebuild = Rebuild(domain, settings)
+    done = None
+    with rebuild.beside() as dsn, _sink(rebuild.name, dsn, settings) as sink:
+        while done is None:
+            rebuild.wait(dsn, lambda: _refuse_ended(sink), progress.say)
+            progress.say(f"comparing the tables of {rebuild.name}")
+            done = rebuild.replace(dsn, dry_run=dry_run)
+    progress.clear()
+    if as_json:
+        typer.echo(json.dumps({**done.as_data(), "done": not dry_run}, indent=1))
+    else:
+        typer.echo("\n".join(_lines(done, dry_run)))
+    raise typer.Exit(FAILED if dry_run and done.differing else 0)
+
+
+@contextmanager
+def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
+    """A sink of its own that lands beside. It ends with this process, however that ends."""
+    from onefold.stack.child import Child
+    from onefold.stack.service import Ready, Service
+
+    instance = f"rebuild-{name}"
+    environment = {
+        **settings.as_environment(),
+        "ONEFOLD_HOME": str(settings.home),
+        "ONEFOLD_BOOTSTRAP_SERVERS": settings.kafka(),
+        "ONEFOLD_POSTGRES_DSN": dsn,
+        "ONEFOLD_METRICS_PORT": "0",  # that of the live one is taken
+        "ONEFOLD_STATUS_FILE": "",
+    }
+    if (project := project_file()) is not None:
+        environment[PROJECT_VARIABLE] = str(project.parent)
+    service = Service(
+        name=instance,
+        argv=(sys.executable, "-P", "-m", "onefold.cli.main", "sink", name, "--instance", instance),
+        log=settings.home / "logs" / f"{instance}.log",
+        ready=Ready("done"),
+        environment=environment,
+        stop_s=_STOP_S,
+    )
+    child = Child(service)
+    child.start()
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
+def _refuse_ended(sink: Child) -> None:
+    from onefold.stack.child import tail
+
+    if (code := sink.poll()) is not None:
+        log = sink.service.log
+        raise UserError(
+            "the sink that lands beside has ended, and nothing was changed",
+            f"Its log, {log}, ends with:\n{tail(log)}",
+            code if code > 0 else FAILED,
+        )
+
+
+def _lines(done: Rebuilt, dry_run: bool) -> Iterator[str]:
+    for one in done.tables:
+        if one.differs or one.table != "onefold.rejected":
+            figures = f"{one.changed:,} changed, {one.added:,} added, {one.deleted:,} deleted"
+            moved = f", {one.moved:,} named another record as their origin" if one.moved else ""
+            yield f"{one.table}: {one.rows:,} rows, {figures}{moved}"
+        yield from (f"  {_example(example)}" for example in one.examples)
+    for name in done.kept:
+        yield f"{name}: left as it is, for it has no key, and does not say which records its rows come from"
+    what = "differ, and nothing was changed" if dry_run else "changed"
+    yield f"{done.differing:,} rows {what}; the live sink was held up for {done.held_s:.1f} s"
+
+
+def _example(one: Difference) -> str:
+    key = ", ".join(f"{name} {value}" for name, value in one.key.items())
+    columns = [f"{name} {was}, by the log {now}" for name, (was, now) in one.columns.items()]
+    return f"{one.kind}: {key}" + (f": {'; '.join(columns)}" if columns else "")

@@ -1,0 +1,295 @@
+"""Make the tables of a pipeline anew from the log, beside the live ones, and write to these what differs.
+
+A sink lands the whole log in a database of its own, by the statements that fill the live tables. When it has come at least as far
+as the live ledger, one transaction holds the ledger's positions, compares the tables, writes the rows that differ, and moves the
+positions to where the new rows stand. Whoever reads the tables sees them of before, and then those of afterwards; the live sink
+waits, and goes on from the new positions. A rebuild that dies has changed nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from onefold.exit_codes import REFUSED
+from onefold.operate import merges, pipelines, positions
+from onefold.operate.dead_letters import said
+from onefold.operate.errors import UserError, first_line
+from onefold.operate.positions import Place
+from onefold.operate.replacing import Replaced, Table, described, part_of, replace_rows, same
+from onefold.operate.rows import ORIGIN
+from onefold.operate.settings import Settings
+from onefold.processor import loading
+from onefold.processor.io import admin
+from onefold.spark_sink.decisions import log_of
+from onefold.spark_sink.landing import ledger
+
+# A sink that lands beside needs a second or two for what has just arrived; it is waited for with the live one held up.
+_LEVEL_S = 20.0
+# So few offsets it lands in less than that.
+_NEARLY_LEVEL = 20_000
+_LOOK_AGAIN_S = 0.2
+# Somebody else's statement that writes to a table is waited for so long.
+_LOCK_TIMEOUT = "10s"
+_NAME_MAX = 63  # bytes of a name in Postgres
+_REJECTED = ("sink", "topic", "partition", "offset", "reason", "value")
+_LOCALE = """
+SELECT pg_encoding_to_char(encoding), datcollate, datctype, datlocprovider,
+       coalesce(to_jsonb(pg_database) ->> 'datlocale', to_jsonb(pg_database) ->> 'daticulocale')
+FROM pg_database WHERE datname = current_database()
+"""
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild has changed, or would change.
+
+    Attributes:
+        tables: that were compared, rejected records last.
+        kept: tables that no rebuild can fill: without a key, and without the record that each row comes from.
+        held_s: how long the live sink was held up.
+    """
+
+    domain: str
+    tables: tuple[Replaced, ...]
+    kept: tuple[str, ...]
+    held_s: float
+
+    @property
+    def differing(self) -> int:
+        """Rows of which a reader saw something else before."""
+        return sum(one.changed + one.added + one.deleted for one in self.tables)
+
+    def as_data(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "differing": self.differing}
+
+
+class Rebuild:
+    """One pipeline's. Methods raise UserError, with one sentence."""
+
+    def __init__(self, domain: str, settings: Settings) -> None:
+        (self.name,) = pipelines.checked([domain])
+        self._settings = settings
+        self._pipeline = pipelines.found()[self.name]
+        self._client = {**settings.usable_client(), "log_level": "0"}
+        self._dsn = settings.postgres()
+        with said():
+            self._topology = loading.topology_of(self.name)
+        self._inputs: Mapping[Place, int] | None = None
+        self._ends: Mapping[Place, int] | None = None
+
+    @cached_property
+    def _reads(self) -> list[str]:
+        """The topics that fill the tables."""
+        return [log_of(self.name)] if self._pipeline.decided_tables else positions.landed_topics(self.name)
+
+    @contextmanager
+    def beside(self) -> Iterator[str]:
+        """The DSN of an empty database, which goes at the end. One that a killed rebuild has left goes first.
+
+        Raises:
+            UserError: another rebuild is under way; the tables cannot be compared (both exit code 3); or the database user may
+                not make databases.
+        """
+        with _postgres(self._dsn) as keeper:
+            if keeper.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
+                raise UserError(
+                    f"there are no tables of {self.name} in this database yet", "Start a sink: it makes them."
+                )
+            self._tables(keeper)  # what cannot be done is said before hours of work
+            (oid,) = keeper.execute("SELECT oid FROM pg_database WHERE datname = current_database()").fetchone() or (0,)
+            name = f"onefold_rebuild_{oid}_{self.name}"[:_NAME_MAX]
+            asked = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+            if keeper.execute(asked, (name,)).fetchone() == (False,):
+                raise UserError(f"another rebuild of {self.name} is under way", "Wait for its end.", REFUSED)
+            try:
+                _make_database(keeper, name)
+                yield make_conninfo(self._dsn, dbname=name)
+            finally:
+                keeper.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def wait(self, beside: str, running: Callable[[], None], say: Callable[[str], None]) -> None:
+        """Until the tables in `beside` are as good as level with the live ones.
+
+        Args:
+            running: raises when the sink that fills them has ended.
+            say: is told how far it is.
+        """
+        while True:
+            running()
+            waiting = self._processors_behind()
+            if waiting:
+                say(f"waiting for the processors of {self.name}: {waiting:,} offsets of the inputs")
+            else:
+                goal = self._goal()
+                at = _landed(beside, self.name)
+                left = sum(max(0, end - at.get(place, 0)) for place, end in goal.items())
+                say(f"landing {self.name} beside: {sum(goal.values()) - left:,} of {sum(goal.values()):,} offsets")
+                if left <= _NEARLY_LEVEL and at:
+                    return
+            time.sleep(_LOOK_AGAIN_S)
+
+    def replace(self, beside: str, *, dry_run: bool = False) -> Rebuilt | None:
+        """Make the live tables what those in `beside` are, and the ledger too. None: these have not come as far in time; wait
+        again.
+
+        Args:
+            dry_run: take it back at the end, when it is known what differs.
+        """
+        with _postgres(self._dsn) as live:
+            began = time.monotonic()
+            try:
+                with live.transaction(force_rollback=dry_run):
+                    found = self._replaced(live, beside)
+            except psycopg.Error as error:
+                raise UserError(
+                    f"PostgreSQL did not do it: {first_line(error)}",
+                    "Nothing was changed; mend that, and run it again.",
+                ) from None
+            if found is None:
+                return None
+            tables, kept = found
+            return Rebuilt(self.name, tables, kept, time.monotonic() - began)
+
+    def _replaced(
+        self, live: psycopg.Connection[Any], beside: str
+    ) -> tuple[tuple[Replaced, ...], tuple[str, ...]] | None:
+        # However long it takes: whoever set limits for this user did not think of a rebuild.
+        live.execute("SET LOCAL statement_timeout = 0")
+        live.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        live.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        ledger.hold(live, self.name)
+        goal, deadline = self._goal(live), time.monotonic() + _LEVEL_S
+        tables, kept = self._tables(live)
+        with _postgres(beside) as other:
+            while True:
+                # One moment of all tables and of the ledger.
+                with other.transaction():
+                    other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    at = positions.landed_over(other, self.name)
+                    if all(at.get(place, 0) >= end for place, end in goal.items()):
+                        return self._write(live, other, tables), kept
+                if time.monotonic() > deadline:
+                    return None
+                time.sleep(_LOOK_AGAIN_S)
+
+    def _write(
+        self, live: psycopg.Connection[Any], other: psycopg.Connection[Any], tables: Sequence[Table]
+    ) -> tuple[Replaced, ...]:
+        for table in tables:
+            live.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.SQL(table.name)))
+        mine = sql.SQL("sink = {}").format(sql.Literal(self.name))
+        rejected = part_of(described(live, "onefold.rejected"), _REJECTED, mine)
+        known = described(live, "onefold.ledger")
+        every = [same(table, described(other, table.name)) for table in tables]
+        every += [rejected, part_of(known, known.names, mine)]
+        done = [replace_rows(live, other, table, number) for number, table in enumerate(every)]
+        # What the new positions ask of a sink, older ones must not meet.
+        (version,) = other.execute("SELECT number FROM onefold.version").fetchone() or (1,)
+        live.execute("UPDATE onefold.version SET number = greatest(number, %s)", (version,))
+        return tuple(done[:-1])
+
+    def _goal(self, live: psycopg.Connection[Any] | None = None) -> Mapping[Place, int]:
+        """Per partition the offset that has to have been landed: what the live tables have, and what was there at the start."""
+        if self._ends is None:
+            with said():
+                self._ends = positions.stable_ends(admin.connect(self._client), self._reads)
+        if live is None:
+            with _postgres(self._dsn) as connection:
+                held = positions.last_batches(connection, self.name)
+        else:
+            held = positions.last_batches(live, self.name)
+        ids = self._ids()
+        # Of a topic that was made anew nothing has to be there but what it holds.
+        same_log = {place: at.next_offset for place, at in held.items() if ids.get(place[0]) == at.topic_id}
+        return {place: max(end, same_log.get(place, 0)) for place, end in self._ends.items()}
+
+    def _ids(self) -> dict[str, str]:
+        with said():
+            return admin.ask_topic_ids(admin.connect(self._client), self._reads)()
+
+    def _processors_behind(self) -> int:
+        """Where the outputs were made anew: how many offsets of the inputs that were there at first are not folded. Tables that
+        are replaced before would go back in time.
+        """
+        if self._ends is not None:
+            return 0
+        with _postgres(self._dsn) as connection:
+            held = positions.last_batches(connection, self.name)
+        ids = self._ids()
+        if all(ids.get(topic) == at.topic_id for (topic, _), at in held.items() if topic in ids):
+            return 0
+        found = positions.behind(self._topology, self._settings).inputs
+        if found is None:
+            return 1
+        if self._inputs is None:
+            self._inputs = {place: end for place, (_, end) in found.items()}
+        return sum(max(0, min(end, self._inputs.get(place, 0)) - reached) for place, (reached, end) in found.items())
+
+    def _tables(self, connection: psycopg.Connection[Any]) -> tuple[list[Table], tuple[str, ...]]:
+        """Those that a rebuild can fill, and the names of those that it cannot.
+
+        Raises:
+            UserError: exit code 3: a table has rows that can be told apart only by themselves.
+        """
+        found = [described(connection, name) for name in merges.written(self._pipeline)]
+        there = [table for table in found if table.columns]
+        for table in there:
+            if not table.key and set(ORIGIN) <= set(table.names):
+                raise UserError(
+                    f"{table.name} has no key by which its rows could be compared",
+                    'Give it a primary key; where each record makes one row, (topic, partition, "offset") is one.',
+                    REFUSED,
+                )
+        return [table for table in there if table.key], tuple(table.name for table in there if not table.key)
+
+
+def _make_database(keeper: psycopg.Connection[Any], name: str) -> None:
+    """Empty, and with the order of texts that the live one has: merges may compare by it."""
+    encoding, collate, ctype, provider, locale = keeper.execute(_LOCALE).fetchone() or ("", "", "", "c", None)
+    parts = [sql.SQL("ENCODING {} LC_COLLATE {} LC_CTYPE {}").format(*map(sql.Literal, (encoding, collate, ctype)))]
+    if provider != "c":
+        kinds = {"i": ("icu", "ICU_LOCALE"), "b": ("builtin", "BUILTIN_LOCALE")}
+        named, option = kinds[provider]
+        parts.append(sql.SQL(f"LOCALE_PROVIDER {named} {option} {{}}").format(sql.Literal(locale)))
+    try:
+        keeper.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        made = sql.SQL("CREATE DATABASE {} TEMPLATE template0 {}")
+        keeper.execute(made.format(sql.Identifier(name), sql.SQL(" ").join(parts)))
+    except psycopg.errors.InsufficientPrivilege:
+        (user,) = keeper.execute("SELECT current_user").fetchone() or ("",)
+        raise UserError(
+            f"the tables are made anew in a database of their own, and {user} may not make one",
+            f"Run ALTER ROLE {user} CREATEDB, ask again, and take it back afterwards.",
+        ) from None
+
+
+def _landed(dsn: str, sink: str) -> dict[Place, int]:
+    """{} before the sink has made its tables."""
+    try:
+        return positions.landed(dsn, sink)
+    except psycopg.Error as error:
+        raise UserError(
+            f"PostgreSQL does not answer: {first_line(error)}", "Nothing was changed; run it again."
+        ) from None
+
+
+@contextmanager
+def _postgres(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of its own, in autocommit mode."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=int(positions.CALL_S), autocommit=True) as connection:
+            yield connection
+    except psycopg.OperationalError as error:
+        raise UserError(
+            f"PostgreSQL does not answer: {first_line(error)}", "Nothing was changed; run it again."
+        ) from None

@@ -1,0 +1,279 @@
+"""Make tables of one database what they are in another one, row by row, in a transaction of the caller's.
+
+Only rows that differ are written: readers see the rows of before until the commit, and wait for nothing; views, rights and
+foreign keys stay what they are; and what was right already costs no write. The tables may not change meanwhile, so other writers
+wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from onefold.exit_codes import REFUSED
+from onefold.operate.errors import UserError
+from onefold.operate.rows import ORIGIN
+
+#: Rows of each table that a report shows.
+EXAMPLES_MAX = 5
+
+# The columns that are filled by what is inserted, with their types: none that Postgres computes or counts by itself.
+_COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity = ''
+ORDER BY attnum
+"""
+# Of the primary key, or else of the first unique index of columns alone that takes no two rows with the same NULLs.
+_KEY = """
+SELECT array(SELECT attname FROM pg_attribute, unnest((indkey::int2[])[0:indnkeyatts - 1]) AS number
+             WHERE attrelid = indrelid AND attnum = number)::text[]
+FROM pg_index
+WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+  AND (indnullsnotdistinct OR NOT EXISTS (
+      SELECT FROM pg_attribute, unnest((indkey::int2[])[0:indnkeyatts - 1]) AS number
+      WHERE attrelid = indrelid AND attnum = number AND NOT attnotnull))
+ORDER BY indisprimary DESC, indexrelid LIMIT 1
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, as both databases have it."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, or a part of one, that is in both databases.
+
+    Attributes:
+        name: as a statement may have it.
+        columns: those that are compared and written; the others of a new row get their defaults.
+        key: the names of those by which a row is found.
+        where: which rows of the table these are. None: all.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    where: sql.Composable | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def values(self) -> list[str]:
+        """The names of those that are neither of the key nor say which record made the row."""
+        return [name for name in self.names if name not in self.key and name not in ORIGIN]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that differs.
+
+    Attributes:
+        kind: changed, added or deleted, by whoever makes the table right.
+        key: the names and texts of its key's columns.
+        columns: of a changed row, per column that differs the text of before and the one of afterwards.
+    """
+
+    kind: str
+    key: dict[str, str | None]
+    columns: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What became of a table.
+
+    Attributes:
+        rows: that it has now.
+        changed: rows of which a value differed.
+        moved: rows of which nothing differed but the record that they name as their origin.
+        examples: a few of the first three kinds.
+    """
+
+    table: str
+    rows: int
+    changed: int = 0
+    added: int = 0
+    deleted: int = 0
+    moved: int = 0
+    examples: tuple[Difference, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether a reader saw something else before."""
+        return bool(self.changed or self.added or self.deleted)
+
+
+def described(connection: psycopg.Connection[Any], name: str) -> Table:
+    """The table of that name. Its key is empty when it has none."""
+    columns = tuple(Column(*row) for row in connection.execute(_COLUMNS, (name,)).fetchall())
+    key = connection.execute(_KEY, (name,)).fetchone()
+    known = {column.name for column in columns}
+    return Table(name, columns, tuple(key[0]) if key and known.issuperset(key[0]) else ())
+
+
+def same(live: Table, other: Table) -> Table:
+    """The table, when both databases have it alike. Raises UserError (exit code 3) with what differs."""
+    theirs = {column.name: column.type for column in other.columns}
+    for column in live.columns:
+        if theirs.get(column.name) != column.type:
+            there = f"is {theirs[column.name]}" if column.name in theirs else "is not there"
+            raise _unlike(live.name, f"has the column {column.name} {column.type}, which by sql/schema {there}")
+    if missing := theirs.keys() - {column.name for column in live.columns}:
+        raise _unlike(live.name, f"lacks the column {min(missing)} of sql/schema")
+    if set(live.key) != set(other.key):
+        keys = [f"({', '.join(key)})" if key else "none" for key in (live.key, other.key)]
+        raise _unlike(live.name, f"has the key {keys[0]}, and by sql/schema {keys[1]}")
+    return live
+
+
+def _unlike(table: str, what: str) -> UserError:
+    return UserError(f"{table} {what}", "Alter the table, or its schema file, and ask again.", REFUSED)
+
+
+def replace_rows(live: psycopg.Connection[Any], other: psycopg.Connection[Any], table: Table, number: int) -> Replaced:
+    """Write to the table in `live` what differs from `other`, both within a transaction of the caller's.
+
+    Args:
+        number: of the table among those of this transaction.
+
+    Raises:
+        psycopg.Error: a type that cannot be compared, a constraint of somebody else, or a server that is away.
+    """
+    names, stage = _list(table.names), sql.Identifier("pg_temp", f"onefold_rebuilt_{number}")
+    made = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
+    live.execute(made.format(stage, names, sql.SQL(table.name)))
+    where = sql.SQL(" WHERE {}").format(table.where) if table.where else sql.SQL("")
+    out = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(names, sql.SQL(table.name), where)
+    with (
+        other.cursor().copy(out) as rows,
+        live.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(stage)) as into,
+    ):
+        for data in rows:
+            into.write(data)
+    live.execute(sql.SQL("ANALYZE {}").format(stage))
+    return _Statements(table, stage).run(live)
+
+
+class _Statements:
+    """What compares a table, called `held`, with its stage, called `wanted`."""
+
+    def __init__(self, table: Table, stage: sql.Composable) -> None:
+        self._table = table
+        self._stage = stage
+        self._name = sql.SQL(table.name)
+        nullable = {column.name for column in table.columns if column.nullable}
+        self._same = sql.SQL(" AND ").join(_equal(name, name in nullable) for name in table.key)
+        self._mine = sql.SQL(" AND ({})").format(table.where) if table.where else sql.SQL("")
+
+    def run(self, live: psycopg.Connection[Any]) -> Replaced:
+        table = self._table
+        examples = tuple(islice(self._examples(live), EXAMPLES_MAX))
+        deleted = live.execute(
+            sql.SQL("DELETE FROM {} AS held WHERE NOT EXISTS (SELECT FROM {} AS wanted WHERE {}){}").format(
+                self._name, self._stage, self._same, self._mine
+            )
+        ).rowcount
+        changed = self._update(live, table.values) if table.values else 0
+        origins = [name for name in table.names if name in ORIGIN and name not in table.key]
+        moved = self._update(live, origins) if origins else 0
+        added = live.execute(
+            sql.SQL(
+                "INSERT INTO {} ({}) SELECT {} FROM {} AS wanted WHERE NOT EXISTS (SELECT FROM {} AS held WHERE {})"
+            ).format(self._name, _list(table.names), _list(table.names, "wanted"), self._stage, self._name, self._same)
+        ).rowcount
+        (rows,) = live.execute(sql.SQL("SELECT count(*) FROM {}").format(self._stage)).fetchone() or (0,)
+        return Replaced(table.name, rows, changed, added, deleted, moved, examples)
+
+    def _update(self, live: psycopg.Connection[Any], differing: Sequence[str]) -> int:
+        """The whole row where one of these columns differs: where a value does, it has come from another record too."""
+        written = [name for name in self._table.names if name not in self._table.key]
+        sets = sql.SQL(", ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Identifier("wanted", name)) for name in written
+        )
+        return live.execute(
+            sql.SQL("UPDATE {} AS held SET {} FROM {} AS wanted WHERE {} AND {}").format(
+                self._name, sets, self._stage, self._same, _distinct(differing)
+            )
+        ).rowcount
+
+    def _examples(self, live: psycopg.Connection[Any]) -> Iterator[Difference]:
+        """Before anything is written."""
+        values = self._table.values
+        if values:
+            columns = [*_texts("held", self._table.key), *_texts("held", values), *_texts("wanted", values)]
+            asked = sql.SQL("SELECT {} FROM {} AS held JOIN {} AS wanted ON {} WHERE {} LIMIT {}").format(
+                sql.SQL(", ").join(columns),
+                self._name,
+                self._stage,
+                self._same,
+                _distinct(values),
+                sql.Literal(EXAMPLES_MAX),
+            )
+            for row in live.execute(asked).fetchall():
+                key, rest = row[: len(self._table.key)], row[len(self._table.key) :]
+                pairs = zip(values, rest[: len(values)], rest[len(values) :], strict=True)
+                wrong = {name: (was, now) for name, was, now in pairs if was != now}
+                yield Difference("changed", dict(zip(self._table.key, key, strict=True)), wrong)
+        yield from self._missing(live, "deleted", ("held", self._name), ("wanted", self._stage), self._mine)
+        yield from self._missing(live, "added", ("wanted", self._stage), ("held", self._name), sql.SQL(""))
+
+    def _missing(
+        self,
+        live: psycopg.Connection[Any],
+        kind: str,
+        here: tuple[str, sql.Composable],
+        there: tuple[str, sql.Composable],
+        mine: sql.Composable,
+    ) -> Iterator[Difference]:
+        asked = sql.SQL("SELECT {} FROM {} AS {} WHERE NOT EXISTS (SELECT FROM {} AS {} WHERE {}){} LIMIT {}").format(
+            sql.SQL(", ").join(_texts(here[0], self._table.key)),
+            *(here[1], sql.Identifier(here[0]), there[1], sql.Identifier(there[0])),
+            *(self._same, mine, sql.Literal(EXAMPLES_MAX)),
+        )
+        for row in live.execute(asked).fetchall():
+            yield Difference(kind, dict(zip(self._table.key, row, strict=True)))
+
+
+def _equal(name: str, nullable: bool) -> sql.Composable:
+    held, wanted = sql.Identifier("held", name), sql.Identifier("wanted", name)
+    if not nullable:
+        return sql.SQL("{} = {}").format(held, wanted)
+    # As IS NOT DISTINCT FROM, in a way by which Postgres can join more than row by row.
+    return sql.SQL("({0} IS NULL) = ({1} IS NULL) AND coalesce({0}::text, '') = coalesce({1}::text, '')").format(
+        held, wanted
+    )
+
+
+def _distinct(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL("({}) IS DISTINCT FROM ({})").format(_row("held", names), _row("wanted", names))
+
+
+def _row(alias: str, names: Sequence[str]) -> sql.Composable:
+    return sql.SQL("ROW({})").format(_list(names, alias))
+
+
+def _list(names: Sequence[str], *alias: str) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(*alias, name) for name in names)
+
+
+def _texts(alias: str, names: Sequence[str]) -> list[sql.Composable]:
+    return [sql.SQL("{}::text").format(sql.Identifier(alias, name)) for name in names]
+
+
+def part_of(table: Table, names: Sequence[str], where: sql.Composable) -> Table:
+    """Some rows of the table, and of its columns."""
+    return replace(table, columns=tuple(column for column in table.columns if column.name in names), where=where)
