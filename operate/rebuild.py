@@ -80,10 +80,10 @@ class Rebuild:
         (self.name,) = pipelines.checked([domain])
         self._settings = settings
         self._pipeline = pipelines.found()[self.name]
-        self._client = {**settings.usable_client(), "log_level": "0"}
         self._dsn = settings.postgres()
         with said():
             self._topology = loading.topology_of(self.name)
+            self._kafka = admin.connect({**settings.usable_client(), "log_level": "0"})
         self._inputs: Mapping[Place, int] | None = None
         self._ends: Mapping[Place, int] | None = None
 
@@ -202,7 +202,7 @@ class Rebuild:
         """Per partition the offset that has to have been landed: what the live tables have, and what was there at the start."""
         if self._ends is None:
             with said():
-                self._ends = positions.stable_ends(admin.connect(self._client), self._reads)
+                self._ends = positions.stable_ends(self._kafka, self._reads)
         if live is None:
             with _postgres(self._dsn) as connection:
                 held = positions.last_batches(connection, self.name)
@@ -215,7 +215,7 @@ class Rebuild:
 
     def _ids(self) -> dict[str, str]:
         with said():
-            return admin.ask_topic_ids(admin.connect(self._client), self._reads)()
+            return admin.ask_topic_ids(self._kafka, self._reads)()
 
     def _processors_behind(self) -> int:
         """Where the outputs were made anew: how many offsets of the inputs that were there at first are not folded. Tables that

@@ -8,7 +8,8 @@ and until that has been done nobody goes on with a half of it:
        processor that runs after all is fenced, and none starts from there.
     2. Delete what the processors have written, but for the changelog.
     3. In one transaction of PostgreSQL empty the tables and forget the positions. A sink that has landed something after the
-       topics were asked for has landed it before this, and it goes too.
+       topics were asked for has landed it before this, and it goes too. Where the tables are to keep their rows they keep the
+       positions too: of topics that are gone, so that no sink lands anything before `onefold rebuild` has replaced both.
     4. Delete the consumer group, and last the changelog.
     5. Make the topics again, with as many partitions as the inputs have.
 """
@@ -77,6 +78,7 @@ class Plan:
         positions: rows of the ledger.
         inputs: the topics that are read from the beginning afterwards, with how many offsets each holds.
         replayed: records of the inputs that are there twice, because they were dead letters and were replayed.
+        rebuilt: tables that keep their rows until they are rebuilt.
     """
 
     domain: str
@@ -87,6 +89,7 @@ class Plan:
     positions: int
     inputs: Mapping[str, int]
     replayed: int
+    rebuilt: Sequence[str] = ()
 
     def as_data(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -98,14 +101,16 @@ class Reset:
 
     Args:
         inputs: also delete the input topics. Their records are gone then.
+        keep_tables: leave the tables as they are, for their readers, until somebody rebuilds them.
     """
 
-    def __init__(self, domain: str, settings: Settings, *, inputs: bool = False) -> None:
+    def __init__(self, domain: str, settings: Settings, *, inputs: bool = False, keep_tables: bool = False) -> None:
         (self.name,) = pipelines.checked([domain])
         self._settings = settings
         self._client = {**settings.usable_client(), "log_level": "0"}
         self._dsn = settings.postgres()
         self._inputs = inputs
+        self._keep_tables = keep_tables
         with said():
             self._topology: Topology = loading.topology_of(self.name)
             self._kafka: AdminClient = admin.connect(self._client)
@@ -147,11 +152,12 @@ class Reset:
             self.name,
             {topic: sizes[topic] for topic in [*deleted, *(kept if self._inputs else [])]},
             admin.group_of(topology),
-            tables,
+            {} if self._keep_tables else tables,
             sorted(mine - tables.keys()),
-            len(landed),
+            0 if self._keep_tables else len(landed),
             {} if self._inputs else {topic: sizes[topic] for topic in kept},
             receipts,
+            [*tables] if self._keep_tables else [],
         )
 
     def refuse_while_running(self) -> None:
@@ -340,12 +346,14 @@ class Reset:
         """Empty the tables, and forget what was landed; or only see whether that can be done."""
         with self._postgres("" if really else _NOTHING_YET) as connection:
             connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            if tables := self._tables(connection):
+            tables = {} if self._keep_tables else self._tables(connection)
+            if tables:
                 names = sql.SQL(", ").join(map(_identifier, tables))
                 connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(names))
             # Else nothing was ever prepared here.
             if connection.execute("SELECT to_regclass('onefold.applied')").fetchone() != (None,):
-                ledger.forget(connection, self.name)
+                if not self._keep_tables:
+                    ledger.forget(connection, self.name)
                 known_contracts.forget(connection, self.name)
                 connection.execute("DELETE FROM onefold.verdict WHERE domain = %s", (self.name,))
             if not really:

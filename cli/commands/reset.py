@@ -23,6 +23,9 @@ def command(
     inputs: Annotated[
         bool, typer.Option("--inputs", help="Delete the inputs too: their records are gone then.")
     ] = False,
+    keep_tables: Annotated[
+        bool, typer.Option("--keep-tables", help="Leave the tables to their readers until `onefold rebuild`.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON; needs --yes.")] = False,
@@ -37,7 +40,7 @@ def command(
     from onefold.operate.reset import Reset
 
     progress = Progress()
-    reset = Reset(domain, load(), inputs=inputs)
+    reset = Reset(domain, load(), inputs=inputs, keep_tables=keep_tables)
     if not dry_run:
         reset.refuse_while_running()
     plan = reset.plan()
@@ -55,7 +58,10 @@ def command(
     if as_json:
         typer.echo(json.dumps({**plan.as_data(), "done": True}, indent=1))
     else:
-        typer.echo(f"{plan.domain} starts over: run its processors and a sink, then `onefold verify {plan.domain}`.")
+        then = f"run its processors, then `onefold rebuild {plan.domain}`, then a sink"
+        if not plan.rebuilt:
+            then = "run its processors and a sink"
+        typer.echo(f"{plan.domain} starts over: {then}, then `onefold verify {plan.domain}`.")
 
 
 def _ask(plan: Plan, as_json: bool) -> None:
@@ -73,11 +79,17 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"  consumer group {plan.group}"
     for table, rows in plan.tables.items():
         yield f"  all {rows:,} rows of the table {table}"
-    yield f"  {plan.positions:,} positions in the ledger, rejected records, the last verdict"
-    if plan.inputs or plan.kept:
+    yield (
+        "  the last verdict"
+        if plan.rebuilt
+        else f"  {plan.positions:,} positions in the ledger, rejected records, the last verdict"
+    )
+    if plan.inputs or plan.kept or plan.rebuilt:
         yield "And this stays:"
     for topic, size in plan.inputs.items():
         yield f"  input {topic}, {size:,} offsets, which are read from the beginning"
+    for table in plan.rebuilt:
+        yield f"  table {table}, as it is, until `onefold rebuild {plan.domain}`; no sink lands before that"
     for table in plan.kept:
         yield f"  table {table}: no statement in sql/merge writes to it"
     if plan.replayed and plan.inputs:

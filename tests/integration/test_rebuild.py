@@ -1,0 +1,362 @@
+"""Tables made anew from the log, on a real broker, a real PostgreSQL and real sinks: while events arrive, killed on the way, and
+by another rule.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from onefold.cli.main import run
+from onefold.exit_codes import FAILED, REFUSED, USAGE
+from onefold.operate import merges, rebuild
+from onefold.operate.errors import UserError
+from onefold.operate.rebuild import Rebuild
+from onefold.operate.replacing import replace_rows
+from onefold.operate.settings import Settings
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import ask_topic_ids, connect
+from onefold.proof.verify import verify
+from onefold.proof.workloads import runner
+from onefold.stack.embedded import Infrastructure
+from tests.support.migrated import migrate_all
+from tests.support.processes import drained, instance, produce
+from tests.support.rooms import ROOT
+from tests.support.sink_children import SinkOf
+from tests.support.versions import TIMES
+from tests.support.waiting import eventually
+
+MakeDomain = Callable[..., Topology]
+TABLES = ("runner.messages", "runner.stats", "runner.tendency")
+#: A row changed, one deleted, and one that no record has made.
+DAMAGE = (
+    "UPDATE runner.stats SET total_meters = total_meters + 1 WHERE ctid = (SELECT min(ctid) FROM runner.stats)",
+    "DELETE FROM runner.messages WHERE ctid = (SELECT min(ctid) FROM runner.messages)",
+    "INSERT INTO runner.tendency VALUES (999999, 1, 1, 'made up', '', 'runner.tendency', 0, 0)",
+)
+
+
+class Site:
+    """The runner, in a database of this test."""
+
+    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, home: Path) -> None:
+        self.topology, self.client, self.dsn, self.home = topology, client, dsn, home
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(query, values).fetchall()
+
+    def tables(self) -> dict[str, list[tuple[Any, ...]]]:
+        return {table: self.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}
+
+    def send(self, seed: int, count: int = 300) -> None:
+        produce(self.client, "runner.updates", [(one.key, one.value) for one in runner.generate(seed, count)])
+
+    def valid(self) -> bool:
+        verdict = verify("runner", client=self.client, dsn=self.dsn, timeout_s=0)
+        assert verdict.outcome != "invalid", verdict.findings[:3]
+        return verdict.outcome == "valid"
+
+    def beside(self) -> list[str]:
+        """The databases of rebuilds of this one."""
+        asked = (
+            "SELECT b.datname FROM pg_database AS b, pg_database AS live WHERE live.datname = current_database()"
+            " AND starts_with(b.datname, 'onefold_rebuild_' || live.oid || '_')"
+        )
+        return [name for (name,) in self.rows(asked)]
+
+
+@pytest.fixture
+def site(
+    fresh_domain: MakeDomain,
+    client: dict[str, str],
+    database: str,
+    infrastructure: Infrastructure,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Site:
+    made = Site(fresh_domain("runner"), client, database, tmp_path)
+    servers = {"BOOTSTRAP_SERVERS": client["bootstrap.servers"], "POSTGRES_DSN": database, "HOME": str(tmp_path)}
+    for name, value in servers.items():
+        monkeypatch.setenv(f"ONEFOLD_{name}", value)
+    migrate_all(database, ROOT / "sql")
+    made.send(1)
+    return made
+
+
+@contextmanager
+def events_arrive(site: Site) -> Iterator[None]:
+    """Some more again and again."""
+    done, seeds = threading.Event(), iter(range(100, 10_000))
+
+    def send() -> None:
+        while not done.wait(0.1):
+            site.send(next(seeds), 20)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_damaged_tables_are_made_right_while_events_arrive(
+    site: Site, sink_of: SinkOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The live sink goes on before, meanwhile and afterwards; a rebuild that is killed changes nothing, and is of no trouble to
+    the next one.
+    """
+    with instance(site.topology, site.client, site.home / "processor"):
+        sink_of("runner")()
+        eventually(site.valid, 120, "all is landed")
+        for statement in DAMAGE:
+            site.rows(f"{statement} RETURNING 1")
+        damaged = site.tables()
+        killed = subprocess.Popen(
+            [sys.executable, "-P", "-m", "onefold.cli.main", "rebuild", "runner"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        eventually(site.beside, 60, "it has a database beside")
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(10)
+        assert site.tables() == damaged
+
+        assert run(["rebuild", "runner", "--dry-run", "--json"]) == FAILED
+        told = json.loads(capsys.readouterr().out)
+        assert {one["table"]: (one["changed"], one["added"], one["deleted"]) for one in told["tables"]} == {
+            "runner.messages": (0, 1, 0),
+            "runner.stats": (1, 0, 0),
+            "runner.tendency": (0, 0, 1),
+            "onefold.rejected": (0, 0, 0),
+        }
+        assert (told["differing"], told["done"], site.tables()) == (3, False, damaged)
+
+        with events_arrive(site):
+            assert run(["rebuild", "runner"]) == 0
+        shown = capsys.readouterr().out
+        assert "\n3 rows changed; the live sink was held up for" in shown
+        assert "  deleted: user_id 999999\n" in shown
+        assert site.beside() == []
+        drained(site.topology, site.client)
+        eventually(site.valid, 60, "the live sink lands on, from the new positions")
+
+
+def test_another_rule_for_the_past(
+    site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Readers have the tables of the old one until those of the new one are there as a whole."""
+    with instance(site.topology, site.client, site.home / "old"):
+        drained(site.topology, site.client)
+    start = sink_of("runner")
+    first = start()
+    eventually(site.valid, 120, "all is landed")
+    first.process.terminate()
+    first.process.wait(30)
+    before = site.tables()
+    eventually(lambda: run(["reset", "runner", "--keep-tables", "--yes"]) == 0, 30, "the sink's sessions have ended")
+    assert "table runner.stats, as it is, until `onefold rebuild runner`" in capsys.readouterr().out
+    assert start().process.wait(120) == REFUSED, "nobody lands into tables of the old rule"
+
+    made = Rebuild("runner", Settings())
+    said: list[str] = []
+
+    def ended() -> None:
+        if said:
+            raise UserError("it has waited")
+
+    with made.beside() as dsn, pytest.raises(UserError, match="it has waited"):
+        made.wait(dsn, ended, said.append)
+    assert said[0].startswith("waiting for the processors of runner: ")
+    assert site.tables() == before
+
+    with instance(site.topology, site.client, site.home / "new", version="other_rule"):
+        drained(site.topology, site.client)
+    assert run(["rebuild", "runner"]) == 0
+    after = site.tables()
+    meters = {table: [row[3] for row in rows] for table, rows in after.items()}["runner.stats"]
+    assert meters == [TIMES * row[3] for row in before["runner.stats"]]
+    assert [row[:3] for row in after["runner.messages"]] == [row[:3] for row in before["runner.messages"]]
+
+    with instance(site.topology, site.client, site.home / "on", version="other_rule"):
+        landed = "SELECT count(*) FROM runner.messages"
+        many = site.rows(landed)
+        start()
+        site.send(2)
+        drained(site.topology, site.client)
+        eventually(lambda: site.rows(landed) > many, 120, "a sink lands on")
+
+
+def test_it_is_refused_with_what_to_do(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a sink is started for it."""
+
+    def sentence(code: int) -> str:
+        assert run(["rebuild", "runner"]) == code
+        assert site.beside() == []
+        return capsys.readouterr().err
+
+    with Rebuild("runner", Settings()).beside():
+        assert run(["rebuild", "runner"]) == REFUSED
+        assert "error: another rebuild of runner is under way" in capsys.readouterr().err
+    with psycopg.connect(site.dsn, autocommit=True) as connection:
+        role, server = sql.Identifier(f"poor_{os.getpid()}"), connection.info
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD 'poor'").format(role))
+        try:
+            connection.execute(sql.SQL("ALTER ROLE {} NOSUPERUSER").format(role))
+            connection.execute(sql.SQL("GRANT pg_read_all_data TO {}").format(role))
+            poor = psycopg.conninfo.make_conninfo(site.dsn, user=f"poor_{os.getpid()}", password="poor")
+            monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", poor)
+            assert f"may not make one\n  Run ALTER ROLE poor_{os.getpid()} CREATEDB" in sentence(FAILED)
+        finally:
+            monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+        assert server.host
+        connection.execute("ALTER TABLE runner.stats DROP CONSTRAINT stats_pkey")
+        assert "runner.stats has no key by which its rows could be compared\n  Give it a primary key;" in sentence(
+            REFUSED
+        )
+        connection.execute("DROP SCHEMA onefold CASCADE")
+        assert "there are no tables of runner in this database yet" in sentence(FAILED)
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
+    assert run(["rebuild", "runner"]) == FAILED
+    assert capsys.readouterr().err.startswith("error: PostgreSQL does not answer")
+    assert run(["rebuild", "nobody"]) == USAGE
+
+
+class Beside:
+    """A database that a sink might have filled: the runner's tables, and positions at the ends of its topics."""
+
+    def __init__(self, site: Site, dsn: str) -> None:
+        self.site, self.dsn = site, dsn
+        migrate_all(dsn, ROOT / "sql")
+        admin = connect(site.client)
+        self.ids = ask_topic_ids(admin, list(TABLES))()
+        for database in (site.dsn, dsn):
+            self.stand(database, 10)
+
+    def stand(self, dsn: str, offset: int, sink: str = "runner", topic: str = "runner.stats") -> None:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(
+                "INSERT INTO onefold.ledger VALUES (%s, %s, 0, %s, %s, NULL, NULL, 'w', now(), NULL)"
+                " ON CONFLICT (sink, topic, partition) DO UPDATE SET next_offset = excluded.next_offset",
+                (sink, topic, offset, self.ids[topic]),
+            )
+
+    def write(self, dsn: str, statement: str) -> None:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(statement)
+
+
+@pytest.fixture
+def beside(site: Site, postgres_dsn: str) -> Iterator[Beside]:
+    """Nothing has been folded: the topics are empty."""
+    name = sql.Identifier(f"beside_{uuid.uuid4().hex[:12]}")
+    with psycopg.connect(postgres_dsn, autocommit=True) as server:
+        server.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        yield Beside(site, psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name.as_string().strip('"')))
+        server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def test_while_tables_are_compared_nobody_lands_or_writes_and_everybody_reads(
+    site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def others(*given: Any) -> Any:
+        with psycopg.connect(site.dsn, autocommit=True) as other:
+            other.execute("SET lock_timeout = '50ms'")
+            for statement in (
+                "SELECT FROM onefold.ledger WHERE sink = 'runner' FOR UPDATE",
+                "UPDATE runner.stats SET total_meters = 0",
+            ):
+                with pytest.raises(psycopg.errors.LockNotAvailable):
+                    other.execute(statement)
+            for statement in ("TABLE onefold.ledger", "TABLE runner.stats"):
+                tried.append(other.execute(statement).statusmessage or "")
+            other.execute("SELECT FROM onefold.ledger WHERE sink = 'campaigns' FOR UPDATE")
+        return replace_rows(*given)
+
+    beside.stand(site.dsn, 5, "campaigns")
+    monkeypatch.setattr(rebuild, "replace_rows", others)
+    assert Rebuild("runner", Settings()).replace(beside.dsn) is not None
+    assert tried[:2] == ["SELECT 2", "SELECT 0"]
+
+
+def test_tables_that_have_not_come_as_far_are_not_taken(
+    site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild, "_LEVEL_S", 0.0)
+    beside.write(beside.dsn, "INSERT INTO runner.stats VALUES (1, 1, 1, 1, 1, 'runner.stats', 0, 0)")
+    beside.stand(site.dsn, 11)
+    assert Rebuild("runner", Settings()).replace(beside.dsn) is None
+    assert site.rows("TABLE runner.stats") == []
+    beside.stand(beside.dsn, 11)
+    assert Rebuild("runner", Settings()).replace(beside.dsn) is not None
+    assert site.rows("SELECT user_id FROM runner.stats") == [(1,)]
+
+
+def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site: Site, beside: Beside) -> None:
+    beside.stand(beside.dsn, 20)
+    beside.stand(beside.dsn, 7, topic="runner.messages")
+    beside.stand(site.dsn, 5, topic="runner.tendency")
+    beside.stand(site.dsn, 5, "campaigns")
+    for database, offset in ((site.dsn, 1), (beside.dsn, 2)):
+        for sink in ("runner", "campaigns"):
+            beside.write(
+                database, f"INSERT INTO onefold.rejected VALUES ('{sink}', 'runner.stats', 0, {offset}, 'no', NULL)"
+            )
+    # A topic that is gone from the pipeline asks for nothing.
+    beside.write(site.dsn, "UPDATE onefold.ledger SET topic_id = 'gone' WHERE topic = 'runner.tendency'")
+    done = Rebuild("runner", Settings()).replace(beside.dsn)
+    assert done is not None
+    assert (done.tables[-1].table, done.tables[-1].added, done.tables[-1].deleted) == ("onefold.rejected", 1, 1)
+    assert site.rows("SELECT sink, topic, next_offset FROM onefold.ledger ORDER BY 1, 2") == [
+        ("campaigns", "runner.stats", 5),
+        ("runner", "runner.messages", 7),
+        ("runner", "runner.stats", 20),
+    ]
+    assert site.rows('SELECT sink, "offset" FROM onefold.rejected ORDER BY 1') == [("campaigns", 1), ("runner", 2)]
+
+
+def test_a_table_that_follows_no_record_is_left_as_it_is(
+    site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the latencies of trades: a row says when it was landed."""
+    monkeypatch.setattr(merges, "written", lambda pipeline: [*TABLES, "runner.paces"])
+    for database, pace in ((site.dsn, 1), (beside.dsn, 2)):
+        beside.write(database, f"CREATE TABLE runner.paces AS SELECT {pace} AS pace")
+    done = Rebuild("runner", Settings()).replace(beside.dsn)
+    assert done is not None
+    assert done.kept == ("runner.paces",)
+    assert site.rows("TABLE runner.paces") == [(1,)]
+
+
+def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink beside lands on meanwhile. What it adds would be added again by the live one."""
+    users = iter(range(1, 100))
+
+    def lands_on(*given: Any) -> Any:
+        user = next(users)
+        beside.write(beside.dsn, f"INSERT INTO runner.stats VALUES ({user}, 1, 1, 1, 1, 'runner.stats', 0, {user})")
+        beside.stand(beside.dsn, 10 + user)
+        return replace_rows(*given)
+
+    monkeypatch.setattr(rebuild, "replace_rows", lands_on)
+    assert Rebuild("runner", Settings()).replace(beside.dsn) is not None
+    assert site.rows("TABLE runner.stats") == []
+    assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
