@@ -101,7 +101,7 @@ class Rebuild:
                 not make databases.
         """
         with _postgres(self._dsn) as keeper:
-            if keeper.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
+            if keeper.execute("SELECT to_regclass(%s)", (ledger.TABLE,)).fetchone() == (None,):
                 raise UserError(
                     f"there are no tables of {self.name} in this database yet", "Start a sink: it makes them."
                 )
@@ -189,7 +189,7 @@ class Rebuild:
             live.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.SQL(table.name)))
         mine = sql.SQL("sink = {}").format(sql.Literal(self.name))
         rejected = part_of(described(live, "onefold.rejected"), _REJECTED, mine)
-        known = described(live, "onefold.ledger")
+        known = described(live, ledger.TABLE)
         every = [same(table, described(other, table.name)) for table in tables]
         every += [rejected, part_of(known, known.names, mine)]
         done = [replace_rows(live, other, table, number) for number, table in enumerate(every)]

@@ -14,6 +14,8 @@ from onefold.spark_sink.errors import Refused, Rewind
 from onefold.spark_sink.postgres.connection import Connection, transaction
 
 Partition = tuple[str, int]
+#: Where it is, for who moves all of it at once.
+TABLE = "onefold.ledger"
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
-"""Tables made anew from the log, on a real broker, a real PostgreSQL and real sinks: while events arrive, killed on the way, and
-by another rule.
-"""
+"""Tables made anew from the log by real sinks: while events arrive, killed on the way, by another rule, from another topic."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,56 +22,25 @@ from onefold.operate.errors import UserError
 from onefold.operate.rebuild import Rebuild
 from onefold.operate.replacing import replace_rows
 from onefold.operate.settings import Settings
+from onefold.pipelines import PROJECT_VARIABLE
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect
-from onefold.proof.verify import verify
-from onefold.proof.workloads import runner
 from onefold.stack.embedded import Infrastructure
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance, produce
+from tests.support.processes import drained, instance
+from tests.support.rebuilt import TABLES, Site, declare, events_arrive
 from tests.support.rooms import ROOT
 from tests.support.sink_children import SinkOf
 from tests.support.versions import TIMES
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
-TABLES = ("runner.messages", "runner.stats", "runner.tendency")
 #: A row changed, one deleted, and one that no record has made.
 DAMAGE = (
     "UPDATE runner.stats SET total_meters = total_meters + 1 WHERE ctid = (SELECT min(ctid) FROM runner.stats)",
     "DELETE FROM runner.messages WHERE ctid = (SELECT min(ctid) FROM runner.messages)",
     "INSERT INTO runner.tendency VALUES (999999, 1, 1, 'made up', '', 'runner.tendency', 0, 0)",
 )
-
-
-class Site:
-    """The runner, in a database of this test."""
-
-    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, home: Path) -> None:
-        self.topology, self.client, self.dsn, self.home = topology, client, dsn, home
-
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.dsn) as connection:
-            return connection.execute(query, values).fetchall()
-
-    def tables(self) -> dict[str, list[tuple[Any, ...]]]:
-        return {table: self.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}
-
-    def send(self, seed: int, count: int = 300) -> None:
-        produce(self.client, "runner.updates", [(one.key, one.value) for one in runner.generate(seed, count)])
-
-    def valid(self) -> bool:
-        verdict = verify("runner", client=self.client, dsn=self.dsn, timeout_s=0)
-        assert verdict.outcome != "invalid", verdict.findings[:3]
-        return verdict.outcome == "valid"
-
-    def beside(self) -> list[str]:
-        """The databases of rebuilds of this one."""
-        asked = (
-            "SELECT b.datname FROM pg_database AS b, pg_database AS live WHERE live.datname = current_database()"
-            " AND starts_with(b.datname, 'onefold_rebuild_' || live.oid || '_')"
-        )
-        return [name for (name,) in self.rows(asked)]
 
 
 @pytest.fixture
@@ -93,24 +59,6 @@ def site(
     migrate_all(database, ROOT / "sql")
     made.send(1)
     return made
-
-
-@contextmanager
-def events_arrive(site: Site) -> Iterator[None]:
-    """Some more again and again."""
-    done, seeds = threading.Event(), iter(range(100, 10_000))
-
-    def send() -> None:
-        while not done.wait(0.1):
-            site.send(next(seeds), 20)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def test_damaged_tables_are_made_right_while_events_arrive(
@@ -191,12 +139,12 @@ def test_another_rule_for_the_past(
     assert [row[:3] for row in after["runner.messages"]] == [row[:3] for row in before["runner.messages"]]
 
     with instance(site.topology, site.client, site.home / "on", version="other_rule"):
-        landed = "SELECT count(*) FROM runner.messages"
-        many = site.rows(landed)
         start()
         site.send(2)
         drained(site.topology, site.client)
-        eventually(lambda: site.rows(landed) > many, 120, "a sink lands on")
+        eventually(
+            lambda: len(site.tables()["runner.messages"]) > len(after["runner.messages"]), 120, "a sink lands on"
+        )
 
 
 def test_it_is_refused_with_what_to_do(
@@ -213,19 +161,18 @@ def test_it_is_refused_with_what_to_do(
         assert run(["rebuild", "runner"]) == REFUSED
         assert "error: another rebuild of runner is under way" in capsys.readouterr().err
     with psycopg.connect(site.dsn, autocommit=True) as connection:
-        role, server = sql.Identifier(f"poor_{os.getpid()}"), connection.info
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD 'poor'").format(role))
+        name = f"poor_{os.getpid()}"
+        role = sql.Identifier(name)
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'poor'").format(role))
         try:
-            connection.execute(sql.SQL("ALTER ROLE {} NOSUPERUSER").format(role))
             connection.execute(sql.SQL("GRANT pg_read_all_data TO {}").format(role))
-            poor = psycopg.conninfo.make_conninfo(site.dsn, user=f"poor_{os.getpid()}", password="poor")
+            poor = psycopg.conninfo.make_conninfo(site.dsn, user=name, password="poor")
             monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", poor)
-            assert f"may not make one\n  Run ALTER ROLE poor_{os.getpid()} CREATEDB" in sentence(FAILED)
+            assert f"may not make one\n  Run ALTER ROLE {name} CREATEDB" in sentence(FAILED)
         finally:
             monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
             connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
             connection.execute(sql.SQL("DROP ROLE {}").format(role))
-        assert server.host
         connection.execute("ALTER TABLE runner.stats DROP CONSTRAINT stats_pkey")
         assert "runner.stats has no key by which its rows could be compared\n  Give it a primary key;" in sentence(
             REFUSED
@@ -286,8 +233,9 @@ def test_while_tables_are_compared_nobody_lands_or_writes_and_everybody_reads(
             ):
                 with pytest.raises(psycopg.errors.LockNotAvailable):
                     other.execute(statement)
-            for statement in ("TABLE onefold.ledger", "TABLE runner.stats"):
-                tried.append(other.execute(statement).statusmessage or "")
+            tried.extend(
+                other.execute(f"TABLE {name}").statusmessage or "" for name in ("onefold.ledger", "runner.stats")
+            )
             other.execute("SELECT FROM onefold.ledger WHERE sink = 'campaigns' FOR UPDATE")
         return replace_rows(*given)
 
@@ -360,3 +308,29 @@ def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkey
     assert Rebuild("runner", Settings()).replace(beside.dsn) is not None
     assert site.rows("TABLE runner.stats") == []
     assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
+
+
+def test_tables_go_over_to_the_decision_log_and_back(
+    site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their rows in place: the offsets of two topics cannot be compared, and all rows are replaced at once."""
+    replicas: dict[str, Any] = {"replicas": 2, "session_timeout_ms": 6_000}
+    with ExitStack() as stack:
+        for name in "ab":
+            stack.enter_context(instance(site.topology, site.client, site.home / name, name=name, **replicas))
+        start = sink_of("runner")
+        for seed, decided in enumerate((False, True, False), 2):
+            declare(site.home, decided)
+            monkeypatch.setenv(PROJECT_VARIABLE, str(site.home))
+            if before := {table: [row[:3] for row in rows] for table, rows in site.tables().items() if rows}:
+                assert start(decided=["runner"] if decided else []).process.wait(120) == REFUSED
+                assert run(["rebuild", "runner"]) == 0
+                assert {table: [row[:3] for row in rows] for table, rows in site.tables().items()} == before
+            sink = start(decided=["runner"] if decided else [])
+            site.send(seed)
+            drained(site.topology, site.client)
+            eventually(site.valid, 120, "all is landed, from where it is wanted")
+            ((topics,),) = site.rows("SELECT array_agg(DISTINCT topic ORDER BY topic) FROM onefold.ledger")
+            assert topics == (["runner.decisions"] if decided else [*TABLES])
+            sink.process.terminate()
+            sink.process.wait(30)

@@ -1,0 +1,82 @@
+"""The runner's tables, for tests that make them anew."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from onefold.operate.pipelines import found
+from onefold.pipelines import PROJECT_FILE
+from onefold.processor.core.topology import Topology
+from onefold.proof.verify import verify
+from onefold.proof.workloads import runner
+from tests.support.processes import produce
+
+TABLES = ("runner.messages", "runner.stats", "runner.tendency")
+
+
+class Site:
+    """The runner, in a database of this test."""
+
+    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, home: Path) -> None:
+        self.topology, self.client, self.dsn, self.home = topology, client, dsn, home
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(query).fetchall()
+
+    def tables(self) -> dict[str, list[tuple[Any, ...]]]:
+        return {table: self.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}
+
+    def send(self, seed: int, count: int = 300) -> None:
+        produce(self.client, "runner.updates", [(one.key, one.value) for one in runner.generate(seed, count)])
+
+    def valid(self) -> bool:
+        verdict = verify("runner", client=self.client, dsn=self.dsn, timeout_s=0)
+        assert verdict.outcome != "invalid", verdict.findings[:3]
+        return verdict.outcome == "valid"
+
+    def beside(self) -> list[str]:
+        """The databases of rebuilds of this one."""
+        asked = (
+            "SELECT b.datname FROM pg_database AS b, pg_database AS live WHERE live.datname = current_database()"
+            " AND starts_with(b.datname, 'onefold_rebuild_' || live.oid || '_')"
+        )
+        return [name for (name,) in self.rows(asked)]
+
+
+@contextmanager
+def events_arrive(site: Site) -> Iterator[None]:
+    """Some more again and again."""
+    done, seeds = threading.Event(), iter(range(100, 10_000))
+
+    def send() -> None:
+        while not done.wait(0.1):
+            site.send(next(seeds), 20)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def declare(folder: Path, decided_tables: bool) -> None:
+    """The runner with replicas, as a project has it."""
+    built_in = found()["runner"]
+    named = {"topology": built_in.topology, "workload": built_in.workload}
+    folders = {"contracts": str(built_in.contracts), "sql": str(built_in.sql)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {**named, **folders}.items()]
+    declared = [
+        "[tool.onefold.pipelines.runner]",
+        *lines,
+        "replicas = 2",
+        f"decided_tables = {json.dumps(decided_tables)}",
+    ]
+    (folder / PROJECT_FILE).write_text("\n".join(["[tool.onefold]", "packages = []", *declared, ""]))
