@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,8 @@ from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.io import admin
 from onefold.spark_sink.decisions import log_of
+from onefold.spark_sink.errors import SinkError
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import ledger
 
 # A sink that lands beside needs a second or two for what has just arrived; it is waited for with the live one held up.
@@ -97,15 +99,17 @@ class Rebuild:
         """The DSN of an empty database, which goes at the end. One that a killed rebuild has left goes first.
 
         Raises:
-            UserError: another rebuild is under way; the tables cannot be compared (both exit code 3); or the database user may
-                not make databases.
+            UserError: another rebuild is under way, the tables cannot be compared, or records that made rows are gone (all exit
+                code 3); or the database user may not make databases.
         """
         with _postgres(self._dsn) as keeper:
             if keeper.execute("SELECT to_regclass(%s)", (ledger.TABLE,)).fetchone() == (None,):
                 raise UserError(
                     f"there are no tables of {self.name} in this database yet", "Start a sink: it makes them."
                 )
-            self._tables(keeper)  # what cannot be done is said before hours of work
+            # What cannot be done is said before hours of work.
+            self._tables(keeper)
+            self._refuse_what_is_not_whole()
             (oid,) = keeper.execute("SELECT oid FROM pg_database WHERE datname = current_database()").fetchone() or (0,)
             name = f"onefold_rebuild_{oid}_{self.name}"[:_NAME_MAX]
             asked = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
@@ -216,6 +220,25 @@ class Rebuild:
     def _ids(self) -> dict[str, str]:
         with said():
             return admin.ask_topic_ids(self._kafka, self._reads)()
+
+    def _refuse_what_is_not_whole(self) -> None:
+        """Raises UserError (exit code 3) when rows may have come from records that are gone: they would be deleted."""
+        try:
+            with closing(Topics(self._settings.kafka(), self._settings.kafka_options)) as topics:
+                begun = {place: reach.start for place, reach in topics.reach(self._reads).items() if reach.start > 0}
+                compacted = [topic for topic in self._reads if topics.is_compacted(topic)]
+        except SinkError as error:
+            raise UserError(str(error), "Nothing was changed; run it again.") from None
+        for (topic, partition), start in begun.items():
+            raise UserError(
+                f"{topic}/{partition} begins at offset {start}: rows of what was deleted there could not be made anew",
+                "Nothing was changed.",
+                REFUSED,
+            )
+        for topic in compacted:
+            raise UserError(
+                f"{topic} is compacted: records that made rows may be gone from it", "Nothing was changed.", REFUSED
+            )
 
     def _processors_behind(self) -> int:
         """Where the outputs were made anew: how many offsets of the inputs that were there at first are not folded. Tables that

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]  # exported, as no checker sees
 from psycopg import sql
 
 from onefold.cli.main import run
@@ -24,10 +25,11 @@ from onefold.operate.replacing import replace_rows
 from onefold.operate.settings import Settings
 from onefold.pipelines import PROJECT_VARIABLE
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import ask_topic_ids, connect
+from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance
+from tests.support.processes import drained, instance, produce
 from tests.support.rebuilt import TABLES, Site, declare, events_arrive
 from tests.support.rooms import ROOT
 from tests.support.sink_children import SinkOf
@@ -145,6 +147,22 @@ def test_another_rule_for_the_past(
         eventually(
             lambda: len(site.tables()["runner.messages"]) > len(after["runner.messages"]), 120, "a sink lands on"
         )
+
+
+def test_rows_of_records_that_are_gone_are_not_deleted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    admin = connect(site.client)
+    entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, "runner.stats", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result()
+    with closing(Topics(site.client["bootstrap.servers"], {})) as topics:
+        eventually(lambda: topics.is_compacted("runner.stats"), 20, "the broker has taken it in")
+    assert run(["rebuild", "runner"]) == REFUSED
+    assert "error: runner.stats is compacted: records that made rows may be gone from it" in capsys.readouterr().err
+    produce(site.client, "runner.stats", [(b"k", b"v")] * 5, partition=1)
+    delete_before(admin, "runner.stats", 1, 3)
+    assert run(["rebuild", "runner"]) == REFUSED
+    assert "error: runner.stats/1 begins at offset 3: rows of what was deleted" in capsys.readouterr().err
+    assert site.beside() == []
 
 
 def test_it_is_refused_with_what_to_do(
