@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,6 +15,7 @@ from onefold.operate.errors import UserError
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
 from onefold.proof.workloads import UnknownDomain, workload
+from onefold.status_file import Status
 from onefold.telemetry import (
     AUDIT_CYCLE_S,
     AUDIT_FINDINGS,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from onefold.operate.settings import Settings
     from onefold.proof.verdict import Finding
 
+#: In ONEFOLD_AUDITED: each pipeline that can be.
+ALL = "all"
 # So fresh is what the page shows, where nothing changes.
 _KEEP_EVERY_S = 10.0
 
@@ -37,14 +40,30 @@ log = structlog.get_logger()
 
 def checked(settings: Settings, domain: str) -> None:
     """Raises UserError (exit code 2) for a pipeline that is not audited, with the reason."""
-    try:
-        reason = refusal(workload(domain))
-    except UnknownDomain as error:
-        reason = str(error)
-    if settings.replicas_of(pipelines.found()[domain]) > 1:
-        reason = f"{domain} is not audited: it has replicas; `onefold verify {domain}` judges it"
-    if reason:
+    if reason := _refusal(settings, domain):
         raise UserError(reason, exit_code=USAGE)
+
+
+def audited(settings: Settings, domains: Sequence[str]) -> list[str]:
+    """Of these pipelines those that the settings want audited. Raises UserError (exit code 2) for a name that is of none, or of
+    one that is not audited.
+    """
+    wanted = settings.to_audit()
+    if wanted == [ALL]:
+        return [domain for domain in domains if not _refusal(settings, domain)]
+    for name in pipelines.checked(wanted):
+        checked(settings, name)
+    return [domain for domain in domains if domain in wanted]
+
+
+def _refusal(settings: Settings, domain: str) -> str:
+    """In one sentence; "" when it is audited."""
+    if settings.replicas_of(pipelines.found()[domain]) > 1:
+        return f"{domain} is not audited: it has replicas; `onefold verify {domain}` judges it"
+    try:
+        return refusal(workload(domain))
+    except UnknownDomain as error:
+        return str(error)
 
 
 def audit(
@@ -52,6 +71,7 @@ def audit(
     domain: str,
     telemetry: Telemetry,
     stop: threading.Event,
+    status: Status,
     *,
     once: bool = False,
     until_found: bool = False,
@@ -60,6 +80,7 @@ def audit(
     """Audit a domain until it is stopped. Returns the exit code: 1 when something was found.
 
     Args:
+        status: told how it is; running also when something was found, for it goes on.
         once: end when every row has come round, with a verdict's exit code.
         until_found: end at the first divergence.
         timeout_s: with `once`, how long that may take once everything has been read.
@@ -71,7 +92,8 @@ def audit(
         schema_registry_url=settings.schema_registry_url,
         checkpoints=settings.checkpoints(),
     )
-    teller = _Teller(domain, telemetry, lambda verdict: verdicts.keep(verdict, settings.postgres()))
+    status.write("running", "it has just begun")
+    teller = _Teller(domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres()))
     deadline: list[float] = []
 
     def enough(standing: Standing) -> bool:
@@ -95,9 +117,10 @@ def audit(
 
 
 class _Teller:
-    def __init__(self, domain: str, telemetry: Telemetry, keep: Callable[[Verdict], str]) -> None:
+    def __init__(self, domain: str, telemetry: Telemetry, status: Status, keep: Callable[[Verdict], str]) -> None:
         self._domain = domain
         self._telemetry = telemetry
+        self._status = status
         self._keep = keep
         self._told: dict[str, int] = {}
         self._said = ("", "")
@@ -112,6 +135,7 @@ class _Teller:
         if not standing.troubled:
             self._moved_at = now
         self._figures(standing)
+        self._status.write("waiting" if standing.troubled else "running", f"{standing.outcome}: {standing.reason}")
         said = standing.outcome, standing.reason
         if said != self._said:
             log.info("audited", domain=self._domain, outcome=standing.outcome, reason=standing.reason)

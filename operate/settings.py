@@ -74,6 +74,10 @@ class Settings(BaseSettings):
         le=REPLICAS_MAX,
         description="processes that compute each task side by side; unset: as each pipeline declares, or 1",
     )
+    audited: str = Field(
+        "",
+        description="pipelines that `up` starts an auditor for: names with commas, or all for each that can be audited",
+    )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
     job_timeout_s: float = Field(
         30.0, ge=1, le=3600, description="seconds without a checkpoint after which a job's worker is taken for dead"
@@ -161,6 +165,10 @@ class Settings(BaseSettings):
     def allowed(self) -> frozenset[str]:
         """The names of what may break a promise (`guarantee.BREAKING`)."""
         return frozenset(_names(self.allow))
+
+    def to_audit(self) -> list[str]:
+        """The names of the pipelines that are audited as they run; ["all"] for each that can be."""
+        return _names(self.audited)
 
     def object_store(self) -> str:
         """The address of the store of objects; that of a folder of the home when none is set."""

@@ -136,6 +136,19 @@ class Log:
             self.positions[topic, partition] = max(offset, self.positions[topic, partition])
         return topic, partition
 
+    def gone(self) -> str:
+        """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""
+        asked = self._admin.describe_topics(TopicCollection([*self.topics]), request_timeout=_ANSWER_S)
+        for name, topic in self.topics.items():
+            try:
+                if str(asked[name].result().topic_id) != topic.topic_id:
+                    return name
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return name
+                raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
+        return ""
+
     def _offsets(self, spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
         wanted = {TopicPartition(name, p): spec for name, p in self.places}
         try:

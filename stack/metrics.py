@@ -12,7 +12,7 @@ from onefold.stack.embedded import free_ports, if_free
 from onefold.stack.service import Service
 
 # What the services are called that have metrics on a port of their own; the dashboard has them on its page's.
-MEASURED = ("processor-", "sink-", "worker-")
+MEASURED = ("processor-", "sink-", "worker-", "auditor-")
 VARIABLE = "ONEFOLD_METRICS_PORT"
 PORT_MAX = 65535
 

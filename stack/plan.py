@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SINK_STOP_S = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
+AUDITOR_STOP_S = 10.0  # it finishes the turn at hand
 WORKER_STOP_S = 45.0  # a worker comes to its next checkpoint, which takes less than its time-out
 WARM_STOP_S = 5.0  # it only ends its JVM
 # Nobody's first minutes are for this, and a stack that is only tried, or tested, is gone by then.
@@ -82,8 +83,10 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         for number in range(1, settings.sinks + 1)
     ]
     served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
-    # Spark takes the longest to start and waits for nothing that a processor does, so all start together.
-    return [[prepare], [*served, _warm(settings, public)]]
+    # Spark takes the longest to start and waits for nothing that a processor does, so all start together. Not the auditors:
+    # there is nothing to judge before, and they would make that wait.
+    stages = [[prepare], [*served, _warm(settings, public)]]
+    return [*stages, auditors] if (auditors := _auditors(settings, domains, public)) else stages
 
 
 def _warm(settings: Settings, public: dict[str, Any]) -> Service:
@@ -99,6 +102,17 @@ def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         _onefold(settings, public, f"worker-{domain}-1", ("work", domain), None, WORKER_STOP_S, needed=False)
         for domain in domains
         if domain in known and known[domain].jobs
+    ]
+
+
+def _auditors(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:
+    if not settings.to_audit():
+        return []
+    from onefold.operate import auditing  # imports the judge, which a stack without auditors does not need
+
+    return [
+        _onefold(settings, public, f"auditor-{domain}", ("audit", domain), None, AUDITOR_STOP_S, needed=False)
+        for domain in auditing.audited(settings, domains)
     ]
 
 

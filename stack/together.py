@@ -1,4 +1,5 @@
-"""Several processors, or workers, as one command: a process a domain, each started again when it ends, and one status for all.
+"""Several processors, workers or auditors, as one command: a process a domain, each started again when it ends, and one status
+for all.
 
 A process each, because folding is work for one core, and so that what ends one domain's process leaves the others alone.
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold import status_file
-from onefold.stack.plan import PROCESSOR_STOP_S, WORKER_STOP_S
+from onefold.stack.plan import AUDITOR_STOP_S, PROCESSOR_STOP_S, WORKER_STOP_S
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Supervisor, run
 
@@ -24,18 +25,25 @@ def process(domains: Sequence[str], instance: str, path: Path, metrics_port: int
     """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `path`, and the first one's
     metrics are on that port, the second one's on the next, and so on; 0: none has any.
     """
-    _run("process", PROCESSOR_STOP_S, domains, instance, path, metrics_port)
+    _run("process", PROCESSOR_STOP_S, domains, ("--instance", instance), path, metrics_port)
 
 
 def work(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
     """Run the workers of `domains`, likewise."""
-    _run("work", WORKER_STOP_S, domains, instance, path, metrics_port)
+    _run("work", WORKER_STOP_S, domains, ("--instance", instance), path, metrics_port)
 
 
-def _run(verb: str, stop_s: float, domains: Sequence[str], instance: str, path: Path, metrics_port: int) -> None:
+def audit(domains: Sequence[str], path: Path, metrics_port: int = 0) -> None:
+    """Run the auditors of `domains`, likewise."""
+    _run("audit", AUDITOR_STOP_S, domains, (), path, metrics_port)
+
+
+def _run(
+    verb: str, stop_s: float, domains: Sequence[str], options: Sequence[str], path: Path, metrics_port: int
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     services = [
-        _service(verb, stop_s, domain, instance, _beside(path, domain), metrics_port and metrics_port + number)
+        _service(verb, stop_s, domain, options, _beside(path, domain), metrics_port and metrics_port + number)
         for number, domain in enumerate(domains)
     ]
     files = {service.name: Path(service.ready.target) for service in services}
@@ -77,10 +85,10 @@ def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
     return str(status["state"]), str(status["detail"])
 
 
-def _service(verb: str, stop_s: float, domain: str, instance: str, status: Path, metrics_port: int) -> Service:
+def _service(verb: str, stop_s: float, domain: str, options: Sequence[str], status: Path, metrics_port: int) -> Service:
     return Service(
         name=domain,
-        argv=(sys.executable, "-P", "-m", "onefold.cli.main", verb, domain, "--instance", instance),
+        argv=(sys.executable, "-P", "-m", "onefold.cli.main", verb, domain, *options),
         log=OUTPUT,
         ready=Ready("status_file", str(status)),
         environment={"ONEFOLD_STATUS_FILE": str(status), "ONEFOLD_METRICS_PORT": str(metrics_port)},

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from onefold.cli import metrics
+from onefold.exit_codes import USAGE
 from onefold.operate import logs, pipelines
-from onefold.operate.settings import load
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings, load
+from onefold.status_file import Status
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The domain to follow, as runner.")],
+    domain: Annotated[
+        str | None,
+        typer.Argument(help="The domain to follow, as runner; without one those of ONEFOLD_AUDITED, a process each."),
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="End when every row was looked at once, with a verdict's exit code.")
     ] = False,
@@ -31,15 +39,37 @@ def command(
     Example: onefold audit runner --until-found
     """
     settings = load()
-    (name,) = pipelines.checked([domain])
+    if domain:
+        pipelines.checked([domain])
     settings.usable_client()
     settings.postgres()  # raises when there is none
     from onefold.operate import auditing  # imports clients of Postgres and Kafka, which `--help` does not need
 
+    status = os.environ.get("ONEFOLD_STATUS_FILE")
+    if not domain:
+        _all(settings, Path(status or settings.home / "run" / "audit.json"), alone=once or until_found)
+        return
+    name = domain
     auditing.checked(settings, name)
     logs.configure(settings.log_format)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     told = metrics.of("auditor", [name], settings)
-    raise typer.Exit(auditing.audit(settings, name, told, stop, once=once, until_found=until_found, timeout_s=timeout))
+    said = Status(Path(status) if status else None)
+    raise typer.Exit(
+        auditing.audit(settings, name, told, stop, said, once=once, until_found=until_found, timeout_s=timeout)
+    )
+
+
+def _all(settings: Settings, path: Path, *, alone: bool) -> None:
+    """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C."""
+    from onefold.operate import auditing
+    from onefold.stack import together
+
+    if alone:
+        raise UserError("--once and --until-found are for one domain", "Name it, as in `onefold audit runner`.", USAGE)
+    names = auditing.audited(settings, pipelines.domains())
+    if not names:
+        raise UserError("no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)
+    together.audit(names, path, settings.metrics_port)

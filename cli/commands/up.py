@@ -33,9 +33,15 @@ def command(
     unknown = [name for name in wanted if name not in control.INFRASTRUCTURE]
     if unknown:
         raise UserError(f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}", exit_code=USAGE)
-    extras.require("up", "stack", *(() if wanted else ("processor", "sink")))
+    judge = ("judge",) if settings.to_audit() else ()
+    extras.require("up", "stack", *(() if wanted else ("processor", "sink", *judge)))
     progress = Progress()
-    state, started = control.up(settings, _sound() if not wanted else [], wanted, progress)
+    domains = [] if wanted else _sound()
+    if domains and judge:
+        from onefold.operate import auditing  # needs what the judge needs
+
+        auditing.audited(settings, domains)  # a name that is wrong is said before anything starts
+    state, started = control.up(settings, domains, wanted, progress)
     progress.clear()
     shown = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
     if shown["postgres_dsn"] and not show_password:

@@ -34,10 +34,16 @@ _BUDGET_S = 0.03
 _PAUSE_S = 0.1
 # Where something does not answer.
 _TRY_AGAIN_S = 1.0
+# How often it asks whether the topics are still those that it has read; before it names anything it asks as well.
+_ASK_EVERY_S = 5.0
 # A transaction of the processor takes less, unless it was left open.
 _OPEN_S = 30.0
 # What is kept of a divergence that goes on; its first ones tell.
 _FINDINGS_MAX = 1000
+
+
+class _Over(Exception):
+    """The topics are others now, and what was known of them is of no use: the text is one sentence."""
 
 
 @dataclass
@@ -111,12 +117,14 @@ class Auditor:
         self._look_at = 0.0
         self._waits = ""
         self._seen: set[tuple[Any, ...]] = set()
+        self._unnamed: list[Finding] = []
+        self._ask_at = 0.0
         self.standing = Standing()
 
     def run(
         self, told: Callable[[Standing], None], stop: Callable[[float], bool], enough: Callable[[Standing], bool]
     ) -> Standing:
-        """Go on until it is stopped, or enough is known.
+        """Go on until it is stopped, or enough is known, or the topics are deleted or made anew.
 
         Args:
             told: called after each turn.
@@ -130,6 +138,10 @@ class Auditor:
             except CannotTell as reason:
                 self._unknown(str(reason))
                 pause = _TRY_AGAIN_S
+            except _Over as reason:
+                self._unknown(str(reason))
+                told(self.standing)
+                return self.standing
             except Exception as error:  # noqa: BLE001 - an auditor that fails, however it does, has proved nothing
                 self._unknown(f"the audit itself failed: {type(error).__name__}: {error}")
                 told(self.standing)
@@ -150,6 +162,8 @@ class Auditor:
             self._begin()
             return
         following = self._following
+        if time.monotonic() >= self._ask_at:
+            self._refuse_others()
         following.step()
         if time.monotonic() >= self._look_at:
             self._waits = self._look()
@@ -203,16 +217,28 @@ class Auditor:
     def _name(self, wrong: list[Finding]) -> None:
         following, standing = self._following, self.standing
         if following is not None:
-            wrong = [*following.findings, *wrong]
+            self._unnamed += following.findings
             following.findings.clear()
+        self._unnamed += wrong
+        if self._unnamed:
+            # Of a pipeline that is started over, rows and records go one after the other.
+            self._refuse_others()
+        found, self._unnamed = self._unnamed, []
         new = []
-        for finding in wrong:
+        for finding in found:
             known = finding.kind, finding.where, repr(finding.key), finding.output, finding.source
             if known not in self._seen and len(self._seen) < _FINDINGS_MAX:
                 self._seen.add(known)
                 new.append(finding)
         standing.found = [*standing.found, *new]
         standing.findings += new
+
+    def _refuse_others(self) -> None:
+        self._ask_at = time.monotonic() + _ASK_EVERY_S
+        if self._following is not None and (topic := self._following.gone()):
+            raise _Over(
+                f"{topic} was deleted, or made anew: the audit ends, and the next one begins with what is there now"
+            )
 
     def _take_figures(self) -> None:
         following, standing = self._following, self.standing
@@ -234,7 +260,12 @@ class Auditor:
             standing.reason = "every output record and every row so far is what follows from the input log"
 
     def _unknown(self, reason: str) -> None:
-        self._name([])
+        try:
+            self._name([])  # what was found before is worth more
+        except CannotTell:
+            pass  # it is named when Kafka is there again
+        except _Over:
+            self._ask_at = 0.0  # the next turn says so
         self._say(reason)
         self.standing.troubled = True
         if not self.standing.findings:

@@ -87,6 +87,10 @@ class Following:
         """Of every topic that is read."""
         return {name: topic.topic_id for name, topic in self._log.topics.items()}
 
+    def gone(self) -> str:
+        """The name of a topic that was deleted, or made anew, since; else "". Raises `CannotTell`."""
+        return self._log.gone()
+
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
         work = self._work
         ids = self.topic_ids

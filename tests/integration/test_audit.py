@@ -17,16 +17,22 @@ import pytest
 
 from onefold.cli.main import run
 from onefold.exit_codes import FAILED, OK, USAGE
+from onefold.operate.reset import Reset
+from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect, create_topics
 from onefold.proof.audit.auditor import Auditor, Standing
-from onefold.proof.verdict import INVALID, VALID
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID
+from tests.support.infrastructure import delete_topics
 from tests.support.merged import land
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 NAMED_WITHIN_S = 5.0
 USERS = 5
+OVER = "was deleted, or made anew: the audit ends"
 
 
 def update(user: int, sequence: int, metres: int = 100) -> tuple[bytes, bytes]:
@@ -137,3 +143,37 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
     monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
     assert run(("audit", "runner", "--once")) == USAGE
     assert "runner is not audited: it has replicas" in capsys.readouterr().err
+
+
+def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_path: Path) -> None:
+    """The auditor looks on at each step and afterwards; then it ends, and the next one begins anew."""
+    auditor = running.auditor
+    settings = Settings(bootstrap_servers=running.client["bootstrap.servers"], postgres_dsn=running.dsn, home=tmp_path)
+
+    def look(step: str) -> None:
+        # By itself it asks after the topics now and then; here it has to before it names anything.
+        auditor._look_at, auditor._ask_at = 0.0, time.monotonic() + 1_000
+        turns = iter(range(3))
+        found = auditor.run(lambda standing: None, lambda pause: next(turns, None) is None, lambda standing: False)
+        assert found.findings == [], step
+
+    def is_over() -> bool:
+        look("afterwards")
+        return OVER in auditor.standing.reason
+
+    Reset("runner", settings).run(look)
+    eventually(is_over, 30, "it has ended")
+    assert auditor.standing.outcome == UNKNOWN
+    running.fold(1)
+    land(running.topology, running.client, running.dsn)
+    with closing(Auditor("runner", client=running.client, dsn=running.dsn)) as running.auditor:
+        running.valid(0)
+
+
+def test_an_input_that_was_made_again_ends_it(running: Running) -> None:
+    """A reader of the old one hears of nothing any more."""
+    delete_topics(connect(running.client), ("runner.updates",))
+    eventually(lambda: create_topics(running.topology, 2, running.client), 20, "it is there again")
+    running.auditor._ask_at = 0.0
+    found = running.auditor.run(lambda standing: None, lambda pause: False, lambda standing: OVER in standing.reason)
+    assert (found.outcome, found.findings) == (UNKNOWN, [])

@@ -160,6 +160,10 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
     [
         (("process", "nothing"), {}, 2, "there is no domain nothing"),
         (("up",), {"ONEFOLD_PARTITIONS": "zero"}, 2, "ONEFOLD_PARTITIONS"),
+        (("up",), {"ONEFOLD_AUDITED": "runner,sheets"}, 2, "sheets is not audited: its workers make objects"),
+        (("up",), {"ONEFOLD_AUDITED": "nothing"}, 2, "there is no domain nothing"),
+        (("audit",), {}, 2, "no pipeline is audited"),
+        (("audit", "--once"), {"ONEFOLD_AUDITED": "all"}, 2, "--once and --until-found are for one domain"),
         (("sql",), {"ONEFOLD_HOME": "/nonexistent"}, 1, "not running"),
         (("produce", "nowhere"), {}, 2, "is no input topic"),
         (("produce", "runner.updates", "--count", "1"), {"ONEFOLD_KAFKA_OPTIONS": '{"no.such": "1"}'}, 2, "no.such"),
@@ -192,8 +196,36 @@ def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
     onefold("down")
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 10, "all processes are gone")
     assert not onefold.status()["running"]
-    onefold("up")
+    onefold("up", ONEFOLD_AUDITED="runner")
     onefold.drained()
 
     assert before == onefold.rows("SELECT count(*) FROM runner.stats")
+    onefold("verify", "runner")
+
+
+def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: Onefold) -> None:
+    """A row that somebody changes turns it red; a rebuild makes the row right, and the next auditor is green."""
+    onefold("up", ONEFOLD_AUDITED="runner")
+    onefold("produce", "runner.updates", "--count", "500", "--seed", "9")
+    onefold.drained()
+
+    def says(outcome: str) -> bool:
+        return str(onefold.status()["services"]["auditor-runner"]["detail"]).startswith(f"{outcome}: ")
+
+    port = int(onefold.status()["metrics"]["auditor-runner"].rpartition(":")[2])
+    onefold.kill("auditor-runner")
+    eventually(lambda: says("valid"), 60, "it has looked at everything")
+    assert asked(port, "/healthz")[0] == 200
+
+    one = "SELECT min(ctid) FROM runner.stats"
+    assert onefold.rows(f"UPDATE runner.stats SET total_meters = total_meters + 1 WHERE ctid = ({one}) RETURNING 1")
+    eventually(lambda: asked(port, "/healthz")[0] == 503, 10, "it is named")
+    eventually(lambda: says("invalid"), 10, "status says so")
+    verdict = "SELECT outcome, reason FROM onefold.verdict WHERE domain = 'runner'"
+    eventually(lambda: onefold.rows(verdict)[0][0] == "invalid", 10, "the dashboard has it")
+    assert "different row" in onefold("logs", "auditor-runner")
+
+    onefold("rebuild", "runner")
+    onefold("restart", "auditor-runner")
+    eventually(lambda: says("valid"), 60, "it is mended")
     onefold("verify", "runner")

@@ -21,7 +21,9 @@ KEEPERS = {"worker", "dashboard", "judge"}
 
 
 def rendered() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(compose("--profile", "judge", "config", "--format", "json", timeout=60))
+    found: dict[str, Any] = json.loads(
+        compose("--profile", "judge", "--profile", "audit", "config", "--format", "json", timeout=60)
+    )
     return found
 
 
@@ -56,3 +58,16 @@ def test_without_one_objects_are_in_a_volume_and_nothing_leaves_the_machine(monk
         mounted = {volume["source"]: volume["target"] for volume in found["services"][name]["volumes"]}
         assert mounted == {"objects": "/var/lib/onefold"}
     assert found["networks"]["objects"]["internal"]
+
+
+@pytest.mark.docker
+def test_auditors_are_started_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each pipeline that can be audited, or of those that are named; and nobody else is told."""
+    monkeypatch.delenv("ONEFOLD_AUDITED", raising=False)
+    auditor = rendered()["services"]["auditor"]
+    assert (auditor["profiles"], auditor["environment"]["ONEFOLD_AUDITED"]) == (["audit"], "all")
+    monkeypatch.setenv("ONEFOLD_AUDITED", "runner")
+    told = {
+        name: service.get("environment", {}).get("ONEFOLD_AUDITED") for name, service in rendered()["services"].items()
+    }
+    assert {name: value for name, value in told.items() if value} == {"auditor": "runner"}
