@@ -262,8 +262,17 @@ class Rebuild:
         """Those that a rebuild can fill, and the names of those that it cannot.
 
         Raises:
-            UserError: exit code 3: a table has rows that can be told apart only by themselves.
+            UserError: exit code 3: a table has rows that can be told apart only by themselves, or rows of another pipeline.
         """
+        others = [one for one in pipelines.found().pipelines.values() if one.name != self.name]
+        shared = {name: other.name for other in others for name in merges.written(other)}
+        for name in merges.written(self._pipeline):
+            if name in shared:
+                raise UserError(
+                    f"{shared[name]} writes to {name} too, and its rows would be deleted",
+                    "Nothing was changed.",
+                    REFUSED,
+                )
         found = [described(connection, name) for name in merges.written(self._pipeline)]
         there = [table for table in found if table.columns]
         for table in there:

@@ -299,11 +299,20 @@ def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site
     assert site.rows('SELECT sink, "offset" FROM onefold.rejected ORDER BY 1') == [("campaigns", 1), ("runner", 2)]
 
 
+def test_a_table_of_two_pipelines_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = merges.written
+    monkeypatch.setattr(merges, "written", lambda one: written(one) + ["runner.stats"] * (one.name == "campaigns"))
+    assert run(["rebuild", "runner"]) == REFUSED
+    assert "error: campaigns writes to runner.stats too, and its rows would be deleted" in capsys.readouterr().err
+
+
 def test_a_table_that_follows_no_record_is_left_as_it_is(
     site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the latencies of trades: a row says when it was landed."""
-    monkeypatch.setattr(merges, "written", lambda pipeline: [*TABLES, "runner.paces"])
+    monkeypatch.setattr(merges, "written", lambda one: [*TABLES, "runner.paces"] if one.name == "runner" else [])
     for database, pace in ((site.dsn, 1), (beside.dsn, 2)):
         beside.write(database, f"CREATE TABLE runner.paces AS SELECT {pace} AS pace")
     done = Rebuild("runner", Settings()).replace(beside.dsn)
