@@ -28,7 +28,7 @@ from onefold.operate.written import DecisionLog, Topics, Written
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER
+from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER, TRACE_HEADER
 
 #: Of the history, how many records are shown.
 LIMIT = 10
@@ -178,7 +178,8 @@ class _Work:
     def _shown(self, stored: Stored, where: str = "") -> Shown:
         fields, problem = self._values.fields(stored)
         raw = None if problem is None else readable(stored.value)
-        return Shown(where or str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem)
+        trace = header(stored, TRACE_HEADER)
+        return Shown(where or str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem, trace)
 
     def _causes(self, stored: Stored) -> list[Cause]:
         """The input record that caused an output, and what that is a copy of, or was caused by in its turn."""

@@ -20,6 +20,7 @@ class Shown:
         value: decoded, as JSON has it; None when it cannot be.
         raw: its bytes as a text, where they cannot be decoded.
         problem: why there is no record, or no value.
+        trace: its header `traceparent`, by which tracing systems know the event.
     """
 
     where: str
@@ -28,6 +29,7 @@ class Shown:
     value: Any = None
     raw: str | None = None
     problem: str | None = None
+    trace: str | None = None
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,8 @@ def _record(name: str, shown: Shown) -> Iterator[str]:
         yield _line(name, f"{shown.where}: {shown.problem}")
         return
     yield _line(name, f"{shown.where}, {moment(shown.at_ms)}, key {_cell(shown.key)}")
+    if shown.trace is not None:
+        yield _line("", f"traced as {shown.trace}")
     if shown.problem is not None:
         yield _line("", f"cannot be decoded: {shown.problem}")
     yield _line("", _cut(_cell(shown.raw) if shown.problem is not None else _json(shown.value)))

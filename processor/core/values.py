@@ -14,6 +14,11 @@ OWN_HEADERS = "onefold-"
 SOURCE_HEADER = "onefold-source"
 #: Header of a repartitioned copy: the timestamp of the original, in milliseconds since 1970, as decimal digits.
 TIMESTAMP_HEADER = "onefold-timestamp"
+#: Header by which tracing systems know an event in every program (W3C Trace Context); another one has what they add to it.
+TRACE_HEADER = "traceparent"
+_TRACE_HEADERS = frozenset((TRACE_HEADER, "tracestate"))
+# What the standard wants to be passed on. Any sender may set longer ones, and an output has to fit where its input did.
+_TRACE_BYTES_MAX = 512
 
 #: Headers of a record: name and value each, in order; a name may come more than once.
 Headers = Sequence[tuple[str, bytes | None]]
@@ -80,6 +85,14 @@ def _timestamp_ms(envelope: Envelope | None) -> int:
 def _headers(envelope: Envelope | None) -> Headers:
     found = () if envelope is None else envelope.headers() or ()
     return [header for header in found if not header[0].startswith(OWN_HEADERS)]
+
+
+def trace_of(record: Record) -> list[tuple[str, bytes | None]]:
+    """The headers by which the record is traced, which all that is made of it carries on."""
+    found = () if record.envelope is None else record.envelope.headers() or ()
+    return [
+        (name, value) for name, value in found if name in _TRACE_HEADERS and value and len(value) <= _TRACE_BYTES_MAX
+    ]
 
 
 class Event(NamedTuple):

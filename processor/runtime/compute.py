@@ -20,6 +20,7 @@ from onefold.processor.core.values import (
     Record,
     Transaction,
     source_template,
+    trace_of,
 )
 from onefold.processor.runtime import interleaving
 from onefold.processor.runtime.bugs import NO_FAULT, Bugs
@@ -114,11 +115,18 @@ class Compute:
         states: list[Write] = []
         add, add_state = writes.append, states.append
         cause: Record | None = None
+        traced: Record | None = None  # an input has several outputs, one after the other
+        trace: list[tuple[str, bytes | None]] = []
         try:
             for topic, key, value, cause, more in transaction.outputs:
                 headers: list[tuple[str, bytes | None]] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
                 if more:
                     headers += more
+                if cause is not traced:
+                    traced, trace = cause, trace_of(cause)
+                if trace:
+                    # What the handler says of it is its own affair.
+                    headers += [header for header in trace if header[0] not in dict(more)]
                 add((topic, None, key.encode(), encode(topic, value), headers))
             for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it cannot be encoded
                 data = None if state is None else encode_state(state)
