@@ -15,7 +15,8 @@ from onefold.dashboard.standing import Dead, Facts, Rank, Service, Standing, Wai
 from onefold.operate.lag import UNKNOWN
 
 # What services of one pipeline are called in the embedded stack; all others are of all pipelines.
-_OWN = ("processor-", "worker-")
+_AUDITOR = "auditor-"
+_OWN = ("processor-", "worker-", _AUDITOR)
 #: The name under which stands what is true of no pipeline alone.
 ALL = ""
 
@@ -89,12 +90,15 @@ def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime)
     for service, entry in running.items():
         shared = not service.startswith(_OWN)
         number = service.rpartition("-")[2]
-        if not shared and service not in [f"{kind}{name}-{number}" for kind in _OWN]:
+        mine = [f"{_AUDITOR}{name}", *(f"{kind}{name}-{number}" for kind in _OWN)]
+        if not shared and service not in mine:
             continue
         end = entry.get("last_end") or {}
         at = datetime.fromtimestamp(end["at"], UTC) if end else None
         ended_at = None if at is None else min(at, now)
-        found.append(Service(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared))
+        # A supervisor of before does not say where in the log that was.
+        place = (entry.get("log", ""), end["log_at"]) if "log_at" in end else None
+        found.append(Service(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared, place))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from onefold.dashboard import diagram, known, view_model
@@ -13,6 +14,7 @@ from onefold.dashboard.shapes import Shape
 from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
 from onefold.dashboard.words import NONE, age, whole
+from onefold.stack.log_files import around
 
 
 def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
     landed, made = update.landed.a_second(name), update.made.a_second(name)
     found |= {
         "facts": facts,
+        "said": {one.name: around(Path(one.log_place[0]), one.log_place[1]) for one in facts.services if one.log_place},
         "standings": [*of(facts, stall_s), *known.of_services(snapshot, update.asked, stall_s)],
         "domain": snapshot.engine.domains.get(name, DomainState()),
         "behind": update.asked.lag.lag.get(name),

@@ -89,6 +89,7 @@ class Service(NamedTuple):
         ended: how it ended the last time, or "".
         ended_at: when.
         shared: by all pipelines.
+        log_place: its log, and how many bytes that had then; None: not known.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Service(NamedTuple):
     ended: str = ""
     ended_at: datetime | None = None
     shared: bool = False
+    log_place: tuple[str, int] | None = None
 
 
 #: Nobody has asked yet.

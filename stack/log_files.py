@@ -13,6 +13,8 @@ from onefold.operate.errors import UserError
 _SUFFIX = ".log"
 # Read at once; some hundred lines.
 _BLOCK = 64 * 1024
+# Of a log around a moment: as much as a person looks at.
+_AROUND_BYTES, _AROUND_LINES, _AROUND_CHARACTERS = 8192, 8, 300
 
 
 def files(home: Path, service: str = "") -> dict[str, Path]:
@@ -30,6 +32,18 @@ def files(home: Path, service: str = "") -> dict[str, Path]:
     if service not in found:
         raise UserError(f"there is no log of {service}", f"There are: {', '.join(found)}.", USAGE)
     return {service: found[service]}
+
+
+def around(log: Path, at: int) -> list[str]:
+    """The lines of a log before and after that many bytes, a few of each; [] where there is none any more. Never raises."""
+    try:
+        with log.open("rb") as file:
+            begin = file.seek(max(0, at - _AROUND_BYTES))
+            before, after = file.read(at - begin), file.read(_AROUND_BYTES)
+    except OSError:
+        return []
+    lines = [*before.splitlines()[-_AROUND_LINES:], *after.splitlines()[:_AROUND_LINES]]
+    return [_shown(line)[:_AROUND_CHARACTERS] for line in lines]
 
 
 class Reader:

@@ -132,9 +132,16 @@ class Managed:
         pause = self._pause
         self._pause = min(BACKOFF_MAX_S, 2 * pause)  # doubled step by step: a power of the failures overflows one day
         self.restarts += 1
-        self.last_end = {"why": why, "at": time.time()}
+        self.last_end = {"why": why, "at": time.time(), "log_at": self._logged()}
         self._start_at = self._clock() + pause
         self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
+
+    def _logged(self) -> int:
+        """How many bytes its log has: around there stands what it said at its end."""
+        try:
+            return self.service.log.stat().st_size
+        except OSError:
+            return 0
 
 
 class Supervisor:

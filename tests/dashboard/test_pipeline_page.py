@@ -28,6 +28,8 @@ from tests.support.site import READERS, SOON_S, LivePage, Site
 from tests.support.waiting import eventually
 
 HOSTILE = '<img src=x onerror="document.title=1">\u202e'
+#: As people see it.
+SHOWN = HOSTILE.replace("\u202e", "\\u202e")
 FOUND = {
     "kinds": [["different row", 1]],
     "first": [
@@ -66,13 +68,21 @@ def wrong(connection: psycopg.Connection[Any]) -> None:
 def stack(home: Path) -> None:
     """A stack runs, and a processor was killed a moment ago."""
     me = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
-    killed = {"state": "running", "restarts": 2, "last_end": {"why": "was killed by signal 9", "at": time.time() - 5}}
+    log = home / "logs" / "processor-runner-1.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text(f"folding 7 records\n{HOSTILE}\n")
+    end = {"why": "was killed by signal 9", "at": time.time() - 5, "log_at": log.stat().st_size}
+    with log.open("a") as after:
+        after.write("task runs again\n")
+    killed = {"state": "running", "restarts": 2, "last_end": end, "log": str(log)}
     other: dict[str, Any] = {"state": "running", "restarts": 0, "last_end": None}
     services = {
         "sink-1": other,
         "processor-runner-1": killed,
         "processor-runner-up-1": killed,
         "processor-trades-1": other,
+        "auditor-runner": other,
+        "auditor-trades": other,
     }
     state.write(home / "run" / "stack.json", me | {"services": services})
 
@@ -89,7 +99,11 @@ def test_all_that_is_known_of_it(page: LivePage, floor: Floor, refused: Callable
         page.soon(".more", "runner has 3 dead letters")
         assert "processor-runner-1 was killed by signal 9" in page.text(".more")
         assert "processor-runner-up-1" not in page.text("main")
-        page.soon(".refused", HOSTILE.replace("\u202e", "\\u202e"))
+        assert "auditor-runner" in page.text(".processes")
+        assert "auditor-trades" not in page.text("main")
+        page.ask("document.querySelector('.processes summary').click()")
+        assert page.text(".said").startswith(f"folding 7 records\n{SHOWN}\ntask runs again")
+        page.soon(".refused", SHOWN)
         assert "speed: 1, should be 2" in page.text(".found")
         page.soon(".filled", "runner.stats about 1 row")
         assert page.ask("getComputedStyle(document.querySelector('.diagram.tall')).display") == (

@@ -7,7 +7,7 @@ import pytest
 
 from onefold.operate.errors import UserError
 from onefold.stack import log_files
-from onefold.stack.log_files import Reader
+from onefold.stack.log_files import Reader, around
 
 
 @pytest.fixture
@@ -94,3 +94,18 @@ def test_a_service_that_is_not_there(logs: Path, service: str, code: int, says: 
 def test_a_home_without_logs(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no stack has run in"):
         Reader(tmp_path)
+
+
+def test_a_log_around_a_moment(tmp_path: Path) -> None:
+    """A few lines on each side, however long they are, and whatever has become of the file."""
+    log = tmp_path / "one.log"
+    log.write_bytes(b"".join(b"%d\n" % number for number in range(20)))
+    at = log.stat().st_size
+    assert around(log, at) == [str(number) for number in range(12, 20)]
+    with log.open("ab") as file:
+        file.write(b"\xff" + b"x" * 100_000 + b"\nlast\n")
+    lines = around(log, at)
+    assert lines[:8] == [str(number) for number in range(12, 20)]
+    assert lines[8] == "\ufffd" + 299 * "x"
+    assert around(log, 10**9) == [], "it was begun anew"
+    assert around(tmp_path / "gone.log", 0) == []

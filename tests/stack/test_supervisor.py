@@ -104,6 +104,7 @@ def test_a_killed_service_is_named_by_its_signal_and_its_old_status_does_not_cou
     last_end = managed.describe()["last_end"]
     assert last_end["why"] == "was killed by signal 9"
     assert abs(time.time() - last_end["at"]) < 60
+    assert last_end["log_at"] == managed.service.log.stat().st_size
     managed.turn()
     assert managed.state == "starting", "the status file of the dead process was believed"
 
