@@ -89,7 +89,9 @@ def _headers(envelope: Envelope | None) -> Headers:
 
 def trace_of(record: Record) -> list[tuple[str, bytes | None]]:
     """The headers by which the record is traced, which all that is made of it carries on."""
-    found = () if record.envelope is None else record.envelope.headers() or ()
+    found = None if record.envelope is None else record.envelope.headers()
+    if not found:
+        return []
     return [
         (name, value) for name, value in found if name in _TRACE_HEADERS and value and len(value) <= _TRACE_BYTES_MAX
     ]

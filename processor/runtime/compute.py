@@ -123,7 +123,9 @@ class Compute:
                 if more:
                     headers += more
                 if cause is not traced:
-                    traced, trace = cause, trace_of(cause)
+                    traced, envelope = cause, cause.envelope
+                    # Nearly none has headers, and a call for each would be as dear as its source header.
+                    trace = trace_of(cause) if envelope is not None and envelope.headers() else []
                 if trace:
                     # What the handler says of it is its own affair.
                     headers += [header for header in trace if header[0] not in dict(more)]
