@@ -65,12 +65,14 @@ class Written(NamedTuple):
         meant: parsed, with its decimals for the judge.
         counted: by path what its numbers count.
         walk: what follows its values through a body.
+        plain: what `wire` says of a body is what `meant` says, too.
     """
 
     wire: Any
     meant: Any
     counted: dict[tuple[str, ...], str]
     walk: encoding.Walk
+    plain: bool
 
 
 def written(raw: Any) -> Written:
@@ -78,7 +80,18 @@ def written(raw: Any) -> Written:
     # fastavro checks a decimal's precision and scale, and nothing of a logical type of ours.
     fastavro.parse_schema(_rid(raw, "decimal"))
     wire = fastavro.parse_schema(_rid(raw))
-    return Written(wire, fastavro.parse_schema(_rid(raw, _DECIMAL)), _counted(raw, ()), encoding.walk(wire))
+    meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
+    return Written(wire, meant, _counted(raw, ()), encoding.walk(wire), wire == meant and not _chooses(wire))
+
+
+def _chooses(kind: Any) -> bool:
+    """Is there a union in it with a type that has a name? That name is then read as well."""
+    if isinstance(kind, list):
+        return not set(map(str, kind)) <= _PRIMITIVES.keys()
+    if not isinstance(kind, dict):
+        return False
+    within = [kind[part] for part in ("type", "items", "values") if part in kind]
+    return any(map(_chooses, [*within, *(field["type"] for field in kind.get("fields", ()))]))
 
 
 def _counted(raw: Any, path: tuple[str, ...]) -> dict[tuple[str, ...], str]:
@@ -121,6 +134,8 @@ def read(body: bytes, writer: Written, reader: Any = None) -> Any:
         )
         if _again(writer, found) != body and not encoding.is_exact(body, writer.walk):
             raise Refused("the Avro body is not the encoding of its values")
+        if writer.plain and reader is None:
+            return found
         return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
     except _BROKEN as error:
         raise Refused(f"broken Avro: {type(error).__name__}") from None

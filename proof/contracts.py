@@ -17,7 +17,7 @@ _MARKER = b"\xc3\x01"
 PREFIX_BYTES = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contract:
     """One record schema of `avro/`: its fields, the schema to write and to read with, the ten bytes before its values; and with
     which schemas values were written before, by their ten bytes."""

@@ -36,6 +36,7 @@ What a number may be beyond its type, or what form a date has, is a rule of the 
 
 import binascii
 import decimal
+import functools
 import json
 import math
 import re
@@ -69,10 +70,10 @@ def decode(contract: Contract, value: bytes | None, registry: Registry | None = 
     if len(value) > VALUE_BYTES_MAX:
         raise Inadmissible(f"{len(value)} bytes")
     if value[0] == 0xC3:
-        return _record(contract.fields, _from_single_object(contract, value).items())
+        return _fields_of(contract)(_from_single_object(contract, value).items())
     if value[0] == 0:
-        return _record(contract.fields, _from_confluent(contract, value, registry).items())
-    return _record(contract.fields, _from_json(value))
+        return _fields_of(contract)(_from_confluent(contract, value, registry).items())
+    return _fields_of(contract)(_from_json(value))
 
 
 def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
@@ -188,24 +189,48 @@ def _no_surrogates(value: Any) -> None:
 # --- values against the contract's types
 
 
-def _record(fields: dict[str, dict[str, Any]], pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    given, called = {}, dict[str, str]()
+class _Misfit(Exception):
+    """The value is not of the type."""
+
+
+#: A value as a type has it; raises `_Misfit`. Python's bool is an int; JSON's is not.
+_Fit = Callable[[Any], Any]
+_Fields = Callable[[Iterable[tuple[str, Any]]], dict[str, Any]]
+
+
+@functools.cache
+def _fields_of(contract: Contract) -> _Fields:
+    return _record(contract.fields)
+
+
+def _record(fields: dict[str, dict[str, Any]]) -> _Fields:
+    """What makes a record of names and values; raises `Inadmissible` where they are not those of these fields."""
+    fits = {name: _fit(part["type"]) for name, part in fields.items()}
     aliases = {alias: name for name, part in fields.items() for alias in part.get("aliases", ())}
-    for written, value in pairs:
-        name = aliases.get(written, written)
-        if name in fields:
-            if called.setdefault(name, written) != written:
+    known = {written: (name, fits[name]) for written, name in ({name: name for name in fields} | aliases).items()}
+
+    def read(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        given, called = {}, dict[str, str]()
+        for written, value in pairs:
+            found = known.get(written)
+            if found is None:
+                continue
+            name, fit = found
+            if aliases and called.setdefault(name, written) != written:
                 raise Inadmissible(f"{name} has two names: {called[name]} and {written}")
             try:
-                given[name] = _fit(fields[name]["type"], value)
+                given[name] = fit(value)
             except _Misfit:
                 raise Inadmissible(f"{name} is no {_name_of(fields[name]['type'])}") from None
-    for name, part in fields.items():
-        if name not in given:
-            if "default" not in part:
-                raise Inadmissible(f"{name} is missing")
-            given[name] = _default(part["type"], part["default"])
-    return given
+        if len(given) < len(fields):
+            for name, part in fields.items():
+                if name not in given:
+                    if "default" not in part:
+                        raise Inadmissible(f"{name} is missing")
+                    given[name] = _default(part["type"], part["default"])
+        return given
+
+    return read
 
 
 def _default(schema: Any, value: Any) -> Any:
@@ -216,50 +241,58 @@ def _default(schema: Any, value: Any) -> Any:
         value = value.encode("latin-1")
         if isinstance(schema, dict) and _is_decimal(schema):
             return decimal.Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-schema.get("scale", 0))
-    return _fit(schema, value)
+    return _fit(schema)(value)
 
 
 def _is_decimal(schema: dict[str, Any]) -> bool:
     return schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed")
 
 
-class _Misfit(Exception):
-    """The value is not of the type."""
-
-
-def _fit(schema: Any, value: Any) -> Any:
-    """`value` as the type has it; raises `_Misfit`. Python's bool is an int; JSON's is not."""
+def _fit(schema: Any) -> _Fit:
     if isinstance(schema, str):
-        fits = _FITS.get(schema)
-        if fits is None:
-            raise NotImplementedError(f"no rule of the judge for the type {schema}")
-        return fits(value)
+        return _FITS.get(schema) or functools.partial(_no_rule, schema)
     if isinstance(schema, list):
-        for branch in schema:
-            try:
-                return _fit(branch, value)
-            except _Misfit:
-                continue
-        raise _Misfit
+        return functools.partial(_one_of, tuple(map(_fit, schema)))
     if _is_decimal(schema):
-        return _decimal(value)
+        return _decimal
     if moments.knows(schema):
-        return _moment(schema, value)
+        return functools.partial(_moment, schema)
     match schema["type"]:
         case "record":
-            return _record(_by_name(schema), _pairs(value))
+            read = _record({part["name"]: part for part in schema["fields"]})
+            return lambda value: read(_pairs(value))
         case "map":
-            return {name: _fit(schema["values"], part) for name, part in _pairs(value)}
+            of = _fit(schema["values"])
+            return lambda value: {name: of(part) for name, part in _pairs(value)}
         case "array":
-            if isinstance(value, _Pairs) or not isinstance(value, list):
-                raise _Misfit
-            return [_fit(schema["items"], part) for part in value]
+            item = _fit(schema["items"])
+            return lambda value: [item(part) for part in _items(value)]
         case "enum":
-            return _only(lambda name: type(name) is str and name in schema["symbols"])(value)
+            return _only(lambda name: type(name) is str and name in schema["symbols"])
         case "fixed":
-            return _only(lambda data: len(data) == schema["size"])(_bytes(value))
+            sized = _only(lambda data: len(data) == schema["size"])
+            return lambda value: sized(_bytes(value))
         case plain:
-            return _fit(plain, value)
+            return _fit(plain)
+
+
+def _no_rule(schema: str, value: Any) -> NoReturn:
+    raise NotImplementedError(f"no rule of the judge for the type {schema}")
+
+
+def _one_of(branches: tuple[_Fit, ...], value: Any) -> Any:
+    for fit in branches:
+        try:
+            return fit(value)
+        except _Misfit:
+            continue
+    raise _Misfit
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, _Pairs) or not isinstance(value, list):
+        raise _Misfit
+    return value
 
 
 def _pairs(value: Any) -> list[tuple[str, Any]]:
@@ -275,10 +308,6 @@ def _moment(schema: dict[str, Any], value: Any) -> Any:
         return moments.read(schema, value)
     except (ValueError, OverflowError):
         raise _Misfit from None
-
-
-def _by_name(schema: dict[str, Any]) -> dict[str, Any]:
-    return {part["name"]: part for part in schema["fields"]}
 
 
 def _name_of(schema: Any) -> str:
@@ -336,10 +365,22 @@ def _bytes(value: Any) -> bytes:
     return data
 
 
-_FITS: dict[str, Callable[[Any], Any]] = {
-    "long": _only(lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63),
+def _long(value: Any) -> int:
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise _Misfit
+    return value
+
+
+def _string(value: Any) -> str:
+    if type(value) is not str or "\0" in value:
+        raise _Misfit
+    return value
+
+
+_FITS: dict[str, _Fit] = {
+    "long": _long,
     "int": _only(lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31),
-    "string": _only(lambda value: type(value) is str and "\0" not in value),
+    "string": _string,
     "boolean": _only(lambda value: type(value) is bool),
     "null": _only(lambda value: value is None),
     "double": _double,

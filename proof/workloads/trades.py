@@ -184,6 +184,9 @@ def _fixed_point(value: Decimal) -> int:
     """The value in millionths, digit by digit."""
     if not value.is_finite() or abs(value) >= 10**12:
         raise Inadmissible("Value is not below 10^12")
+    number = int(value.scaleb(_DIGITS_AFTER_POINT))
+    if _decimal(number) == value:  # decimals are compared exactly, however many digits they have
+        return number
     sign, digits, exponent = value.as_tuple()
     shift = int(exponent) + _DIGITS_AFTER_POINT
     dropped = digits[shift:] if -len(digits) < shift < 0 else digits if shift < 0 else ()
