@@ -9,7 +9,8 @@ from confluent_kafka import cimpl
 
 # A documented function of librdkafka (rdkafka.h). The extension module is linked to the library, wherever the wheel has put
 # it, and whoever asks the one finds what is in the other.
-_murmur2 = ctypes.CDLL(cimpl.__file__).rd_kafka_msg_partitioner_murmur2
+# PyDLL keeps Python's lock: to let go of it for a tenth of a microsecond only invites the process's other threads to take it.
+_murmur2 = ctypes.PyDLL(cimpl.__file__).rd_kafka_msg_partitioner_murmur2
 # topic, key, its length, number of partitions, two pointers for callbacks; the topic and the pointers are not looked at
 _murmur2.argtypes = (
     ctypes.c_void_p,

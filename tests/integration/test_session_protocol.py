@@ -305,3 +305,17 @@ def test_the_ids_of_the_inputs_are_those_of_the_moment(world: World, session: Se
             return None
 
     eventually(lambda: now() not in (None, before[world.input]), 20, "the name stands for the new topic")
+
+
+def test_records_without_headers_come_in_order_with_those_that_have_some(world: World, session: Session) -> None:
+    """Also a key that comes twice, a deleted one and an empty one, and more of them than the client takes at once."""
+    many = [(f"s{number}".encode(), b"%d" % number) for number in range(2_500)]
+    states = [*many, (b"s", b"1"), (b"s", b"2"), (b"s", None), (b"s7", b"")]
+    session.begin()
+    session.produce([(world.output, None, b"k", b"1", [("h", b"v")])])
+    session.produce([(world.changelog, 0, key, value, None) for key, value in states])
+    session.produce([(world.output, None, b"k", b"2", [("h", b"v")]), (world.changelog, 0, b"p", b"last", None)])
+    session.commit()
+
+    assert list(session.restore()) == [*states, (b"p", b"last")]
+    eventually(lambda: world.committed(world.output) == [b"1", b"2"], 10, "both outputs are visible")
