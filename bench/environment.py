@@ -56,6 +56,12 @@ class BenchmarkEnvironment:
 
     def start(self, name: str, *arguments: str) -> Child:
         """Start a long-running command in the background and wait until it says that it runs."""
+        child = self.begin(name, *arguments)
+        child.wait_ready(_READY_S)
+        return child
+
+    def begin(self, name: str, *arguments: str) -> Child:
+        """The same, without waiting."""
         status = self.home / f"{name}.status.json"
         status.unlink(missing_ok=True)  # of one that was killed
         service = Service(
@@ -69,7 +75,6 @@ class BenchmarkEnvironment:
         child = Child(service)
         child.start()
         self._children.callback(child.stop)
-        child.wait_ready(_READY_S)
         return child
 
     def fill(self, inputs: Iterator[Input]) -> int:

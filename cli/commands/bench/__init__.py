@@ -6,6 +6,7 @@ Example: onefold bench processor --instances 1
 """
 VERBS = {
     "processor": "Events folded a second.",
+    "peers": "Onefold beside Kafka Streams, by turns.",
     "sink": "Output records landed a second.",
     "latency": "From produce to a visible row.",
     "jobs": "How long jobs take that arrive in the wrong order.",

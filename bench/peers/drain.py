@@ -1,0 +1,156 @@
+"""How fast a program drains a topic, seen from outside by one rule for every program: how far its group has committed."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+import psutil
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from onefold.bench.cpu import CpuSampler
+from onefold.stack.child import Child, tail
+
+_LOOK_S = 0.05
+_ANSWER_S = 10.0
+_QUARTERS = 4
+
+#: (unix time, records committed so far)
+Seen = tuple[float, int]
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What was seen. The clock starts with the first commit, and what that one holds does not count: until then programs start.
+
+    Attributes:
+        seen: whenever more was committed.
+        program_s, broker_s: processor seconds used between two moments (unix time).
+        memory_mib: of the program, all its processes together, at its end.
+        steal: share of the machine's processor time that went to others meanwhile.
+    """
+
+    seen: Sequence[Seen]
+    program_s: Callable[[float, float], float]
+    broker_s: Callable[[float, float], float]
+    memory_mib: float
+    steal: float
+
+    def figures(self) -> dict[str, float | list[int | None]]:
+        """Of the whole stretch; of what came after the first quarter of the records, when everything is warm; and the rate of
+        each quarter, in records a second, None for one that was committed at a stroke with others. Processor time is in
+        microseconds a record. Raises RuntimeError where there is nothing after the first quarter.
+        """
+        marks = self._marks()
+        whole, warm = (marks[0], marks[-1]), (marks[1], marks[-1])
+        if warm[0] == warm[1]:
+            raise RuntimeError(
+                f"{marks[-1][1]:,} events are committed in too few transactions to be timed: take more --events"
+            )
+        rates = [_rate(first, last) if first != last else None for first, last in pairwise(marks)]
+        return {
+            "seconds": round(whole[1][0] - whole[0][0], 2),
+            "events_per_second": _rate(*whole),
+            "warm_events_per_second": _rate(*warm),
+            "quarters": rates,
+            "cpu_us": _cpu(self.program_s, *whole),
+            "warm_cpu_us": _cpu(self.program_s, *warm),
+            "broker_cpu_us": _cpu(self.broker_s, *whole),
+            "memory_mib": round(self.memory_mib),
+            "steal_pct": round(100 * self.steal, 1),
+        }
+
+    def _marks(self) -> list[Seen]:
+        """The first commit, and the ones by which each quarter of the rest was there."""
+        (_, first), (_, total) = self.seen[0], self.seen[-1]
+        wanted = [first + (total - first) * number / _QUARTERS for number in range(1, _QUARTERS + 1)]
+        return [self.seen[0], *(next(one for one in self.seen if one[1] >= count) for count in wanted)]
+
+
+def drain(
+    admin: AdminClient,
+    group: str,
+    ends: Mapping[tuple[str, int], int],
+    children: Sequence[Child],
+    broker: int,
+    limit_s: float,
+) -> Drained:
+    """Watch a program that was started just now until its group has committed all of `ends`. It still runs afterwards.
+
+    Raises:
+        RuntimeError: it ended before, or it takes too long.
+    """
+    pids = [child.pid or 0 for child in children]
+    cpu = CpuSampler({"program": pids, "broker": [broker]})
+    before = _times()
+    try:
+        seen = _watch(lambda: committed(admin, group, ends), sum(ends.values()), children, limit_s)
+        memory = sum(map(_memory_mib, pids))
+    finally:
+        cpu.stop()
+    return Drained(
+        seen,
+        lambda start, end: cpu.seconds("program", start, end),
+        lambda start, end: cpu.seconds("broker", start, end),
+        memory,
+        stolen(before, _times()),
+    )
+
+
+def _watch(committed: Callable[[], int], total: int, children: Sequence[Child], limit_s: float) -> list[Seen]:
+    seen: list[Seen] = []
+    deadline = time.monotonic() + limit_s
+    while not seen or seen[-1][1] < total:
+        for child in children:
+            if child.poll() is not None:
+                log = child.service.log
+                raise RuntimeError(f"{child.service.name} ended; its log ends with:\n{tail(log)}")
+        if time.monotonic() > deadline:
+            found = seen[-1][1] if seen else 0
+            raise RuntimeError(f"{found:,} of {total:,} events were committed within {limit_s:.0f} s")
+        count = committed()
+        if count > (seen[-1][1] if seen else 0):
+            seen.append((time.time(), count))
+        time.sleep(_LOOK_S)
+    return seen
+
+
+def committed(admin: AdminClient, group: str, places: Mapping[tuple[str, int], int]) -> int:
+    """How many records of these partitions a group has committed; 0 for one that is not there yet."""
+    asked = [TopicPartition(topic, partition) for topic, partition in places]
+    with suppress(KafkaException):
+        request = admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, asked)], request_timeout=_ANSWER_S
+        )
+        return sum(max(0, found.offset) for found in request[group].result().topic_partitions or ())
+    return 0
+
+
+def stolen(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """The share of processor time that other machines took between two times of the machine; 0 where nobody counts it."""
+    # The time of guests is in that of users already.
+    spent = {name: after[name] - before[name] for name in after if not name.startswith("guest")}
+    whole = sum(spent.values())
+    return spent.get("steal", 0.0) / whole if whole else 0.0
+
+
+def _times() -> dict[str, float]:
+    return dict(psutil.cpu_times()._asdict())
+
+
+def _rate(first: Seen, last: Seen) -> int:
+    return round((last[1] - first[1]) / (last[0] - first[0]))
+
+
+def _cpu(used: Callable[[float, float], float], first: Seen, last: Seen) -> float:
+    return round(used(first[0], last[0]) / (last[1] - first[1]) * 1e6, 1)
+
+
+def _memory_mib(pid: int) -> float:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        return sum(float(one.memory_info().rss) for one in family) / 2**20
+    return 0.0
