@@ -361,7 +361,7 @@ def _of_rows(mode: str, what: str, rows: Rows, began: float, calm_until: float, 
 
 
 def _start(environment: BenchmarkEnvironment, pipeline: str, number: int) -> Child:
-    return environment.start(f"processor-{number}", "process", pipeline, "--instance", str(number))
+    return environment.start(f"processor-{number}", "process", pipeline, "--processes", "1", "--instance", str(number))
 
 
 def _wait_until_true(environment: BenchmarkEnvironment, follower: _Follower, ends: dict[tuple[str, int], int]) -> None:

@@ -50,7 +50,7 @@ def measure(
 ) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     environment.say("starting processor and sink")
-    environment.start("processor", "process", workload.name)
+    environment.start("processor", "process", workload.name, "--processes", "1")
     environment.start("sink", "sink", workload.name)
     reader = _Reader(environment, workload)
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")

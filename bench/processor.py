@@ -50,7 +50,7 @@ def fold(
     events = environment.fill(inputs)
     environment.say(f"folding {events:,} events with {instances} processor{'s' * (instances > 1)}")
     children = [
-        environment.start(f"processor-{number}", "process", domain, "--instance", str(number))
+        environment.start(f"processor-{number}", "process", domain, "--processes", "1", "--instance", str(number))
         for number in range(1, instances + 1)
     ]
     shared_at = 0.0

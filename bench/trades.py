@@ -263,4 +263,5 @@ class _Children:
         return found | {"broker": [running.kafka.pid or 0], "postgres": [running.postgres.pid or 0]}
 
     def _begin(self, name: str) -> Any:
-        return self._environment.start(name, {"processor": "process", "sink": "sink"}[name], "trades")
+        verb = {"processor": ("process", "--processes", "1"), "sink": ("sink",)}[name]
+        return self._environment.start(name, *verb, "trades")

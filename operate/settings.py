@@ -67,7 +67,12 @@ class Settings(BaseSettings):
     dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
-    processor_instances: int = Field(1, ge=1, le=INSTANCES_MAX, description="processors that `up` starts per domain")
+    processor_instances: int = Field(
+        0,
+        ge=0,
+        le=INSTANCES_MAX,
+        description="processes per domain that `up` and `process` start; 0: the cores, shared among the domains",
+    )
     replicas: int | None = Field(
         None,
         ge=1,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onefold import pipelines
 from onefold.operate import state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
+from onefold.stack import cores
 from onefold.stack.service import Ready, Service
 
 if TYPE_CHECKING:
@@ -70,13 +71,13 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
             settings,
             public,
             f"processor-{domain}-{number}",
-            ("process", domain, "--instance", str(number)),
+            ("process", domain, "--processes", "1", "--instance", str(number)),
             None,
             PROCESSOR_STOP_S,
             needed=False,
         )
         for domain in domains
-        for number in range(1, _processes(settings, domain) + 1)
+        for number in range(1, _processes(settings, domain, len(domains)) + 1)
     ]
     sinks = [
         _onefold(settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_S)
@@ -116,11 +117,15 @@ def _auditors(settings: Settings, domains: Sequence[str], public: dict[str, Any]
     ]
 
 
-def _processes(settings: Settings, domain: str) -> int:
-    """Replicas are processes each of which has all tasks; else the processes share them."""
+def _processes(settings: Settings, domain: str, domains: int) -> int:
+    """Replicas are processes each of which has all tasks; else the processes share them, and none is without one where topics
+    have as many partitions as new ones get.
+    """
     declared = pipelines.find().pipelines.get(domain)
     replicas = settings.replicas_of(declared) if declared else 1
-    return replicas if replicas > 1 else settings.processor_instances
+    if replicas > 1:
+        return replicas
+    return settings.processor_instances or min(cores.processes(domains), settings.partitions)
 
 
 def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:

@@ -247,12 +247,13 @@ def serve(home: Path) -> None:
 def run(
     supervisor: Supervisor,
     after_each_turn: Callable[[], None] = lambda: None,
-    read_again: Callable[[], None] = lambda: None,
+    read_again: Callable[[], None] | None = None,
 ) -> None:
     """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread.
 
     Args:
-        read_again: called between two turns after a SIGHUP.
+        read_again: called between two turns after a SIGHUP. None: that is one more signal to stop, as from a terminal that
+            is closed.
     """
     stopping: list[int] = []
     asked: list[int] = []
@@ -260,13 +261,14 @@ def run(
     for end in (waker, wake):
         end.setblocking(False)
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stopping.append(number))
-    signal.signal(signal.SIGHUP, lambda number, frame: asked.append(number))
+    if read_again is not None:
+        signal.signal(signal.SIGHUP, lambda number, frame: asked.append(number))
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake the loop
     try:
         while not stopping:
-            if asked:
+            if asked and read_again is not None:
                 asked.clear()
                 read_again()
             seconds = supervisor.turn()

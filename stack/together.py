@@ -1,61 +1,113 @@
-"""Several processors, workers or auditors, as one command: a process a domain, each started again when it ends, and one status
+"""Several processors, workers or auditors, as one command: processes, each started again alone when it ends, and one status
 for all.
 
-A process each, because folding is work for one core, and so that what ends one domain's process leaves the others alone.
+Several processes, because folding is work for one core, and so that what ends one of them leaves the others alone.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from onefold import status_file
+from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
 from onefold.stack.plan import AUDITOR_STOP_S, PROCESSOR_STOP_S, WORKER_STOP_S
 from onefold.stack.service import Ready, Service
-from onefold.stack.supervisor import Supervisor, run
+from onefold.stack.supervisor import Managed, Supervisor, run
 
 OUTPUT = Path("/dev/stdout")  # the output of the processes goes where this one's goes
 
 
-def process(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
-    """Run the processors of `domains` until SIGTERM or SIGINT. Their own status files lie beside `path`, and the first one's
-    metrics are on that port, the second one's on the next, and so on; 0: none has any.
+# What a process of a pipeline ends with when another start would end likewise: that is for a person, or for whoever starts us.
+FOR_ALL = (USAGE, REFUSED, UNAVAILABLE)
+
+log = structlog.get_logger()
+
+
+def process(processes: Mapping[str, int], instance: str, path: Path, metrics_port: int = 0) -> int:
+    """Run so many processors of each domain until SIGTERM or SIGINT; several share its tasks. Their own status files lie beside
+    `path`, and the first one's metrics are on that port, the second one's on the next, and so on; 0: none has any.
+
+    Returns:
+        The exit code. The processors of a single domain end together when one of them says that it makes no sense to go on,
+        and this is what it ended with; of several domains each is tried again, for the others' sake.
     """
-    _run("process", PROCESSOR_STOP_S, domains, ("--instance", instance), path, metrics_port)
+    services = [
+        (domain if count == 1 else f"{domain}-{number}", domain, instance if count == 1 else f"{instance}-{number}")
+        for domain, count in processes.items()
+        for number in range(1, count + 1)
+    ]
+    made = [
+        _service(name, PROCESSOR_STOP_S, ("process", domain, "--processes", "1", "--instance", member))
+        for name, domain, member in services
+    ]
+    return _run(made, path, metrics_port, FOR_ALL if len(processes) == 1 else ())
 
 
 def work(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
-    """Run the workers of `domains`, likewise."""
-    _run("work", WORKER_STOP_S, domains, ("--instance", instance), path, metrics_port)
+    """Run a worker of each domain, likewise."""
+    made = [_service(domain, WORKER_STOP_S, ("work", domain, "--instance", instance)) for domain in domains]
+    _run(made, path, metrics_port)
 
 
 def audit(domains: Sequence[str], path: Path, metrics_port: int = 0) -> None:
-    """Run the auditors of `domains`, likewise."""
-    _run("audit", AUDITOR_STOP_S, domains, (), path, metrics_port)
+    """Run an auditor of each domain, likewise."""
+    _run([_service(domain, AUDITOR_STOP_S, ("audit", domain)) for domain in domains], path, metrics_port)
 
 
-def _run(
-    verb: str, stop_s: float, domains: Sequence[str], options: Sequence[str], path: Path, metrics_port: int
-) -> None:
+class _Ended(Exception):
+    """One of the processes ended for all. `code`: with what."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _run(made: Sequence[Service], path: Path, metrics_port: int, for_all: Collection[int] = ()) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
-    services = [
-        _service(verb, stop_s, domain, options, _beside(path, domain), metrics_port and metrics_port + number)
-        for number, domain in enumerate(domains)
-    ]
+    # Where the output is a file, what we say would else be written over what the processes have said.
+    flags = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL)
+    fcntl.fcntl(sys.stdout.fileno(), fcntl.F_SETFL, flags | os.O_APPEND)
+    services = [_placed(service, path, metrics_port and metrics_port + number) for number, service in enumerate(made)]
     files = {service.name: Path(service.ready.target) for service in services}
     supervisor = Supervisor([services], lambda services: None)
+    ends = dict.fromkeys(files, 0)
 
-    def publish() -> None:
+    def look() -> None:
         described = {managed.service.name: managed.describe() for managed in supervisor.stages[0]}
         # On a full disk the file gets stale, which a health check notices; the processes need none of it.
         with suppress(OSError):
             status_file.write(path, **summary(described, {name: _read(file) for name, file in files.items()}))
+        for managed in supervisor.stages[0]:
+            _tell(managed, ends)
+            code = managed.exit_code
+            if managed.state == "restarting" and code is not None and code in for_all:
+                raise _Ended(code)
 
-    run(supervisor, publish)
+    try:
+        run(supervisor, look)
+    except _Ended as ended:
+        with suppress(OSError):
+            status_file.write(path, "stopped", f"a process ended with exit code {ended.code}", time.time())
+        return ended.code
+    return OK
+
+
+def _tell(managed: Managed, ends: dict[str, int]) -> None:
+    """Each end of a process once: who reads the log sees why there are two beginnings."""
+    name = managed.service.name
+    if managed.restarts > ends[name]:
+        ends[name] = managed.restarts
+        log.warning("a process ended", process=name, how=managed.detail)
 
 
 def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -85,19 +137,21 @@ def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
     return str(status["state"]), str(status["detail"])
 
 
-def _service(verb: str, stop_s: float, domain: str, options: Sequence[str], status: Path, metrics_port: int) -> Service:
+def _service(name: str, stop_s: float, arguments: tuple[str, ...]) -> Service:
     return Service(
-        name=domain,
-        argv=(sys.executable, "-P", "-m", "onefold.cli.main", verb, domain, *options),
+        name=name,
+        argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
         log=OUTPUT,
-        ready=Ready("status_file", str(status)),
-        environment={"ONEFOLD_STATUS_FILE": str(status), "ONEFOLD_METRICS_PORT": str(metrics_port)},
+        ready=Ready("status_file"),
         stop_s=stop_s,
     )
 
 
-def _beside(path: Path, domain: str) -> Path:
-    return path.with_name(f"{path.stem}.{domain}.json")
+def _placed(service: Service, path: Path, metrics_port: int) -> Service:
+    """With a status file and a port of its own."""
+    status = str(path.with_name(f"{path.stem}.{service.name}.json"))
+    environment = {"ONEFOLD_STATUS_FILE": status, "ONEFOLD_METRICS_PORT": str(metrics_port)}
+    return replace(service, ready=Ready("status_file", status), environment=environment)
 
 
 def _read(file: Path) -> dict[str, Any]:

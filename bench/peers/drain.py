@@ -73,21 +73,20 @@ def drain(
     admin: AdminClient,
     group: str,
     ends: Mapping[tuple[str, int], int],
-    children: Sequence[Child],
+    child: Child,
     broker: int,
     limit_s: float,
 ) -> Drained:
-    """Watch a program that was started just now until its group has committed all of `ends`. It still runs afterwards.
+    """Follow a program that was started just now until its group has committed all of `ends`. It still runs afterwards.
 
     Raises:
         RuntimeError: it ended before, or it takes too long.
     """
-    pids = [child.pid or 0 for child in children]
-    cpu = CpuSampler({"program": pids, "broker": [broker]})
+    cpu = CpuSampler({"program": [child.pid or 0], "broker": [broker]})
     before = _times()
     try:
-        seen = _watch(lambda: committed(admin, group, ends), sum(ends.values()), children, limit_s)
-        memory = sum(map(_memory_mib, pids))
+        seen = _followed(lambda: committed(admin, group, ends), sum(ends.values()), child, limit_s)
+        memory = _memory_mib(child.pid or 0)
     finally:
         cpu.stop()
     return Drained(
@@ -99,14 +98,12 @@ def drain(
     )
 
 
-def _watch(committed: Callable[[], int], total: int, children: Sequence[Child], limit_s: float) -> list[Seen]:
+def _followed(committed: Callable[[], int], total: int, child: Child, limit_s: float) -> list[Seen]:
     seen: list[Seen] = []
     deadline = time.monotonic() + limit_s
     while not seen or seen[-1][1] < total:
-        for child in children:
-            if child.poll() is not None:
-                log = child.service.log
-                raise RuntimeError(f"{child.service.name} ended; its log ends with:\n{tail(log)}")
+        if child.poll() is not None:
+            raise RuntimeError(f"{child.service.name} ended; its log ends with:\n{tail(child.service.log)}")
         if time.monotonic() > deadline:
             found = seen[-1][1] if seen else 0
             raise RuntimeError(f"{found:,} of {total:,} events were committed within {limit_s:.0f} s")

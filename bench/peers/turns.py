@@ -87,7 +87,7 @@ class _Table:
         child = Child(application.service(self._place.home / name, bootstrap, name, (TOPIC, output), options))
         try:
             child.start()
-            return self._drained(name, [child], output, answers.from_json)
+            return self._drained(name, child, output, answers.from_json)
         finally:
             child.stop()
             mine = [topic for topic in topics.existing(self._admin) if topic.startswith(name)]
@@ -95,21 +95,17 @@ class _Table:
 
     def onefold(self, processes: int) -> dict[str, Any]:
         (output,) = self._topology.outputs
-        children = [
-            self._place.begin(f"processor-{number}", "process", PIPELINE, "--instance", str(number))
-            for number in range(1, processes + 1)
-        ]
-        found = self._drained(topics.group_of(self._topology), children, output, answers.from_avro(output))
+        child = self._place.begin("processor", "process", PIPELINE, "--processes", str(processes))
+        found = self._drained(topics.group_of(self._topology), child, output, answers.from_avro(output))
         self._place.run("reset", PIPELINE, "--yes")
         return found
 
     def _drained(
-        self, group: str, children: Sequence[Child], output: str, read: Callable[[bytes | None], dict[str, Any]]
+        self, group: str, child: Child, output: str, read: Callable[[bytes | None], dict[str, Any]]
     ) -> dict[str, Any]:
         broker = self._place.infrastructure.kafka.pid or 0
-        drained = drain(self._admin, group, self._ends, children, broker, _DRAIN_S)
-        for child in children:
-            child.stop()
+        drained = drain(self._admin, group, self._ends, child, broker, _DRAIN_S)
+        child.stop()
         ends = {
             (output, partition): (0, topics.stable_end(self._admin, output, partition))
             for partition in range(len(self._ends))

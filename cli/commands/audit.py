@@ -46,12 +46,12 @@ def command(
     from onefold.operate import auditing  # imports clients of Postgres and Kafka, which `--help` does not need
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
+    logs.configure(settings.log_format)
     if not domain:
         _all(settings, Path(status or settings.home / "run" / "audit.json"), alone=once or until_found)
         return
     name = domain
     auditing.checked(settings, name)
-    logs.configure(settings.log_format)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

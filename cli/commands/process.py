@@ -10,7 +10,8 @@ import typer
 
 from onefold.cli import failures, guarantees, metrics
 from onefold.operate import logs, pipelines
-from onefold.operate.settings import load
+from onefold.operate.settings import INSTANCES_MAX, Settings, load
+from onefold.stack import cores
 
 
 def command(
@@ -20,23 +21,34 @@ def command(
     instance: Annotated[
         str, typer.Option(help="A name that survives a restart; unique among a domain's processors.")
     ] = "1",
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=INSTANCES_MAX,
+            help="Of each domain; 0: as ONEFOLD_PROCESSOR_INSTANCES, or the cores, shared among the domains.",
+        ),
+    ] = 0,
 ) -> None:
-    """Fold events, transaction by transaction, until SIGTERM or Ctrl-C: a process a domain. Several instances share
-    the partitions; of a pipeline with replicas each instance has all of them.
+    """Fold events, transaction by transaction, until SIGTERM or Ctrl-C: by a process for each core, or for each domain where
+    there are more domains. They share the partitions, and so do several instances; of a pipeline with replicas each instance
+    has all of them, and is one process.
 
     Example: onefold process runner --instance 2
     """
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
     client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
+    each = processes or settings.processor_instances or cores.processes(len(names))
+    wanted = {name: _processes(name, each, settings, client) for name in names}
     status = os.environ.get("ONEFOLD_STATUS_FILE")
-    if len(names) > 1:
+    logs.configure(settings.log_format)
+    if sum(wanted.values()) > 1:
         from onefold.stack import together
 
-        path = Path(status or settings.home / "run" / f"process-{instance}.json")
-        together.process(names, instance, path, settings.metrics_port)
-        return
-    logs.configure(settings.log_format)
+        which = f"{names[0]}-{instance}" if len(names) == 1 else instance
+        path = Path(status or settings.home / "run" / f"process-{which}.json")
+        raise typer.Exit(together.process(wanted, instance, path, settings.metrics_port))
     from onefold.processor import service
 
     pipeline = pipelines.found()[names[0]]
@@ -55,3 +67,21 @@ def command(
         telemetry=metrics.of("processor", names, settings),
     )
     raise typer.Exit(code)
+
+
+def _processes(name: str, each: int, settings: Settings, client: dict[str, str]) -> int:
+    """At most as many as the domain has tasks, for one without a task would be of no use. What is wrong with the domain is for
+    its processor to say.
+    """
+    if each == 1 or settings.replicas_of(pipelines.found()[name]) > 1:
+        return 1
+    from onefold.processor import loading
+    from onefold.processor.core.errors import ProcessorError, Retriable
+    from onefold.processor.io import admin
+
+    try:
+        return min(each, admin.partitions_of(admin.connect(client), loading.topology_of(name)))
+    except Retriable:  # not there yet
+        return min(each, settings.partitions)
+    except ProcessorError:
+        return 1

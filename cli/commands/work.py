@@ -42,13 +42,13 @@ def command(
         )
     client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
     status = os.environ.get("ONEFOLD_STATUS_FILE")
+    logs.configure(settings.log_format)
     if len(names) != 1:
         from onefold.stack import together
 
         path = Path(status or settings.home / "run" / f"work-{instance}.json")
         together.work(names, instance, path, settings.metrics_port)
         return
-    logs.configure(settings.log_format)
     from onefold.jobs import service
     from onefold.jobs.worker import Limits
 

@@ -9,8 +9,8 @@ import pytest
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.pipelines import PROJECT_VARIABLE
+from onefold.stack import cores, plan, postgres
 from onefold.stack import embedded as stack
-from onefold.stack import plan, postgres
 from onefold.stack.broker import Broker
 from onefold.stack.embedded import Ports
 from tests.support.examples import EXAMPLES
@@ -111,6 +111,21 @@ def test_a_pipeline_with_replicas_has_so_many_processors(tmp_path: Path) -> None
     assert names == ["processor-runner-1", "processor-runner-2", "processor-runner-3"]
     one = plan.pipeline(Settings(home=tmp_path, replicas=1, processor_instances=2), ["runner"], public)[-1]
     assert sum(service.name.startswith("processor") for service in one) == 2
+
+
+@pytest.mark.parametrize(("here", "partitions", "expected"), [(3, 4, 3), (3, 2, 2), (1, 4, 1)])
+def test_a_pipeline_has_a_processor_for_each_core(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, here: int, partitions: int, expected: int
+) -> None:
+    """Each a service, started again alone, and none without a task; of several pipelines each has its share of the cores."""
+    monkeypatch.setattr(cores, "available", lambda: here)
+    public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
+    settings = Settings(home=tmp_path, partitions=partitions)
+    made = [one for one in plan.pipeline(settings, ["runner"], public)[-1] if one.name.startswith("processor")]
+    assert [one.name for one in made] == [f"processor-runner-{number}" for number in range(1, expected + 1)]
+    assert {one.argv[-5:-2] for one in made} == {("runner", "--processes", "1")}, "and not more of them below each"
+    three = plan.pipeline(settings, ["runner", "trades", "bank"], public)[-1]
+    assert sum(one.name.startswith("processor") for one in three) == 3
 
 
 def test_a_pipeline_with_jobs_has_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

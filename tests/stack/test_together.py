@@ -1,15 +1,21 @@
 """One status for several processors, and what a container's health check makes of it."""
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from onefold.operate import healthy
 from onefold.stack import together
+from tests.support.waiting import eventually
 
 RUNNING = {"state": "running", "detail": "4 tasks", "updated_at": 100.0}
 WAITING = {"state": "waiting", "detail": "Kafka does not answer", "updated_at": 103.0}
@@ -40,8 +46,108 @@ def test_all_are_running_or_none_is(first: Any, second: Any, state: str, detail:
     assert together.summary(services, statuses) == {"state": state, "detail": detail, "updated_at": updated_at}
 
 
+# Runs shell scripts as the processes of one command; its arguments are a file, the codes that end all, and the scripts.
+COMMAND = """
+import sys
+from pathlib import Path
+from onefold.stack import together
+from tests.support.waiting import eventually
+from onefold.stack.service import Ready, Service
+path, codes, *scripts = sys.argv[1:]
+made = [
+    Service(str(number), ("/bin/sh", "-c", script), together.OUTPUT, Ready("status_file"), stop_s=5.0)
+    for number, script in enumerate(scripts)
+]
+sys.exit(together._run(made, Path(path), 7000, [int(code) for code in codes.split()]))
+"""
+SAY = """echo '{"state": "running", "detail": "well"}' > "$ONEFOLD_STATUS_FILE"; echo "$$ on $ONEFOLD_METRICS_PORT"; """
+STAY = SAY + "exec sleep 1000"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """Starts it, with its output in the file `out`; it is gone at the end of the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(codes: str, *scripts: str) -> "subprocess.Popen[bytes]":
+        with (tmp_path / "out").open("wb") as out:
+            arguments = [sys.executable, "-c", COMMAND, str(tmp_path / "all.json"), codes, *scripts]
+            started.append(subprocess.Popen(arguments, stdout=out, stderr=out))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        one.wait(10)
+
+
+def told(folder: Path) -> list[tuple[int, int]]:
+    """(pid, metrics port) of each process that began, in order."""
+    lines = re.findall(r"^(\d+) on (\d+)$", (folder / "out").read_text(), re.MULTILINE)
+    return [(int(pid), int(port)) for pid, port in lines]
+
+
+def test_one_that_is_killed_starts_again_alone(command: Callable[..., Any], tmp_path: Path) -> None:
+    """On its own port, and the log says why there are two beginnings. Whoever asks all of them to end gets 0."""
+    running = command("2 3", STAY, STAY)
+    eventually(lambda: len(told(tmp_path)) == 2, 20, "both run")
+    first = dict(sorted((port, pid) for pid, port in told(tmp_path)))
+    assert first.keys() == {7000, 7001}
+    os.kill(first[7000], signal.SIGKILL)
+    eventually(lambda: len(told(tmp_path)) == 3, 20, "it runs again")
+    assert told(tmp_path)[-1][1] == 7000
+    assert "was killed by signal 9; starts again" in (tmp_path / "out").read_text()
+    eventually(lambda: json.loads((tmp_path / "all.json").read_text())["state"] == "running", 20, "the status says so")
+
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(20) == 0
+    assert not any(psutil.pid_exists(pid) for pid, _ in told(tmp_path))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_terminal_ends_it_in_order(command: Callable[..., Any], tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C, and a window that is closed."""
+    running = command("", SAY + """trap 'echo in order; exit 0' TERM; while :; do sleep 0.05; done""")
+    eventually(lambda: len(told(tmp_path)) == 1, 20, "it runs")
+    running.send_signal(number)
+    assert running.wait(20) == 0
+    assert "in order" in (tmp_path / "out").read_text()
+
+
+def test_one_that_refuses_ends_all(command: Callable[..., Any], tmp_path: Path) -> None:
+    """With its code; the others would come to the same end, or wait for a person without saying so."""
+    running = command("2 3", STAY, "sleep 0.3; exit 3")
+    assert running.wait(20) == 3
+    assert not any(psutil.pid_exists(pid) for pid, _ in told(tmp_path))
+    assert json.loads((tmp_path / "all.json").read_text())["state"] == "stopped"
+
+
+def test_of_several_domains_one_that_refuses_leaves_the_others_alone(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    running = command("", STAY, "exit 3")
+    eventually(lambda: (tmp_path / "out").read_text().count("ended with exit code 3") >= 2, 20, "it is tried again")
+    assert running.poll() is None
+    assert len(told(tmp_path)) == 1
+
+
+def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same after every start, and those of an instance that is one process stay as they were."""
+    made: list[Any] = []
+    monkeypatch.setattr(together, "_run", lambda services, *more: made.append((services, more[-1])) or 0)
+    together.process({"orders": 2, "mails": 1}, "a", tmp_path / "status.json")
+    together.process({"orders": 2}, "a", tmp_path / "status.json")
+    (several, none), (_, codes) = made
+    assert [(one.name, one.argv[4:]) for one in several] == [
+        ("orders-1", ("process", "orders", "--processes", "1", "--instance", "a-1")),
+        ("orders-2", ("process", "orders", "--processes", "1", "--instance", "a-2")),
+        ("mails", ("process", "mails", "--processes", "1", "--instance", "a")),
+    ]
+    assert (none, codes) == ((), together.FOR_ALL)
+
+
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "trouble"),
     [
         (RUNNING, ""),
         ({**RUNNING, "updated_at": 85.0}, "it has reported nothing for 15 s; its last state was running: 4 tasks"),
@@ -50,13 +156,13 @@ def test_all_are_running_or_none_is(first: Any, second: Any, state: str, detail:
         (None, "it has reported nothing yet"),
     ],
 )
-def test_healthy_is_running_and_fresh(tmp_path: Path, status: Any, told: str) -> None:
+def test_healthy_is_running_and_fresh(tmp_path: Path, status: Any, trouble: str) -> None:
     """A service that is there and makes no progress is not healthy."""
     file = tmp_path / "status.json"
     if status is not None:
         file.write_text(status if isinstance(status, str) else json.dumps(status))
 
-    assert healthy.trouble(file, now=100.0) == told
+    assert healthy.trouble(file, now=100.0) == trouble
 
 
 def test_the_health_check_is_cheap(tmp_path: Path) -> None:
