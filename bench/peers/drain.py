@@ -1,14 +1,13 @@
 """How fast a program drains a topic, seen from outside by one rule for every program: how far its group has committed."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
 import psutil
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from onefold.bench.cpu import CpuSampler
 from onefold.stack.child import Child, tail
@@ -70,7 +69,7 @@ class Drained:
 
 
 def drain(
-    admin: AdminClient,
+    client: Mapping[str, str],
     group: str,
     ends: Mapping[tuple[str, int], int],
     child: Child,
@@ -79,13 +78,19 @@ def drain(
 ) -> Drained:
     """Follow a program that was started just now until its group has committed all of `ends`. It still runs afterwards.
 
+    Args:
+        client: librdkafka settings.
+        broker: the broker's pid.
+
     Raises:
         RuntimeError: it ended before, or it takes too long.
     """
     cpu = CpuSampler({"program": [child.pid or 0], "broker": [broker]})
     before = _times()
+    settings = {**client, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     try:
-        seen = _followed(lambda: committed(admin, group, ends), sum(ends.values()), child, limit_s)
+        with closing(Consumer(settings)) as asked:
+            seen = _followed(lambda: _committed(asked, ends), sum(ends.values()), child, limit_s)
         memory = _memory_mib(child.pid or 0)
     finally:
         cpu.stop()
@@ -114,14 +119,13 @@ def _followed(committed: Callable[[], int], total: int, child: Child, limit_s: f
     return seen
 
 
-def committed(admin: AdminClient, group: str, places: Mapping[tuple[str, int], int]) -> int:
-    """How many records of these partitions a group has committed; 0 for one that is not there yet."""
+def _committed(group: Consumer, places: Iterable[tuple[str, int]]) -> int:
+    """How many records of these partitions a group has committed; 0 as long as nobody can say. `group` is a consumer that has
+    its name and does not join it: asked by an AdminClient before the coordinator is there, librdkafka 2.16 ends the process.
+    """
     asked = [TopicPartition(topic, partition) for topic, partition in places]
     with suppress(KafkaException):
-        request = admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, asked)], request_timeout=_ANSWER_S
-        )
-        return sum(max(0, found.offset) for found in request[group].result().topic_partitions or ())
+        return sum(max(0, found.offset) for found in group.committed(asked, timeout=_ANSWER_S))
     return 0
 
 

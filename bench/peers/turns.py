@@ -75,6 +75,7 @@ class _Table:
         self._truth = truth
         self._admin: AdminClient = topics.connect(place.client)
         self._topology = loading.topology_of(PIPELINE)
+        self._had_onefold = False
         partitions = range(topics.existing(self._admin)[TOPIC])
         self._ends = {(TOPIC, number): topics.high_watermark(self._admin, TOPIC, number) for number in partitions}
 
@@ -94,17 +95,18 @@ class _Table:
             _each(self._admin.delete_topics(mine, operation_timeout=_ANSWER_S))
 
     def onefold(self, processes: int) -> dict[str, Any]:
+        if self._had_onefold:
+            self._place.run("reset", PIPELINE, "--yes")
+        self._had_onefold = True
         (output,) = self._topology.outputs
         child = self._place.begin("processor", "process", PIPELINE, "--processes", str(processes))
-        found = self._drained(topics.group_of(self._topology), child, output, answers.from_avro(output))
-        self._place.run("reset", PIPELINE, "--yes")
-        return found
+        return self._drained(topics.group_of(self._topology), child, output, answers.from_avro(output))
 
     def _drained(
         self, group: str, child: Child, output: str, read: Callable[[bytes | None], dict[str, Any]]
     ) -> dict[str, Any]:
         broker = self._place.infrastructure.kafka.pid or 0
-        drained = drain(self._admin, group, self._ends, child, broker, _DRAIN_S)
+        drained = drain(self._place.client, group, self._ends, child, broker, _DRAIN_S)
         child.stop()
         ends = {
             (output, partition): (0, topics.stable_end(self._admin, output, partition))

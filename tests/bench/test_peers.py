@@ -136,7 +136,7 @@ def test_the_compiler_of_the_java_that_runs_comes_first(no_compiler: None, tmp_p
 @pytest.mark.postgres
 def test_both_answers_are_right(capsys: pytest.CaptureFixture[str]) -> None:
     """Real programs over real records, some of them repeated, late, or of a trade that moves."""
-    peers.command(events=150_000, rounds=1, processes=[1], commit_ms=200, partitions=2, seed=3, as_json=True)
+    peers.command(events=100_000, rounds=1, processes=[1], commit_ms=200, partitions=2, seed=3, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert [(turn["program"], turn["answer"]) for turn in told["turns"]] == [
         ("Kafka Streams", "right"),
