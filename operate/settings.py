@@ -84,6 +84,10 @@ class Settings(BaseSettings):
         description="pipelines that `up` starts an auditor for: names with commas, or all for each that can be audited",
     )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
+    sink_standby: bool = Field(
+        False,
+        description="on or off: whether `up` starts a second process for each sink, which takes over when that ends",
+    )
     job_timeout_s: float = Field(
         30.0, ge=1, le=3600, description="seconds without a checkpoint after which a job's worker is taken for dead"
     )

@@ -63,9 +63,13 @@ class Precedence:
         self._first: frozenset[str] | None = None
         self._until = 0.0
 
-    def ask(self, plans: Sequence[Plan], ends: Ends) -> None:
-        """Finds out for whom something waits, in a thread of its own: a server that does not answer holds nobody up."""
-        threading.Thread(target=lambda: self.take_first(behind(plans, ends)), name="precedence", daemon=True).start()
+    def ask(self, plans: Sequence[Plan], ends: Ends) -> threading.Thread:
+        """Finds out for whom something waits, in a thread of its own, which is returned: a server that does not answer holds
+        nobody up.
+        """
+        asking = threading.Thread(target=lambda: self.take_first(behind(plans, ends)), name="precedence", daemon=True)
+        asking.start()
+        return asking
 
     def take_first(self, names: frozenset[str]) -> None:
         """These pipelines go before all others. Said after the first turn, it is too late."""

@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import structlog
 
+from onefold.class_archive import uses
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
@@ -20,7 +22,6 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.spark_sink.precedence import Precedence
 from onefold.spark_sink.spark import checkpoint, session
-from onefold.spark_sink.spark.archive import uses
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -29,7 +30,12 @@ from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
+#: The state and the detail of a status while a sink has to wait, None when it may begin to land.
+Gate = Callable[[], tuple[str, str] | None]
+
 _TICK_S = 0.2  # how often the queries are asked how they are; one that ended is noticed this late
+_AT_THE_GATE_S = 0.1  # so late it goes on after another one's end; a file is looked at, no server is asked
+_ASKED_S = 1.0  # for whom something waits; without the answer all are started in order
 _STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one transaction, so nothing can be torn
 
 
@@ -51,6 +57,7 @@ def run(
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     telemetry: Telemetry = SILENT,
     archive: Path | None = None,
+    gate: Gate = lambda: None,
 ) -> int:
     """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
@@ -63,7 +70,8 @@ def run(
         decided: names of pipelines whose tables are filled from their decision log, because they have replicas.
         guarantee: called before a query starts, see `Plan`.
         telemetry: told what it does, and whether it gets on.
-        archive: where an archive of the JVM's classes is, or would be, see `spark.archive`.
+        archive: where an archive of the JVM's classes is, or would be, see `class_archive`.
+        gate: asked when Spark has started, and again until it lets this sink begin.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
@@ -95,9 +103,8 @@ def run(
         if not plans:
             raise left_out.worst()
         left_out.tell(telemetry)
-        return _land(
-            plans, left_out, status, patience_s, lambda: session.start(jars, java_home, checkpoint_root, uses(archive))
-        )
+        start = lambda: session.start(jars, java_home, checkpoint_root, uses(archive))  # noqa: E731
+        return _land(plans, left_out, status, patience_s, start, gate)
     except SinkError as error:
         log.error(sentence(error))
         status.write("waiting", sentence(error))
@@ -152,16 +159,36 @@ def _land(
     status: Status,
     patience_s: float,
     start_spark: Callable[[], Any],
+    gate: Gate,
 ) -> int:
     precedence = Precedence()
-    precedence.ask(plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)  # while Spark starts
+    ask = partial(precedence.ask, plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)
+    if may_begin := gate() is None:
+        ask()  # while Spark starts
     with _stop_signals() as stop:
         spark = start_spark()
         _on_signals(stop)  # PySpark took SIGINT for itself
+        if not may_begin:
+            if not _let_in(gate, plans, status, stop):
+                _within(_STOP_DEADLINE_S, [spark.stop])
+                return 0
+            ask().join(_ASKED_S)
         queries = [Query(spark, plan) for plan in plans]
         supervisors = [QuerySupervisor(query, patience_s, time.monotonic) for query in queries]
         watched = _watched(queries, plans[0], stop)
         return _serve(supervisors, left_out, status, stop, spark.stop, watched, precedence)
+
+
+def _let_in(gate: Gate, plans: Sequence[Plan], status: Status, stop: threading.Event) -> bool:
+    """Waits at the gate. Returns False when asked to stop before it opens. Who waits is well."""
+    while not stop.is_set():
+        if (waits := gate()) is None:
+            return True
+        status.write(*waits)
+        for plan in plans:
+            plan.telemetry.stands(plan.domain.name, "", time.monotonic(), waits[1])
+        stop.wait(_AT_THE_GATE_S)
+    return False
 
 
 def _serve(

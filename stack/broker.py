@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold import class_archive
 from onefold.operate import private
 from onefold.operate.errors import UserError
 from onefold.stack.service import Ready, Service
@@ -44,6 +45,7 @@ class Broker:
     controller_port: int
     java: Path
     jars: Sequence[Path]
+    archive: Path | None = None  # of the JVM's classes, if it is there
 
     @property
     def bootstrap_servers(self) -> str:
@@ -66,7 +68,16 @@ class Broker:
 
     def command(self) -> list[str]:
         """The command line that runs the node in the foreground."""
-        return [*self._java(*JVM_FLAGS), "kafka.Kafka", str(self.home / "server.properties")]
+        return [
+            *self._java(*JVM_FLAGS, *class_archive.uses(self.archive)),
+            "kafka.Kafka",
+            str(self.home / "server.properties"),
+        ]
+
+    def recording(self, draft: Path) -> list[str]:
+        """The same, with a JVM that writes into the file `draft` which classes it has loaded when it ends."""
+        flags = self._java(*JVM_FLAGS, *class_archive.records(draft))
+        return [*flags, "kafka.Kafka", str(self.home / "server.properties")]
 
     def service(self, log: Path) -> Service:
         """The node as a service for the supervisor."""

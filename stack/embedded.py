@@ -17,7 +17,7 @@ import platformdirs
 
 from onefold.operate import private, state
 from onefold.operate.errors import UserError
-from onefold.stack import jars, java
+from onefold.stack import jars, java, warm
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.postgres import Postgres
@@ -115,7 +115,8 @@ def prepare(home: Path, ports: Ports, cache: Path, say: Say = lambda text: None)
         made = pool.submit(database.prepare)
         broker_jars = jars.ensure("broker", cache, found.executable, _counting(say, "fetching Kafka's jars"))
         spark_jars = jars.ensure("spark", cache, found.executable, _counting(say, "fetching Spark's jars"))
-        broker = Broker(home / "kafka", ports.kafka, ports.controller, found.executable, broker_jars)
+        classes = warm.place(cache, broker_jars, found.executable)
+        broker = Broker(home / "kafka", ports.kafka, ports.controller, found.executable, broker_jars, classes)
         broker.prepare()
         made.result()
     return Parts(broker, database, found, spark_jars)

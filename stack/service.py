@@ -46,6 +46,7 @@ class Service:
         account: the (uid, gid) that it runs as; None keeps the supervisor's.
         needed: whether the stack is of no use without it; one pipeline's processor is not.
         after_s: of a task for which nobody waits, and which is tried once: how long after the supervisor has taken it in.
+        early: it starts with the first stage, and waits itself for what it needs of those before its own.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Service:
     account: tuple[int, int] | None = None
     needed: bool = True
     after_s: float = 0.0
+    early: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The service as plain JSON values, by the names that plan.json has."""

@@ -145,7 +145,9 @@ class Managed:
 
 
 class Supervisor:
-    """Runs the stages of a plan; each stage starts when all services of the one before are ready."""
+    """Runs the stages of a plan; each stage starts when all services of the one before are ready, but for those that start
+    early.
+    """
 
     def __init__(self, stages: Sequence[Sequence[Service]], publish: Callable[[dict[str, Any]], None]) -> None:
         self.stages = [[Managed(service) for service in stage] for stage in stages]
@@ -170,14 +172,14 @@ class Supervisor:
 
     def turn(self) -> float:
         """Checks every service of the stages that are due once. Returns the seconds until the next check is due."""
-        busy = False
+        busy = unsettled = False
         for stage in self.stages:
             for managed in stage:
-                managed.turn()
-                busy = busy or managed.busy
-            if not all(managed.settled for managed in stage):
-                busy = True
-                break
+                if not unsettled or managed.service.early:
+                    managed.turn()
+                    busy = busy or managed.busy
+            unsettled = unsettled or not all(managed.settled for managed in stage)
+        busy = busy or unsettled
         self.publish()
         return TURN_STARTING_S if busy else TURN_RUNNING_S
 

@@ -13,6 +13,7 @@ from onefold.operate import logs, pipelines, private
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 from onefold.stack import jars, java
+from onefold.stack.gate import Gate
 
 
 def command(
@@ -20,6 +21,12 @@ def command(
     instance: Annotated[
         str, typer.Option(help="A name for the ledger and the logs; two sinks at once need two names.")
     ] = "1",
+    after: Annotated[
+        str, typer.Option(help="A task of the running stack that has to be done before anything is landed.")
+    ] = "",
+    turn: Annotated[
+        str, typer.Option(help="Of the sinks of this home with the same word here one lands; the others stand by.")
+    ] = "",
 ) -> None:
     """Land the output topics in PostgreSQL with Spark, each batch with its offsets in one transaction, until SIGTERM
     or Ctrl-C.
@@ -61,5 +68,6 @@ def command(
         guarantee=guarantees.of_sink(settings, chosen),
         telemetry=metrics.of("sink", names, settings),
         archive=archive.place(settings.cache, spark, str(found.spark_home)),
+        gate=Gate(settings.home, after, turn),
     )
     raise typer.Exit(code)

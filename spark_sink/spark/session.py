@@ -1,106 +1,33 @@
-"""The Spark application: one JVM for all domains, sized for a small machine."""
+"""The Spark session of this process."""
 
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from onefold.spark_sink.errors import Misconfigured, sentence
-
-# For a developer's eyes only: what matters to a user is said by the sink itself, in one sentence each.
-_LOG4J = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-"""
-
-_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.speculation": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and what is left of a batch by then is small
-    # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
-    # (docs/decisions/0012)
-    "spark.sql.adaptive.enabled": "false",
-    # what a task runs is an object of Spark's own then, and no closure that is searched, class by class, for what it holds
-    # (docs/decisions/0017)
-    "spark.sql.execution.usePartitionEvaluator": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # larger buffers, fewer COPY statements in executor staging
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # a decision may have some tens of MB, and a buffer holds no more than 2 GB
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
-    # how long an idle query waits before it asks Kafka again: by default an idle sink takes much more of a core
-    "spark.sql.streaming.pollingDelay": "50ms",
-    "spark.sql.streaming.metricsEnabled": "false",
-    # Spark waits for ever by default, and a query is also stopped to be started again. What takes longest is a batch that
-    # waits for Kafka (read.py).
-    "spark.sql.streaming.stopTimeout": "30s",
-    "spark.sql.streaming.minBatchesToRetain": "5",
-    # The checkpoint is a scratch pad: no checksum file beside each file, and no link to be looked for. Hadoop asks the
-    # shell about links, by a process of its own, three for each file that Spark's default manager writes.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-}
-
-# The JVM's second compiler begins ten times later than by default. Spark plans each batch anew, through thousands of
-# methods that are warm and never hot; compiling them all kept both cores busy for minutes. The collector is the one that
-# works least in all, and never beside the work (docs/decisions/0010).
-JVM = (
-    "-XX:+UseParallelGC",
-    "-XX:Tier4InvocationThreshold=50000",
-    "-XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000",
-    "-XX:Tier4BackEdgeThreshold=400000",
-)
+from onefold.spark_sink.spark.options import options
 
 
-def spark_session(jars: list[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
+def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
     """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more
     options of the JVM."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    log4j = scratch / "log4j2.properties"
-    log4j.write_text(_LOG4J)
+    asked = options(jars, scratch, flags)
     os.environ["JAVA_HOME"] = java_home
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName("onefold")
-    # in front of pyspark's own jars, by "spark.jars" they would come behind: its lz4-java has a known hole
-    # (CVE-2025-12183)
-    class_path = os.pathsep.join(map(str, jars))
-    builder = builder.config("spark.driver.extraClassPath", class_path)
-    builder = builder.config("spark.executor.extraClassPath", class_path)
-    java_options = " ".join([f"-Dlog4j2.configurationFile={log4j.as_uri()}", *JVM, *map(shlex.quote, flags)])
-    builder = builder.config("spark.driver.extraJavaOptions", java_options)
-    builder = builder.config("spark.local.dir", str(scratch / "local"))
-    # the tasks of executor staging import this very package
-    builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(str(resources.files("onefold"))).parent))
-    for name, value in _SETTINGS.items():
+    builder = SparkSession.builder
+    for name, value in asked.items():
         builder = builder.config(name, value)
     with _stderr_to(scratch / "spark.log"):
         return builder.getOrCreate()
 
 
-def start(jars: list[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
+def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
     """As `spark_session`. Raises Misconfigured when Spark does not start with that Java."""
     # py4j prints the stack trace of every exception that ends a query; the sink reports it in a sentence of its own
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

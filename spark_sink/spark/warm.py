@@ -12,10 +12,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from onefold import class_archive
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import Domain, load_domain
 from onefold.spark_sink.errors import Misconfigured, Waiting
-from onefold.spark_sink.spark import archive, read, reduce, session
+from onefold.spark_sink.spark import read, reduce, session
 
 _NOBODY = "127.0.0.1:9"  # no broker is needed to load the classes of a client
 _LOOK_S = 0.2
@@ -24,7 +25,7 @@ _EXIT_S = 300.0  # many times what it takes to write the archive at the lowest p
 
 
 def make(file: Path, pipelines: Iterable[Pipeline], jars: list[Path], java_home: str) -> bool:
-    """Makes the archive `file`, see `archive.place`. Returns whether the JVM wrote one.
+    """Makes the archive `file`, see `class_archive.place`. Returns whether the JVM wrote one.
 
     Whatever ends it, the JVM is gone then: one that is left alone would go on writing.
 
@@ -33,7 +34,7 @@ def make(file: Path, pipelines: Iterable[Pipeline], jars: list[Path], java_home:
         Waiting: the JVM takes too long to end.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=archive.DRAFTS, dir=file.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=class_archive.DRAFTS, dir=file.parent) as folder:
         draft = Path(folder) / file.name
         try:
             _run(draft, pipelines, jars, java_home, Path(folder))
@@ -42,12 +43,12 @@ def make(file: Path, pipelines: Iterable[Pipeline], jars: list[Path], java_home:
                 child.kill()
         if not draft.exists():
             return False
-        archive.keep(draft, file)
+        class_archive.keep(draft, file)
     return True
 
 
 def _run(draft: Path, pipelines: Iterable[Pipeline], jars: list[Path], java_home: str, scratch: Path) -> None:
-    spark = session.start(jars, java_home, scratch, archive.records(draft))
+    spark = session.start(jars, java_home, scratch, class_archive.records(draft))
     for pipeline in pipelines:
         exercise(spark, pipeline, scratch / pipeline.name)
     gateway = spark.sparkContext._gateway

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from onefold import class_archive
 from onefold.spark_sink.spark import archive
 from onefold.stack import java
+from onefold.stack import warm as kafka
 from onefold.stack.embedded import Infrastructure, default_cache
 from onefold.stack.jars import ensure
 from tests.support.waiting import eventually
@@ -30,11 +33,12 @@ print(warm.make(Path(file), [], [Path(jar) for jar in jars], home))
 START = """
 import sys
 from pathlib import Path
+from onefold import class_archive
 from onefold.spark_sink.spark import archive, session
 file, home, *jars = sys.argv[1:]
-found = session.spark_session([Path(jar) for jar in jars], home, Path(file).parent / "spark", archive.uses(Path(file)))
-pid = found.sparkContext._gateway.proc.pid
-print(file in Path(f"/proc/{pid}/maps").read_text(), found.range(3).count())
+found = session.spark_session([Path(jar) for jar in jars], home, Path(file).parent / "spark", class_archive.uses(Path(file)))
+jvm = found.sparkContext._gateway.proc
+print(file in Path(f"/proc/{jvm.pid}/maps").read_text(), found.range(3).count())
 """
 
 
@@ -58,7 +62,7 @@ def python(program: str, file: Path, infrastructure: Infrastructure) -> str:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="what a process has mapped is read from /proc")
 def test_the_next_jvm_takes_its_classes_from_the_archive(place: Path, infrastructure: Infrastructure) -> None:
     assert python(MAKE, place, infrastructure) == "True"
-    assert [path.name for path in place.parent.iterdir() if path.name.startswith(archive.DRAFTS)] == []
+    assert [path.name for path in place.parent.iterdir() if path.name.startswith(class_archive.DRAFTS)] == []
     assert python(START, place, infrastructure) == "True 3"
 
 
@@ -89,3 +93,24 @@ def recording(pid: int) -> psutil.Process | None:
             if any(part.startswith("-XX:ArchiveClassesAtExit") for part in child.cmdline()):
                 return child
     return None
+
+
+def test_a_broker_writes_down_what_it_loads_and_the_next_one_takes_it(
+    infrastructure: Infrastructure, tmp_path: Path
+) -> None:
+    """And is gone then; a broker starts by itself, so that nothing but its command line is looked at."""
+    broker = infrastructure.broker
+    place = kafka.place(tmp_path, broker.jars, broker.java)
+    if place is None:
+        pytest.skip("this Java has no archive of its own to build upon")
+    plain = replace(broker, archive=place).command()
+    assert kafka.make(place, broker.jars, broker.java)
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+    command = replace(broker, archive=place).command()
+    assert set(command) - set(plain) >= {f"-XX:SharedArchiveFile={place}"}
+    shared = subprocess.run(
+        [*command[:-2], "-Xlog:class+load=info", "kafka.Kafka"], capture_output=True, text=True, check=False
+    )
+    found = [line for line in shared.stdout.splitlines() if " kafka.Kafka" in line]
+    assert found, shared.stdout[-500:]
+    assert all("shared objects file (top)" in line for line in found)

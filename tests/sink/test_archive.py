@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onefold import class_archive
 from onefold.spark_sink.spark import archive
 from onefold.stack import java
 
@@ -35,15 +36,15 @@ def test_another_jar_or_java_has_another_archive(tmp_path: Path) -> None:
 
 def test_a_java_without_classes_of_its_own_has_none(tmp_path: Path) -> None:
     assert archive.place(tmp_path, [], str(tmp_path)) is None
-    assert archive.uses(None) == ()
+    assert class_archive.uses(None) == ()
 
 
 def test_it_is_used_when_it_is_there_and_then_counts_as_used(tmp_path: Path) -> None:
     file = tmp_path / "one.jsa"
-    assert archive.uses(file) == ()
+    assert class_archive.uses(file) == ()
     file.write_bytes(b"")
     os.utime(file, (1, 1))
-    assert f"-XX:SharedArchiveFile={file}" in archive.uses(file)
+    assert f"-XX:SharedArchiveFile={file}" in class_archive.uses(file)
     assert file.stat().st_mtime > 1
 
 
@@ -53,16 +54,16 @@ def test_those_that_were_used_last_are_kept(tmp_path: Path) -> None:
         os.utime(tmp_path / f"{name}.jsa", (day, day))
     draft = tmp_path / "draft"
     draft.write_bytes(b"new")
-    archive.keep(draft, tmp_path / "e.jsa")
+    class_archive.keep(draft, tmp_path / "e.jsa")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.jsa", "d.jsa", "e.jsa"]
 
 
 def test_what_a_killed_maker_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / f"{archive.DRAFTS}x").mkdir()
-    (tmp_path / f"{archive.DRAFTS}x" / "classes").write_bytes(b"half")
+    (tmp_path / f"{class_archive.DRAFTS}x").mkdir()
+    (tmp_path / f"{class_archive.DRAFTS}x" / "classes").write_bytes(b"half")
     (tmp_path / "one.jsa").write_bytes(b"")
-    archive.clear_drafts(tmp_path / "one.jsa")
+    class_archive.clear_drafts(tmp_path / "one.jsa")
 
     assert [path.name for path in tmp_path.iterdir()] == ["one.jsa"]
 
@@ -80,7 +81,7 @@ def test_a_jvm_goes_on_in_silence_without_one_that_is_no_good(content: str, tmp_
     else:
         whole = base.read_bytes()
         file.write_bytes(whole if content == "foreign" else whole[: len(whole) // 2])
-    command = [str(found.executable), *archive.uses(file), "-version"]
+    command = [str(found.executable), *class_archive.uses(file), "-version"]
     plain = subprocess.run([found.executable, "-version"], capture_output=True, text=True, check=True)
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
 

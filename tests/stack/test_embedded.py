@@ -136,3 +136,18 @@ def test_a_pipeline_with_jobs_has_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_
     (worker,) = (service for service in services if service.name.startswith("worker"))
 
     assert (worker.name, worker.argv[-2:], worker.needed) == ("worker-mails-1", ("work", "mails"), False)
+
+
+def test_a_sink_starts_early_and_one_that_stands_by_last(tmp_path: Path) -> None:
+    """The session of the first one is made while Kafka and PostgreSQL start; the second one would only take from that."""
+    public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
+    stages = plan.pipeline(Settings(home=tmp_path, sink_standby=True), ["runner"], public)
+    sink = next(service for service in stages[1] if service.name == "sink-1")
+    (standby,) = stages[2]
+
+    assert (sink.early, sink.needed, sink.argv[-4:]) == (True, True, ("--after", "prepare", "--turn", "1"))
+    assert (standby.name, standby.early, standby.needed) == ("sink-1-standby", False, False)
+    assert standby.argv[-2:] == ("--turn", "1"), "they take turns"
+    alone = plan.pipeline(Settings(home=tmp_path), ["runner"], public)
+    assert len(alone) == 2
+    assert "--turn" not in next(service for service in alone[1] if service.name == "sink-1").argv

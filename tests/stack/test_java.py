@@ -68,3 +68,24 @@ def test_the_wrapper_drops_sparks_flag_and_nothing_else(tmp_path: Path) -> None:
         text=True,
     )
     assert said.stdout.split("\n")[:-1] == ["-Xmx1g", "two words", ""]
+
+
+def test_a_java_is_asked_for_its_version_once(tmp_path: Path) -> None:
+    """And again when the program or its library is another one than before; a script that stands for it, each time."""
+    program = machine_java(tmp_path / "java", "17.0.9")
+    asked = tmp_path / "asked"
+    program.write_text(f"{program.read_text()}echo >> '{asked}'\n")
+
+    def times() -> int:
+        assert java.known_version(program, tmp_path / "cache") == 17
+        return len(asked.read_text().splitlines())
+
+    assert [times(), times()] == [1, 2], "without the library it is a script"
+    library = tmp_path / "java" / "lib" / "server" / "libjvm.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"one")
+    assert [times(), times()] == [3, 3]
+    library.write_bytes(b"another")
+    assert [times(), times()] == [4, 4]
+    (tmp_path / "cache" / "java.json").write_text("[")
+    assert [times(), times()] == [5, 5]

@@ -150,6 +150,28 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
     assert told[0]["last"]["state"] == "pending"
 
 
+def test_who_starts_early_waits_for_no_stage(tmp_path: Path) -> None:
+    """And a stage after its own waits for it, as for the others."""
+    early = replace(service(tmp_path, "early", FOREVER), early=True)
+    stages = [[service(tmp_path, "first", FOREVER)], [service(tmp_path, "second", FOREVER), early]]
+    supervisor = Supervisor([*stages, [service(tmp_path, "third", FOREVER)]], lambda services: None)
+    first, second, ahead, third = (managed for stage in supervisor.stages for managed in stage)
+
+    def turn_after(*ready: str) -> list[str]:
+        for name in ready:
+            (tmp_path / f"{name}.status").write_text('{"state": "running", "detail": ""}')
+        supervisor.turn()
+        return [managed.state for managed in (first, second, ahead, third)]
+
+    try:
+        assert turn_after() == ["starting", "pending", "starting", "pending"]
+        assert turn_after("early") == ["starting", "pending", "running", "pending"]
+        assert turn_after("first") == ["running", "starting", "running", "pending"]
+        assert turn_after("second") == ["running", "running", "running", "starting"]
+    finally:
+        supervisor.stop()
+
+
 def test_a_task_for_which_nobody_waits_begins_late_and_is_tried_once(tmp_path: Path) -> None:
     """It keeps no stage waiting, is shown only while it runs, and its failure is nobody's."""
     clock, told = Clock(), list[dict[str, Any]]()

@@ -109,7 +109,7 @@ MAY_IMPORT = {
     "tests": ("onefold",),
 }
 # What every room may know that may know anything: which pipelines there are, and how a process says how it is.
-SHARED = ("onefold.pipelines", "onefold.exit_codes", "onefold.status_file", "onefold.telemetry")
+SHARED = tuple(f"onefold.{name}" for name in ("class_archive", "pipelines", "exit_codes", "status_file", "telemetry"))
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 # One door for each library of the outside world.
 DOORS = {
