@@ -52,6 +52,8 @@ VERBS = {
     "reset": "Start a pipeline over: show, ask, delete.",
     "rebuild": "Make tables anew from the log, beside the live ones.",
 }
+# They run for long, are started again after a kill, and draw nothing on a terminal.
+SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -79,6 +81,8 @@ class Verbs(typer.core.TyperGroup):
 
 def load(package: str, verb: str) -> Any:
     """The command of a verb, or the group of its subcommands, from its module."""
+    if package == COMMANDS and verb in SERVICES:
+        _import_structlog()
     module = importlib.import_module(f"{package}.{verb.replace('-', '_')}")
     if hasattr(module, "VERBS"):
         return group(module.__name__, module.VERBS, module.HELP)
@@ -88,6 +92,20 @@ def load(package: str, verb: str) -> Any:
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(verb, context_settings=settings)(module.command)
     return typer.main.get_command(single)
+
+
+def _import_structlog() -> None:
+    """Without rich, which it takes for coloured tracebacks where it finds it: services write plain ones, and rich is more of a
+    start than the folding of a thousand events.
+    """
+    if "rich" in sys.modules:
+        return
+    missing: Any = None  # that is how Python is told that there is none
+    sys.modules["rich"] = missing
+    try:
+        importlib.import_module("structlog")
+    finally:
+        del sys.modules["rich"]
 
 
 def stand_in() -> None:

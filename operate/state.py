@@ -9,8 +9,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from onefold.operate import private
 from onefold.operate.errors import UserError
 
@@ -62,6 +60,8 @@ def read_running(home: Path) -> dict[str, Any]:
 
 def alive(pid: int, create_time: float) -> bool:
     """Whether the process with this pid and birth time is there (a zombie is not)."""
+    import psutil  # a service that is told its servers asks for no process, and its start is for the next event to wait for
+
     try:
         process = psutil.Process(pid)
         return process.create_time() == create_time and process.status() != psutil.STATUS_ZOMBIE

@@ -58,6 +58,17 @@ def test_only_the_verb_that_was_asked_for_is_imported(words: list[str], imported
     assert ran.stderr.split() == imported
 
 
+@pytest.mark.parametrize("verb", sorted(main.SERVICES))
+def test_a_service_starts_without_what_draws_on_a_terminal(verb: str) -> None:
+    """It is started again after a kill, while others wait for it. Afterwards rich can be had, as by a user's handler."""
+    program = (
+        "import sys; from onefold.cli import main; main.load(main.COMMANDS, sys.argv[1]); "
+        "print('structlog' in sys.modules, 'rich' in sys.modules); import rich"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, verb], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True False\n"
+
+
 @pytest.mark.parametrize(
     ("words", "listed"), [([], main.VERBS), (["bench"], ("processor", "sink", "latency", "hot-hot", "trades"))]
 )
