@@ -89,6 +89,21 @@ def test_the_builder_is_installed_with_its_pin_and_hashes(script: dict[str, Any]
     assert script["count_of_packages"]() == 3
 
 
+def test_modules_are_compiled_once_and_what_is_copied_stays_as_it_is(
+    script: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(script["main"].__globals__, "PYTHON", sys.executable)
+    (tmp_path / "cli" / "template").mkdir(parents=True)
+    rooms = tmp_path / "src" / "onefold"
+    rooms.mkdir(parents=True)
+    (rooms / "cli").symlink_to(tmp_path / "cli")
+    for module in (rooms / "names.py", tmp_path / "cli" / "main.py", tmp_path / "cli" / "template" / "pipename.py"):
+        module.write_text("x = 1\n")
+    script["compile_rooms"]()
+    compiled = {file.name.partition(".")[0] for file in tmp_path.rglob("*.pyc")}
+    assert compiled == {"names", "main"}
+
+
 def test_a_command_that_fails_is_one_sentence_with_the_end_of_its_log(
     script: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
