@@ -6,13 +6,13 @@ import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.runtime.backoff import backoff_s
+from onefold.processor.runtime.patience import Patience
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
 
 log = structlog.get_logger()
 
-# A publisher that lives says after each transaction how far it is, many times in this time. It decides only who does the work
-# next: what is published, and that it is once, does not depend on it.
+# How long the next version may stay unpublished at most, see `patience`.
 TAKE_UP_S = 0.3
 # Decisions gather so long before they are published. A transaction costs the broker what ten proposals do, and whoever waits
 # for a decision reads the log.
@@ -27,7 +27,7 @@ class Publishing:
 
     Args:
         make: makes a publisher.
-        patience_s: how long the next version may stay unpublished. Different for each replica, or all take it up at once.
+        patience_s: how long the next version may stay unpublished at most. Different for each replica, or all take it up at once.
         clock: monotonic seconds, the replica's.
     """
 
@@ -42,7 +42,7 @@ class Publishing:
         self._replica = replica
         self._make = make
         self._patience_s = patience_s
-        self._clock = clock
+        self._patience = Patience(patience_s, clock)
         self._publisher: Publisher | None = None
         self._stopping = False
         self._failures = 0
@@ -97,8 +97,7 @@ class Publishing:
         return GATHER_S if published else 0.0
 
     def _is_wanted(self) -> bool:
-        since = self._replica.unpublished_since
-        return since is not None and self._clock() - since > self._patience_s
+        return self._patience.is_over(self._replica.unpublished_since, self._replica.publishing.seconds)
 
     def _leave(self) -> None:
         if self._publisher is not None:

@@ -22,6 +22,7 @@ from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.standing import check_log, standing_of
@@ -75,6 +76,7 @@ class Replica:
         #: since when the version after it is decided. None: nothing waits.
         self.published = 0
         self.unpublished_since: float | None = None
+        self.publishing = Usual()
         self.publishes = False  # whether it does, as far as it knows
         self._inputs = inputs
         self._log = log
@@ -308,8 +310,9 @@ class Replica:
             self._asking = False
         published, quarantine = note.body.get("published"), note.body.get("quarantine")
         if isinstance(published, int) and published > self.published:
-            self.published = published
-            self.unpublished_since = self._clock() if published < self.progress.transactions else None
+            self.published, now = published, self._clock()
+            self.publishing.saw(now - (self.unpublished_since or now))
+            self.unpublished_since = now if published < self.progress.transactions else None
         if quarantine is not None and note.proposer == self.name:
             # What is none was written by somebody else: it would be found again after each restart.
             with suppress(Corrupted):

@@ -224,6 +224,10 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     life = publishing.life()
     next(life)
     assert not publishing.publishes
+    # It was frozen: it hears first whether somebody else goes on.
+    world.now += 100
+    next(life)
+    assert not publishing.publishes
     world.now += 10
     next(life)
     assert publishing.publishes

@@ -1,0 +1,60 @@
+"""How long a replica sees a decided version unpublished before it publishes itself.
+
+A publisher that lives says after each transaction how far it is. How soon it is to be missed depends on how long its transactions
+take here and now: a few hundredths of a second on a quiet machine, much longer where cores are short. As with `courtesy`, this
+says only who does the work next: what is published, and that it is once, does not depend on it.
+"""
+
+from collections.abc import Callable
+
+# Missed after so many times the longest transaction that was seen of late: two that follow each other slowly are no death.
+TIMES_AS_LONG = 4
+# But after this share of the most at the soonest: to take it up costs several transactions.
+LEAST_SHARE = 1 / 3
+# A long one is forgotten by this factor a transaction: half of it after some thirty, which is about a second.
+FORGETS = 0.98
+
+
+class Patience:
+    """Of one replica, for one task.
+
+    Args:
+        most_s: how long the next version may stay unpublished at most.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, most_s: float, clock: Callable[[], float]) -> None:
+        self._most_s = most_s
+        self._clock = clock
+        self._looked_at = clock()
+        self._since: float | None = None
+        self._waited_s = 0.0
+
+    def is_over(self, since: float | None, usual_s: float) -> bool:
+        """Asked again and again.
+
+        Args:
+            since: when the next version was decided, as far as it is unpublished; None: nothing waits.
+            usual_s: how long versions wait for the publisher that lives.
+        """
+        now = self._clock()
+        passed_s, self._looked_at = now - self._looked_at, now
+        if since != self._since:
+            self._since, self._waited_s = since, 0.0
+        if since is None:
+            return False
+        enough_s = min(self._most_s, max(self._most_s * LEAST_SHARE, TIMES_AS_LONG * usual_s))
+        # One look does not say that it is over. Who was frozen has seen nothing of the others meanwhile, and first hears them.
+        self._waited_s += min(passed_s, now - since, enough_s / 2)
+        return self._waited_s >= enough_s
+
+
+class Usual:
+    """How long versions wait until they are published, by what was seen: the longest of late."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def saw(self, seconds: float) -> None:
+        """One more has waited so long."""
+        self.seconds = max(seconds, FORGETS * self.seconds)
