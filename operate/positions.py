@@ -121,7 +121,7 @@ def last_batches(connection: psycopg.Connection[Any], sink: str) -> dict[Place, 
     return {(topic, partition): LastBatch(*rest) for topic, partition, *rest in rows}
 
 
-class _Decided(NamedTuple):
+class Decided(NamedTuple):
     """Of tables that are filled from a decision log: up to which offset of each input they have what came true; and whether
     a task has left the log, so that what it does now is not in there.
     """
@@ -130,14 +130,17 @@ class _Decided(NamedTuple):
     left: bool
 
 
-def _decided(dsn: str, sink: str, log: str) -> _Decided:
+def decided(dsn: str, sink: str, log: str, timeout_s: float = CALL_S) -> Decided:
+    """What tables have of a decision log; nothing where they are filled from output topics. Raises like `landed`, and where
+    there is no ledger.
+    """
     asked = "SELECT partition, decided FROM onefold.ledger WHERE sink = %s AND topic = %s AND decided IS NOT NULL"
-    with psycopg.connect(dsn, connect_timeout=int(CALL_S)) as connection:
+    with psycopg.connect(dsn, connect_timeout=int(timeout_s)) as connection:
         rows = connection.execute(asked, (sink, log)).fetchall()
     reached = {
-        (topic, partition): at["next_offset"] for partition, decided in rows for topic, at in decided["inputs"].items()
+        (topic, partition): at["next_offset"] for partition, found in rows for topic, at in found["inputs"].items()
     }
-    return _Decided(reached, any(decided["closed"] for _, decided in rows))
+    return Decided(reached, any(found["closed"] for _, found in rows))
 
 
 def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
@@ -254,8 +257,8 @@ def behind(topology: Topology, settings: Settings, ask_database: bool = True) ->
             return Behind(_after(reached), None)
         at = landed(settings.postgres(), topology.name)
         if any(topic == topology.decisions for topic, _ in at):
-            decided = _decided(settings.postgres(), topology.name, topology.decisions)
-            return _behind_log(topology, settings, reached, decided, at)
+            from_log = decided(settings.postgres(), topology.name, topology.decisions)
+            return _behind_log(topology, settings, reached, from_log, at)
     except psycopg.Error:
         return Behind(_after(reached), None)
     topics = landed_topics(topology.name)
@@ -269,7 +272,7 @@ def _behind_log(
     topology: Topology,
     settings: Settings,
     published: dict[Place, Standing] | None,
-    decided: _Decided,
+    from_log: Decided,
     at: dict[Place, int],
 ) -> Behind:
     """`behind` where the tables are filled from the decision log: nobody has to publish for them, and what is decided and
@@ -278,8 +281,8 @@ def _behind_log(
     inputs, log = _ends(topology.reads, settings), _ends([topology.decisions], settings)
     if inputs is None or log is None or published is None:
         return Behind(_after(published), None)
-    done = {place: max(now.reached, decided.reached.get(place, 0)) for place, now in published.items()}
-    return Behind(_between(done, inputs), None if decided.left else _between(at, log))
+    done = {place: max(now.reached, from_log.reached.get(place, 0)) for place, now in published.items()}
+    return Behind(_between(done, inputs), None if from_log.left else _between(at, log))
 
 
 def _reached(topology: Topology, settings: Settings) -> dict[Place, Standing] | None:

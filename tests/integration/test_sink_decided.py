@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.chaos.progress import ProgressMonitor
 from onefold.operate import positions
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
@@ -69,6 +70,12 @@ def wave(domain: str, seed: int, count: int, shape: Shape | None = None) -> list
     return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count, shape=shape)]
 
 
+def is_seen_to_land(monitor: ProgressMonitor, since: float) -> bool:
+    """Whether there was progress in between: without any, all of the time is one stall."""
+    now = time.monotonic()
+    return now - since > 1 and monitor.stalls(since, now)["sink"] < (now - since) / 2
+
+
 # How rows are staged does not depend on where they come from: by executors, one domain is enough from day to day.
 STAGED = [pytest.param(domain, 1_000_000_000, id=f"{domain}-driver staging") for domain in WORKLOADS]
 STAGED += [
@@ -100,8 +107,11 @@ def test_the_tables_need_no_publisher(
         landing.until_drained(sink)
         a.kill()
         a.wait()
-        produce(client, topology.inputs[0], wave(domain, 2, 300))
-        landing.until_drained(sink)
+        with ProgressMonitor(domain, landing.settings) as monitor:
+            began = time.monotonic()
+            produce(client, topology.inputs[0], wave(domain, 2, 300))
+            landing.until_drained(sink)
+            eventually(lambda: is_seen_to_land(monitor, began), 30, "chaos sees that the tables are filled")
         assert not any(records(client, topic) for topic in topology.outputs), "nobody has published"
         verdict = landing.judged()
         assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
