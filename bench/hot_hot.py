@@ -45,7 +45,6 @@ WARM_UP_ROWS_S = 30.0
 # A killed process is started again after this time; the rest of the time between two kills both are there.
 _DOWN_S = 1.0
 # A stopped one is woken after this time: longer than it takes to see that nobody publishes, and than a few batches of the sink.
-# A group misses its member after 6 s, so elastic the gap is this time at least.
 _FROZEN_S = 3.0
 # Spark's first batch, in a JVM that has compiled nothing.
 _ROWS_S = 120.0
@@ -206,11 +205,12 @@ class Plan:
 
     Attributes:
         rate: events a second.
-        seconds: of the time without kills, and between two kills.
+        seconds: between two kills.
         kills: how many there are, in each mode.
         stop: a process is stopped for a while and woken, instead of killed and started again.
         rows: a sink fills tables from there, and the gaps of rows are measured too; None: no sink.
         warm_up: seconds before anything counts.
+        untouched: seconds without kills. None: as long as with them, as longest gaps of unequal times do not compare.
     """
 
     rate: int
@@ -219,13 +219,23 @@ class Plan:
     stop: bool = False
     rows: RowsFrom | None = None
     warm_up: float = WARM_UP_S
+    untouched: float | None = None
 
     @property
     def events(self) -> int:
         """More than are sent in all of this time."""
-        one = (_FROZEN_S if self.stop else _DOWN_S) + self.seconds
-        first = self.warm_up + self.seconds + (_ROWS_S if self.rows else 0)
-        return round(_MARGIN * self.rate * (first + self.kills * one))
+        first = self.warm_up + self.untouched_s + (_ROWS_S if self.rows else 0)
+        return round(_MARGIN * self.rate * (first + self.kills * self.one_s))
+
+    @property
+    def one_s(self) -> float:
+        """From one kill to the next."""
+        return (_FROZEN_S if self.stop else _DOWN_S) + self.seconds
+
+    @property
+    def untouched_s(self) -> float:
+        """How long nothing is done to a process at first."""
+        return max(1, self.kills) * self.one_s if self.untouched is None else self.untouched
 
     @property
     def what(self) -> str:
@@ -237,9 +247,7 @@ class Plan:
 def measure(
     environment: BenchmarkEnvironment, workload: Workload, partitions: int, plan: Plan, seed: int
 ) -> dict[str, Any]:
-    """Replicas first, then the same pipeline elastic, on the same topics.
-
-    Rows of tables that are filled from the decision log are watched with replicas alone: elastic there is none.
+    """Replicas first, then the same pipeline elastic, on the same topics; rows of a decision log with replicas alone.
 
     Raises:
         RuntimeError: what was sent is not all folded in the end.
@@ -316,9 +324,9 @@ def _of_mode(
         rows.start()
         environment.wait(rows.all_land, _ROWS_S, "rows of each partition land")
     time.sleep(plan.warm_up)
-    environment.say(f"{mode}: {plan.seconds:.0f} s without a {plan.what}")
+    environment.say(f"{mode}: {plan.untouched_s:.0f} s without a {plan.what}")
     began = time.time()
-    time.sleep(plan.seconds)
+    time.sleep(plan.untouched_s)
     calm_until = time.time()
     for number in range(plan.kills):
         environment.say(f"{mode}: {plan.what} {number + 1} of {plan.kills}")

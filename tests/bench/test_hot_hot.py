@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from onefold.bench.hot_hot import Plan
 from onefold.bench.rows import gaps
 from onefold.cli.commands.bench.hot_hot import From, command
 
@@ -15,14 +16,20 @@ def test_a_gap_is_the_longest_time_without_a_moment_of_a_partition() -> None:
     assert gaps({0: []}, 1.0, 5.0) == [4.0]
 
 
+def test_longest_gaps_are_of_times_of_the_same_length() -> None:
+    assert Plan(rate=100, seconds=5.0, kills=20).untouched_s == 20 * (1 + 5)
+    assert Plan(rate=100, seconds=5.0, kills=20, stop=True).untouched_s == 20 * (3 + 5)
+    assert Plan(rate=100, seconds=5.0, kills=20, untouched=7.0).untouched_s == 7
+
+
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.parametrize(("stop", "rows"), [(False, From.LOG), pytest.param(True, From.TOPICS, marks=pytest.mark.slow)])
 def test_gaps_are_measured_in_decisions_and_in_rows(stop: bool, rows: From, capsys: pytest.CaptureFixture[str]) -> None:
     command(
-        rate=100, seconds=1.0, kills=1, stop=stop, rows=rows, warm_up=1.0, pipeline="runner", partitions=2, seed=1,
-        as_json=True,
+        rate=100, seconds=1.0, kills=1, stop=stop, rows=rows, warm_up=1.0, untouched=1.0, pipeline="runner", partitions=2,
+        seed=1, as_json=True,
     )  # fmt: skip
     figures = json.loads(capsys.readouterr().out)["figures"]
     what = "stops" if stop else "kills"

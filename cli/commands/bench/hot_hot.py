@@ -19,7 +19,7 @@ class From(StrEnum):
 
 def command(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 1_000,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Without a kill, and between two kills.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Between two kills.")] = 5.0,
     kills: Annotated[int, typer.Option(min=0, help="Of one of two processes, in each mode.")] = 20,
     stop: Annotated[
         bool, typer.Option("--stop", help="Stop a process for 3 s (SIGSTOP) and wake it, instead of killing it.")
@@ -31,6 +31,10 @@ def command(
     warm_up: Annotated[
         float | None,
         typer.Option(min=0.0, help="Seconds before anything counts; 5, and 30 with --rows.", show_default=False),
+    ] = None,
+    untouched: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Seconds without a kill; as long as all kills take.", show_default=False),
     ] = None,
     pipeline: Pipeline = "",
     partitions: Partitions = 2,
@@ -46,7 +50,7 @@ def command(
     source = hot_hot.RowsFrom(rows) if rows else None
     if warm_up is None:
         warm_up = hot_hot.WARM_UP_ROWS_S if source else hot_hot.WARM_UP_S
-    plan = hot_hot.Plan(rate, seconds, kills, stop, source, warm_up)
+    plan = hot_hot.Plan(rate, seconds, kills, stop, source, warm_up, untouched)
     run(
         "hot-hot",
         pipeline,
