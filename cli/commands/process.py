@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import failures, guarantees, metrics
-from onefold.operate import logs, pipelines
+from onefold.operate import behind, logs, pipelines
 from onefold.operate.settings import INSTANCES_MAX, Settings, load
 from onefold.stack import cores
 
@@ -49,9 +49,12 @@ def command(
         which = f"{names[0]}-{instance}" if len(names) == 1 else instance
         path = Path(status or settings.home / "run" / f"process-{which}.json")
         raise typer.Exit(together.process(wanted, instance, path, settings.metrics_port))
+    pipeline = pipelines.found()[names[0]]
+    replicas = settings.replicas_of(pipeline)
+    # Nobody waits for a replica: the others decide meanwhile.
+    level = behind.Behind().step_forward if replicas > 1 and behind.leads_its_session() else lambda: None
     from onefold.processor import service
 
-    pipeline = pipelines.found()[names[0]]
     code = service.run(
         names[0],
         client=client,
@@ -59,12 +62,13 @@ def command(
         status_file=Path(status) if status else None,
         step=failures.of_processor(settings),
         schema_registry_url=settings.schema_registry_url,
-        replicas=settings.replicas_of(pipeline),
+        replicas=replicas,
         decision_logs=pipeline.decision_logs,
         decisions_kept_s=pipeline.decisions_kept_s,
         decided_tables=pipeline.decided_tables,
         guarantee=guarantees.of_processor(settings, pipeline),
         telemetry=metrics.of("processor", names, settings),
+        level=level,
     )
     raise typer.Exit(code)
 
