@@ -13,4 +13,4 @@ CREATE TABLE pipename.totals (
     topic        text    NOT NULL,
     partition    integer NOT NULL,
     "offset"     bigint  NOT NULL
-);
+) WITH (fillfactor = 50);  -- a row is replaced again and again: room to do so in place
