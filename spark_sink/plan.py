@@ -10,12 +10,14 @@ from onefold.spark_sink.decisions import log_of
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.telemetry import SILENT, Telemetry
 
-# Batches of at most this many offsets are staged through the driver. A batch through the executors costs more to begin
-# (connections, Python workers, TRUNCATE); only in a large one copying on all cores is worth that.
-DRIVER_STAGING_OFFSETS = 100_000
-
 # How many offsets a batch covers at most, about: no larger batch has been measured.
 MAX_OFFSETS_PER_BATCH = 400_000
+
+# Batches of at most this many offsets are staged through the driver: all that there are, since the next one is read while one
+# is landed (docs/decisions/0043). Executors copy on all cores, which are not idle then.
+DRIVER_STAGING_OFFSETS = MAX_OFFSETS_PER_BATCH
+# But not more lines than this: of two batches they are in the memory of the JVM, which has 1 GB, and of the sink.
+DRIVER_STAGING_LINES = 100_000_000
 
 # The same of a decision log, whose records are transactions: by what they write, and not by how many there are.
 DRIVER_STAGING_BYTES = 8_000_000
@@ -45,6 +47,7 @@ class Plan:
     step: Callable[[str], None]
     map_fails: Callable[[], bool] = lambda: False
     driver_staging_offsets: int = DRIVER_STAGING_OFFSETS
+    driver_staging_lines: int = DRIVER_STAGING_LINES
     max_offsets: int = MAX_OFFSETS_PER_BATCH
     decided: bool = False
     driver_staging_bytes: int = DRIVER_STAGING_BYTES

@@ -20,16 +20,23 @@ from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
 from onefold.spark_sink.landing.protocols import Record, Records, Rows, Scheduler, Topics
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
+from onefold.spark_sink.landing.stages import Stages
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS
 
 log = structlog.get_logger()
 
-# The next batch is read while one of at most this many offsets is landed, if that goes through the driver: the tables that
-# executors fill are needed until then. Behind a larger one there is a backlog, and what has arrived by the time it has
-# landed makes the next one larger still: a row costs less then.
+# The next batch is read while one of at most this many offsets is landed. Behind a larger one there is a backlog, and what
+# has arrived by the time it has landed makes the next one larger still: a row costs less then. Behind one that is as large
+# as a batch may be there is no larger one, and the next is read meanwhile as well.
 AHEAD_OFFSETS = 25_000
+
+# Up to this many offsets a batch goes through the driver unseen. Of the first larger one some records are looked at, in so many
+# partitions: a line has at most about so many times the bytes of its record, with numbers as text.
+_UNSEEN_OFFSETS = 25_000
+_LOOKED_AT = 8
+_LINE_PER_RECORD = 2
 
 
 class Batches:
@@ -50,7 +57,8 @@ class Batches:
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
-        `connection` lands, `reader` only reads the ledger beside it. `ends` gives the end offsets of a batch by its id.
+        `connection` lands; beside it `reader` reads the ledger, and empties the tables for the executors. `ends` gives the end
+        offsets of a batch by its id.
         `decided`: the topic is a decision log, and this is what its records below `start` amount to.
         """
         self._plan = plan
@@ -63,7 +71,10 @@ class Batches:
         self._ids = ids
         self._ends = ends
         self._lander = Lander(plan.domain.name, scheduler)
+        self._stages = Stages(plan.telemetry, plan.domain.name, plan.clock)
+        self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
+        self._bytes_per_offset: float | None = None  # of the lines of the last batch that was not small
         self.landed = 0
 
     @property
@@ -91,7 +102,7 @@ class Batches:
                 self._lander.hand_over(lambda: self._count(batch, ends, began_at))  # a concurrent sink was faster
             else:
                 batch = self._stage_and_hand_over(batch, ends, rows, began_at)
-            if not self._on_driver(batch) or batch.offsets > AHEAD_OFFSETS:
+            if batch.offsets > AHEAD_OFFSETS and not self._full(batch):
                 self._lander.finish()
             self._next = self._next | ends
             if self._decided is not None:
@@ -125,15 +136,18 @@ class Batches:
             if self._decided is not None:
                 batch = self._decide(batch, held)
                 held = held.decided(batch.ranges)
-            if not self._on_driver(batch):
-                self._lander.finish()  # the connection is needed: it empties the tables for the executors
-            staged = self._staged(batch, held)
+            # The batch before may be merged at this moment, from the other set of tables; the one before that has landed.
+            stage = self._stage = self._stage.other()
+            with self._stages.reading():
+                staged = self._staged(batch, held, stage, self._reader)
+            if batch.offsets > _UNSEEN_OFFSETS:
+                self._bytes_per_offset = staged.bytes / batch.offsets
             self._lander.finish()
             kept = stack.pop_all()
 
         def land_it() -> None:
             with kept:
-                self._land_all(batch, held, staged)
+                self._land_all(batch, held, staged, stage)
             self._count(batch, ends, began_at)
 
         self._lander.hand_over(land_it)
@@ -175,7 +189,7 @@ class Batches:
     def _merged(self, rows: int) -> None:
         self._plan.telemetry.add(ROWS, rows, domain=self._plan.domain.name)
 
-    def _land_all(self, batch: Batch, rows: Rows, staged: Staged) -> None:
+    def _land_all(self, batch: Batch, rows: Rows, staged: Staged, stage: Stage) -> None:
         """As often as a concurrent sink lands a part of it first; each time there is less left."""
         while True:
             try:
@@ -186,7 +200,7 @@ class Batches:
                 if not batch.ranges:
                     return
                 rows = rows.trimmed(overlap.start_offsets, batch.offsets)
-                staged = self._staged(batch, rows)
+                staged = self._staged(batch, rows, stage, self._connection)
 
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
@@ -206,7 +220,7 @@ class Batches:
         Of a deadlock or a lock that was held for too long nothing is left when it is tried again, and starting the query
         anew costs seconds. Whatever happened at the first try, the compare-and-swap finds out at the second.
         """
-        targets, step = self._stage.targets, self._plan.step
+        targets, step = self._stage.targets, self._step
         try:
             land(self._connection, batch, staged, targets, step, self._merged)
         except Exception as error:
@@ -223,15 +237,34 @@ class Batches:
 
     def _on_driver(self, batch: Batch) -> bool:
         if self._decided is None:
-            return batch.offsets <= self._plan.driver_staging_offsets
+            few = batch.offsets <= self._plan.driver_staging_offsets
+            return few and self._lines_of(batch) <= self._plan.driver_staging_lines
         written = sum(part.decisions.written for part in batch.ranges if part.decisions is not None)
         return written <= self._plan.driver_staging_bytes
 
-    def _staged(self, batch: Batch, rows: Rows) -> Staged:
+    def _lines_of(self, batch: Batch) -> float:
+        """How many bytes its lines have, about: by the last batch that was not small, or by some of this one's records."""
+        if batch.offsets <= _UNSEEN_OFFSETS:
+            return 0
+        if self._bytes_per_offset is not None:
+            return self._bytes_per_offset * batch.offsets
+        self._lander.finish()  # which may ask Kafka for records as well
+        places = [(part, at) for part in batch.ranges[:_LOOKED_AT] for at in (part.start, (part.start + part.end) // 2)]
+        found = [self._topics.record_from(part.topic, part.partition, at) for part, at in places]
+        sizes = [len(record.value or b"") for record in found if record is not None]
+        return _LINE_PER_RECORD * batch.offsets * sum(sizes) / max(1, len(sizes))
+
+    def _full(self, batch: Batch) -> bool:
+        """Is it as large as a batch may be? Spark rounds down in each partition."""
+        most = self._plan.max_offsets if self._decided is None else self._plan.max_decisions
+        return batch.offsets + len(batch.ranges) >= most
+
+    def _staged(self, batch: Batch, rows: Rows, stage: Stage, connection: Connection) -> Staged:
+        """`connection`: which no other thread uses at this time."""
         if self._on_driver(batch):
-            return DriverStaged(self._stage, rows.to_arrow())
-        empty_unlogged(self._connection, self._stage)
-        return ExecutorStaged(self._stage, rows.copy_by_executors(self._stage))
+            return DriverStaged(stage, rows.to_arrow())
+        empty_unlogged(connection, stage)
+        return ExecutorStaged(stage, rows.copy_by_executors(stage))
 
 
 def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:

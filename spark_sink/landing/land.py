@@ -50,7 +50,9 @@ def land(
         if start_offsets is not None:
             if any(target.reduced for target in targets.values()) and ledger.overlaps(batch, start_offsets):
                 raise Overlap(start_offsets)
-            since = {part.key: part.row_offset(start_offsets[part.key]) for part in batch.ranges}
+            since = {}
+            if ledger.overlaps(batch, start_offsets):
+                since = {part.key: part.row_offset(start_offsets[part.key]) for part in batch.ranges}
             rows = _apply(connection, staged, targets, since, step)
         step("sink.before_commit")
     step("sink.after_commit")
@@ -73,7 +75,8 @@ def _apply(
     for name in staged.targets:
         relation = staged.relation(name)
         whole = sql.SQL("({})").format(relation)
-        done = connection.execute(merge(targets[name], whole if targets[name].reduced else above(relation, since)))
+        trimmed = above(relation, since) if since and not targets[name].reduced else whole
+        done = connection.execute(merge(targets[name], trimmed))
         rows += max(0, done.rowcount)
     step("sink.after_merge")
     return rows

@@ -9,7 +9,7 @@ rows of a task that failed or ran twice never count.
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ _TABLE = re.compile(r"s(\d+)_\d+")
 # Namespace of the advisory locks by which a sink shows that its staging tables are in use.
 _STAGE_LOCK = 731_642_100
 #: What a task reports, as Spark writes a schema.
-REPORT = "attempt string, target string, topic string, partition int, rows long, last_offset long, fingerprint long"
+REPORT = "attempt string, target string, topic string, partition int, rows long, bytes long, last_offset long, fingerprint long"
 
 
 class Staged(Protocol):
@@ -34,6 +34,8 @@ class Staged(Protocol):
 
     last_records: dict[Partition, LastRecord]
     targets: list[str]
+    bytes: int
+    """Of all lines."""
 
     def fill(self, connection: Connection) -> None:
         """Make `relation` readable, inside the landing transaction."""
@@ -44,10 +46,18 @@ class Staged(Protocol):
 
 @dataclass(frozen=True)
 class Stage:
-    """The staging tables of one connection: temporary ones, and under `number` UNLOGGED ones for the executors."""
+    """The staging tables of one connection: temporary ones, and under `number` UNLOGGED ones for the executors.
+
+    Of these there are two sets: one is filled while the other is merged. `side`, 0 or 1, says which is meant.
+    """
 
     targets: Mapping[str, Target]
     number: int
+    side: int = 0
+
+    def other(self) -> "Stage":
+        """The same with the other set for the executors."""
+        return replace(self, side=1 - self.side)
 
     def temporary(self, target: str) -> sql.Identifier:
         """The temporary table of `target`."""
@@ -55,7 +65,7 @@ class Stage:
 
     def unlogged(self, target: str) -> sql.Identifier:
         """The table that executors fill for `target`."""
-        return sql.Identifier(_SCHEMA, f"s{self.number}_{self._index(target)}")
+        return sql.Identifier(_SCHEMA, f"s{self.number}_{self._index(target) + self.side * len(self.targets)}")
 
     def _index(self, target: str) -> int:
         return sorted(self.targets).index(target)
@@ -72,17 +82,18 @@ def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Stage:
         connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(stage.temporary(name), columns)
         )
-        # A row names the transaction that wrote it: that is the attempt.
-        connection.execute(
-            sql.SQL("CREATE UNLOGGED TABLE {} ({}, attempt xid8 NOT NULL DEFAULT pg_current_xact_id())").format(
-                stage.unlogged(name), columns
+        for side in (stage, stage.other()):
+            # A row names the transaction that wrote it: that is the attempt.
+            connection.execute(
+                sql.SQL("CREATE UNLOGGED TABLE {} ({}, attempt xid8 NOT NULL DEFAULT pg_current_xact_id())").format(
+                    side.unlogged(name), columns
+                )
             )
-        )
     return stage
 
 
 def empty_unlogged(connection: Connection, stage: Stage) -> None:
-    """Remove what the batch before has left for the executors: it is merged, or of no use any more."""
+    """Remove from the set of `stage` what an earlier batch has left there: it is merged, or of no use any more."""
     for name in stage.targets:
         connection.execute(sql.SQL("TRUNCATE {}").format(stage.unlogged(name)))
 
@@ -127,7 +138,11 @@ def _bytes_of(lines: pa.Array) -> memoryview:
 
 def by_target(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table | pa.RecordBatch]]:
     """Rows without a target have no line: they only mark how far a partition goes."""
-    for name in pc.unique(rows["target"]).to_pylist():
+    names = pc.unique(rows["target"]).to_pylist()
+    if len(names) == 1:
+        yield names[0], rows  # the usual case of a pipeline with one table, and nothing to copy
+        return
+    for name in names:
         yield name, rows.filter(pc.is_null(rows["target"]) if name is None else pc.equal(rows["target"], name))
 
 
@@ -150,6 +165,7 @@ class DriverStaged:
         self._lines = {name: part["line"] for name, part in parts.items() if name is not None}
         self.last_records = _last_records(report for name, part in parts.items() for report in _report("", name, part))
         self.targets = sorted(self._lines)
+        self.bytes = sum(lines.nbytes for lines in self._lines.values())
 
     def fill(self, connection: Connection) -> None:
         """COPY them all."""
@@ -170,6 +186,7 @@ class ExecutorStaged:
         for report in reports.to_pylist():
             if report["target"] is not None:
                 self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
+        self.bytes = sum(reports["bytes"].to_pylist())
         self._attempts = sorted(set(reports["attempt"].to_pylist()), key=int)
         self.last_records = _last_records(reports.to_pylist())
         self.targets = sorted(self._rows)
@@ -209,7 +226,8 @@ def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, w
 
 
 def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, Any]]:
-    """How many rows of each partition, and the last one. A partition is read by one task, in order."""
+    """How many rows of each partition, their share of the lines' bytes, and the last one. A partition is read by one task, in
+    order."""
     counted = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
         [("target", "count", pc.CountOptions("all")), ("offset", "last"), ("fingerprint", "last")]
     )
@@ -220,6 +238,7 @@ def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, 
             "topic": row["topic"],
             "partition": row["partition"],
             "rows": row["target_count"],
+            "bytes": rows["line"].nbytes * row["target_count"] // rows.num_rows,
             "last_offset": row["offset_last"],
             "fingerprint": row["fingerprint_last"],
         }

@@ -18,6 +18,12 @@ _SESSION = {
     "client_connection_check_interval": "5s",  # the server notices a dead client while it works or waits for it
     "timezone": "UTC",
     "datestyle": "ISO",
+    # A merge sorts a batch, which by default goes through files. 400,000 rows of a usual width take about as much as this.
+    "work_mem": "64MB",
+    # Of temporary tables, the staged rows; memory that is taken only as it is needed.
+    "temp_buffers": "64MB",
+    # To compile a merge takes longer than it saves, and by default Postgres compiles every large one anew.
+    "jit": "off",
 }
 
 # The same from our side: a server that vanished without a word is given up after about 15 s.

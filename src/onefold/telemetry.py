@@ -48,6 +48,7 @@ ROWS = "onefold_sink_rows_total"
 RETRIES = "onefold_sink_retries_total"
 QUERY_STARTS = "onefold_sink_starts_total"
 BATCH_S = "onefold_sink_batch_seconds"
+STAGE_S = "onefold_sink_stage_seconds_total"
 QUERY_RUNS = "onefold_sink_running"
 TO_LAND = "onefold_sink_lag_offsets"
 
@@ -88,6 +89,14 @@ METRICS = (
     ),
     Metric(QUERY_STARTS, "counter", "sink", "starts", "Starts of the query; after the first, each follows an error."),
     Metric(BATCH_S, "histogram", "sink", "seconds", "From Spark handing a batch over to its commit."),
+    Metric(
+        STAGE_S,
+        "counter",
+        "sink",
+        "seconds",
+        "What batches took, by stage: read, claim, copy, merge, commit. One may be read while another is landed.",
+        ("domain", "stage"),
+    ),
     Metric(QUERY_RUNS, "gauge", "sink", "0 or 1", "Whether the query runs."),
     Metric(TO_LAND, "gauge", "sink", "offsets", "Committed offsets that this sink has not landed yet."),
     Metric(JOBS, "counter", "worker", "messages", "What became of messages, by outcome.", (*_PER_QUEUE, "outcome")),

@@ -58,21 +58,14 @@ def test_the_next_batch_is_read_while_a_small_one_is_landed(
     made_up.check(reader)
 
 
-@pytest.mark.parametrize(
-    ("ahead_offsets", "driver_staging_offsets"),
-    [(0, 1_000_000), (1_000_000, 0)],
-    ids=["a large one", "executor staging"],
-)
 def test_no_batch_is_read_before_a_large_one_has_landed(
     made_up: MadeUp,
     query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
-    ahead_offsets: int,
-    driver_staging_offsets: int,
 ) -> None:
-    """A backlog goes in larger batches then; and the executors' tables are in use until it has."""
+    """A backlog goes in larger batches then."""
     original, begun = checkpoint.ends, threading.Event()
     early: list[Any] = []
 
@@ -83,52 +76,49 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     def step(name: str) -> None:
         if name == "sink.before_commit" and not early:
             begun.clear()
+            made_up.send(range(60, 100))
             early.append(begun.wait(3))  # the next batch is there, and would begin in a fraction of that
 
     monkeypatch.setattr(checkpoint, "ends", ends)
-    monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead_offsets)
-    made_up.send(range(100))
-    until_landed(query(max_offsets=30, driver_staging_offsets=driver_staging_offsets, step=step))
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", 0)
+    made_up.send(range(60))
+    until_landed(query(max_offsets=1000, step=step))
     assert early == [False]
     made_up.check(reader)
 
 
-def test_executor_staging_begins_when_the_batch_before_has_landed(
+@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
+def test_behind_a_batch_as_large_as_may_be_the_next_is_staged_while_it_is_landed(
     made_up: MadeUp,
     query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
+    driver_staging_offsets: int,
 ) -> None:
-    """Both need the sink's connection, and one of them is in the middle of a transaction."""
-    original, ends, seen = SparkRows.copy_by_executors, checkpoint.ends, []
-    distributing, begun = threading.Event(), threading.Event()
+    """It could not become larger by waiting. Executors fill tables of which nobody reads at that time."""
+    name = "copy_by_executors" if driver_staging_offsets == 0 else "to_arrow"
+    original: Callable[..., Any] = getattr(SparkRows, name)
+    staged: list[Any] = []
+    both = threading.Event()
+    waited: list[bool] = []
 
     def noted(*arguments: Any) -> Any:
-        seen.append("executor staging")
-        distributing.set()
-        return original(*arguments)
+        staged.append(original(*arguments))
+        if len(staged) == 2:
+            both.set()
+        return staged[-1]
 
     def step(name: str) -> None:
-        if name == "sink.before_commit" and not seen:
-            begun.clear()
-            made_up.send(range(5, 205))
-            assert begun.wait(10)
-            distributing.wait(2)  # it would get there in a fraction of that
-        if name == "sink.after_commit":
-            seen.append("landed")
+        if name == "sink.before_commit" and not waited:
+            # below the 15 s after which PostgreSQL ends a session that idles in a transaction
+            waited.append(both.wait(10))
 
-    monkeypatch.setattr(SparkRows, "copy_by_executors", noted)
-
-    def told(*arguments: Any) -> Any:
-        begun.set()
-        return ends(*arguments)
-
-    monkeypatch.setattr(checkpoint, "ends", told)
-    made_up.send(range(5))
-    until_landed(query(driver_staging_offsets=100, step=step))
-    assert seen[0] == "landed"
-    assert "executor staging" in seen
+    monkeypatch.setattr(SparkRows, name, noted)
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", 0)
+    made_up.send(range(100))
+    until_landed(query(max_offsets=30, driver_staging_offsets=driver_staging_offsets, step=step))
+    assert waited == [True]
     made_up.check(reader)
 
 

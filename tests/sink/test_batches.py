@@ -1,8 +1,7 @@
 """What happens to a batch, with the ends of the sink made up: no Spark, no Kafka, no Postgres."""
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -13,43 +12,10 @@ from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
-from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS
-from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def make(world: World) -> Iterator[Callable[..., Batches]]:
-    """Makes batches, and ends their threads."""
-    made: list[Batches] = []
-
-    def one(**changes: Any) -> Batches:
-        made.append(world.batches(**changes))
-        return made[-1]
-
-    yield one
-    world.go.set()
-    for each in made:
-        each.close()
-
+from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, STAGE_S
+from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 
 Make = Callable[..., Batches]
-
-
-def run(world: World, one: Batches, number: int, ends: dict[Partition, int], rows: Rows) -> None:
-    world.offsets(number, ends)
-    one.on_batch(rows, number)
-
-
-def ended(one: Batches) -> BaseException | None:
-    """What the batches ran into; None when all of them landed."""
-    one.close()
-    failure = one.failure
-    return None if str(failure) == "nothing is landed any more" else failure
 
 
 def offset_range(key: Partition, start: int, end: int, last: int | None = None) -> OffsetRange:
@@ -67,7 +33,7 @@ def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) ->
     ]
     assert one.reached == {LEFT: 9, RIGHT: 6}
     assert one.landed == 7
-    assert world.told.counted == {BATCHES: 2, OFFSETS: 7, ROWS: 6}
+    assert world.told.counted == {BATCHES: 2, OFFSETS: 7, ROWS: 6, STAGE_S: 0}
     assert world.told.durations == [0, 0]
 
 
@@ -170,7 +136,7 @@ def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, 
     assert ended(one) is None
     first, second = world.tried
     assert first == second
-    assert world.told.counted == {RETRIES: 1, BATCHES: 1, OFFSETS: 5, ROWS: 3}
+    assert world.told.counted == {RETRIES: 1, BATCHES: 1, OFFSETS: 5, ROWS: 3, STAGE_S: 0}
     assert world.staged_by == ["driver"], "what is staged is still there"
 
 
@@ -225,16 +191,22 @@ def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -
     assert (world.tried, one.reached[LEFT], one.landed) == ([], 0, 0), "not yet"
 
 
-@pytest.mark.parametrize(
-    ("changes", "ahead"),
-    [({"driver_offsets": 4}, 1000), ({}, 4)],
-    ids=["executor staging", "larger than is read ahead"],
-)
-def test_spark_waits_for_a_large_batch(
-    world: World, make: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], ahead: int
+@pytest.mark.parametrize("changes", [{"driver_offsets": 4}, {}], ids=["executor staging", "driver staging"])
+def test_a_batch_as_large_as_may_be_is_landed_while_spark_goes_on(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(batches, "AHEAD_OFFSETS", ahead)
-    one = make(**changes)
+    """Spark rounds down in each partition: 10 of 12 is all that two of them give."""
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", 0)
+    one = make(max_offsets=12, **changes)
+    world.go.clear()
+    run(world, one, 0, {LEFT: 5, RIGHT: 5}, Rows((*LEFT, 4)))
+    assert world.landing.wait(ANSWER_S)
+    assert (world.tried, one.reached[LEFT]) == ([], 0), "not yet"
+
+
+def test_spark_waits_for_a_large_batch(world: World, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "AHEAD_OFFSETS", 4)
+    one = make()
     world.go.clear()
     spark = threading.Thread(target=run, args=(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4))), daemon=True)
     spark.start()
@@ -244,14 +216,6 @@ def test_spark_waits_for_a_large_batch(
     world.go.set()
     spark.join(ANSWER_S)
     assert one.reached[LEFT] == 5
-
-
-@pytest.mark.parametrize(("offsets", "where"), [(5, "driver"), (6, "executors")])
-def test_where_a_batch_is_staged_is_a_matter_of_its_offsets(world: World, make: Make, offsets: int, where: str) -> None:
-    one = make(driver_offsets=5)
-    run(world, one, 0, {LEFT: offsets}, Rows((*LEFT, 4)))
-    one.close()
-    assert world.staged_by[-1] == where
 
 
 @pytest.mark.parametrize("outcome", [None, RuntimeError("one"), Rewind("no")], ids=str)
@@ -286,22 +250,6 @@ def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
         one.on_batch(second, 1)
     assert str(one.failure) == "no Kafka"
     assert (one.reached[LEFT], len(world.tried), second.kept) == (5, 1, 0)
-
-
-def test_executor_staging_begins_when_the_batch_before_has_landed(world: World, make: Make) -> None:
-    """Both need the sink's connection, and one of them is in the middle of a transaction."""
-    one = make(driver_offsets=5)
-    world.go.clear()
-    run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
-    assert world.landing.wait(ANSWER_S)
-    spark = threading.Thread(target=run, args=(world, one, 1, {LEFT: 50}, Rows((*LEFT, 9))), daemon=True)
-    spark.start()
-    spark.join(0.1)
-    assert world.staged_by == ["driver"]
-    world.go.set()
-    spark.join(ANSWER_S)
-    assert world.staged_by == ["driver", "emptied", "executors"]
-    assert ended(one) is None
 
 
 def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, make: Make) -> None:

@@ -17,7 +17,7 @@ NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
 SCHEMA = pa.schema(
     list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string()], strict=True))
 )
-REPORT = ("attempt", "target", "topic", "partition", "rows", "last_offset", "fingerprint")
+REPORT = ("attempt", "target", "topic", "partition", "rows", "bytes", "last_offset", "fingerprint")
 STAGE = Stage({name: Target(name, (), ()) for name in ("a", "b")}, 1)
 
 
@@ -40,6 +40,7 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
     )
     assert staged.last_records == {("t", 0): LastRecord(7, 70), ("t", 1): LastRecord(9, 90)}
     assert staged.targets == ["a", "b"]
+    assert staged.bytes >= 10
 
 
 @pytest.mark.parametrize("chunk", [slice(0, 3), slice(1, 2), slice(1, 3), slice(2, 2)])
@@ -76,10 +77,10 @@ def executor_staged() -> ExecutorStaged:
     return ExecutorStaged(
         STAGE,
         reports(
-            ("12", "a", "t", 0, 3, 5, 50),
-            ("9", "a", "t", 1, 4, 8, 80),
-            ("9", "b", "t", 1, 1, 9, 90),
-            ("9", None, "t", 2, 6, 4, 40),
+            ("12", "a", "t", 0, 3, 300, 5, 50),
+            ("9", "a", "t", 1, 4, 400, 8, 80),
+            ("9", "b", "t", 1, 1, 10, 9, 90),
+            ("9", None, "t", 2, 6, 0, 4, 40),
         ),
     )
 
@@ -93,6 +94,7 @@ def test_of_executor_staging_the_reported_rows_are_added_up_by_target() -> None:
         ("t", 1): LastRecord(9, 90),
         ("t", 2): LastRecord(4, 40),
     }
+    assert staged.bytes == 710
     assert len(counts.asked) == 2
     assert all("WHERE attempt = ANY ('{9,12}'::xid8[])" in asked for asked in counts.asked)
 

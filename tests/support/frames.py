@@ -19,6 +19,8 @@ from onefold.spark_sink.decisions import Decided, Seen
 from onefold.spark_sink.landing import batches, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
+from onefold.spark_sink.landing.protocols import Record as LogRecord
+from onefold.spark_sink.landing.stage import Stage
 from onefold.spark_sink.spark import checkpoint
 from onefold.spark_sink.threads import Threads
 from tests.support.told import Kept
@@ -29,6 +31,7 @@ TOPIC = "made_up.notes"
 LEFT, RIGHT = (TOPIC, 0), (TOPIC, 1)
 IDS = {TOPIC: "id-1"}
 ANSWER_S = 10.0
+BYTES = 10  # of the line of every record
 
 
 class Condition:
@@ -133,6 +136,7 @@ class Staged:
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
+        self.bytes = BYTES * len(records)
         self.last_records = {
             (topic, partition): LastRecord(offset, offset) for topic, partition, offset in sorted(records)
         }
@@ -147,18 +151,30 @@ class World:
         self.stored: dict[Partition, Position] = {}
         self.ids = dict(IDS)
         self.connection = SimpleNamespace(closed=False)
+        self.reader = SimpleNamespace(closed=False)
         self.told = Kept()
         self.go, self.landing = threading.Event(), threading.Event()
         self.go.set()
         self.staged_by: list[str] = []
+        self.emptied: list[tuple[Any, int]] = []  # by which connection, and which set of tables
         self.set_aside: list[Any] = []
+        self.value_bytes, self.looked_at = 5, list[int]()
         (folder / "offsets").mkdir()
         monkeypatch.setattr(batches, "land", self._land)
         monkeypatch.setattr(batches, "DriverStaged", lambda stage, rows: self._staged("driver", rows))
         monkeypatch.setattr(batches, "ExecutorStaged", lambda stage, rows: self._staged("executors", rows))
-        monkeypatch.setattr(batches, "empty_unlogged", lambda connection, stage: self.staged_by.append("emptied"))
+        monkeypatch.setattr(batches, "empty_unlogged", self._emptied)
         monkeypatch.setattr(batches, "set_aside", self._set_aside)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
+
+    def record_from(self, topic: str, partition: int, offset: int) -> LogRecord:
+        """What Kafka holds there: each of `value_bytes`."""
+        self.looked_at.append(offset)
+        return LogRecord(offset, None, b"x" * self.value_bytes, 0)
+
+    def _emptied(self, connection: Any, stage: Stage) -> None:
+        self.staged_by.append("emptied")
+        self.emptied.append((connection, stage.side))
 
     def _set_aside(self, *arguments: Any) -> str:
         self.set_aside.append(arguments)
@@ -171,6 +187,8 @@ class World:
         driver_offsets: int = 1000,
         decided: dict[Partition, Decided] | None = None,
         driver_bytes: int = 1000,
+        max_offsets: int = 1000,
+        driver_lines: int = 1_000_000,
     ) -> Batches:
         plan = SimpleNamespace(
             domain=SimpleNamespace(name="made_up"),
@@ -178,15 +196,18 @@ class World:
             step=lambda name: None,
             driver_staging_offsets=driver_offsets,
             driver_staging_bytes=driver_bytes,
+            driver_staging_lines=driver_lines,
+            max_offsets=max_offsets,
+            max_decisions=max_offsets,
             telemetry=self.told,
             clock=lambda: 0.0,
         )
-        stage = SimpleNamespace(targets={})
-        topics = SimpleNamespace(ids=lambda names: self.ids)
+        stage = Stage({}, 1)
+        topics = SimpleNamespace(ids=lambda names: self.ids, record_from=self.record_from)
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
         made: Callable[..., Batches] = Batches
-        return made(plan, self.connection, None, topics, stage, start, dict(IDS), ends, Threads(), decided)
+        return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads(), decided)
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
         """What Spark writes down about a batch before it hands it over."""
@@ -209,3 +230,16 @@ class World:
             raise self.outcomes.pop(0)
         merged(3)
         return True
+
+
+def run(world: World, one: Batches, number: int, ends: dict[Partition, int], rows: Rows) -> None:
+    """Hand a batch over, as Spark does."""
+    world.offsets(number, ends)
+    one.on_batch(rows, number)
+
+
+def ended(one: Batches) -> BaseException | None:
+    """What the batches ran into; None when all of them landed."""
+    one.close()
+    failure = one.failure
+    return None if str(failure) == "nothing is landed any more" else failure

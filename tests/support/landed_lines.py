@@ -25,6 +25,7 @@ class Staged:
     def __init__(self, targets: Mapping[str, Target], rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.last_records: dict[Partition, LastRecord] = {}
         self.targets = sorted(rows)
+        self.bytes = 0
         self._targets, self._rows = targets, rows
 
     def fill(self, connection: Connection) -> None:
