@@ -80,7 +80,10 @@ class Record(NamedTuple):
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name, as Kafka's own clients choose."""
-        return next((value for key, value in reversed(self.headers) if key == name), None)
+        for key, value in reversed(self.headers):
+            if key == name:
+                return value
+        return None
 
 
 @dataclass(frozen=True)
@@ -363,14 +366,13 @@ class Oracle:
         self.expected.unsent = unsent
 
     def _note(self, source: Source, fate: int) -> None:
-        fates = self.expected.fates.setdefault(source[:2], bytearray())
-        fates.extend(bytes(source.offset - len(fates)))
+        fates = self.expected.fates.get(source[:2])
+        if fates is None:
+            fates = self.expected.fates[source[:2]] = bytearray()
+        if len(fates) < source.offset:
+            fates.extend(bytes(source.offset - len(fates)))
         fates.append(fate)
-        counts = self.expected.counts
-        counts.accepted += fate == Fate.ACCEPTED
-        counts.ignored += fate == Fate.IGNORED
-        counts.repartitioned += fate == Fate.REPARTITIONED
-        counts.dead += fate == Fate.DEAD
+        self.expected.counts.count(fate)
 
 
 def expect(workload: Workload, records: Iterable[Record], partitions: int) -> Expected:

@@ -18,6 +18,17 @@ class Counts:
     repartitioned: int = 0
     dead: int = 0
 
+    def count(self, fate: int) -> None:
+        """One more of this fate."""
+        if fate == Fate.ACCEPTED:
+            self.accepted += 1
+        elif fate == Fate.IGNORED:
+            self.ignored += 1
+        elif fate == Fate.REPARTITIONED:
+            self.repartitioned += 1
+        elif fate == Fate.DEAD:
+            self.dead += 1
+
     @property
     def records(self) -> int:
         """All of them."""

@@ -5,8 +5,9 @@ A column is of the kind that its field has in the contract, unless the workload 
 
 import functools
 import math
+import operator
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -86,6 +87,34 @@ KINDS = {
     "millionths": Kind(("numeric",), lambda number: Decimal(number).scaleb(-6)),
     "instant": Kind(_MOMENT, lambda number: _EPOCH + timedelta(microseconds=number)),
 }
+
+
+def picked(
+    names: Sequence[str], convert: Sequence[Callable[[Any], Any]]
+) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """What takes the values of these fields out of an output record, as a row has them. The fields are all there.
+
+    Args:
+        convert: of each, its kind's `from_output`.
+    """
+    changed = [(at, to) for at, to in enumerate(convert) if to is not _same]
+    # Of one name an itemgetter gives no tuple.
+    taken = operator.itemgetter(*names) if len(names) > 1 else _tuple_of(*names)
+    if not changed:
+        return taken
+
+    def read(fields: dict[str, Any]) -> tuple[Any, ...]:
+        values = list(taken(fields))
+        for at, to in changed:
+            if values[at] is not None:
+                values[at] = to(values[at])
+        return tuple(values)
+
+    return read
+
+
+def _tuple_of(*names: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return lambda fields: tuple([fields[name] for name in names])
 
 
 def kind_of(schema: Any) -> str:

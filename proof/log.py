@@ -53,6 +53,8 @@ class Log:
         self.topics = self._describe(list(topics))
         self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
+        #: How many were read.
+        self.records = 0
         self._consumer = Consumer(
             {
                 **client,
@@ -130,6 +132,7 @@ class Log:
         assert offset is not None, "and have their place there"
         if error is None:
             headers: Any = message.headers() or _NO_HEADERS
+            self.records += 1
             take(Record(topic, partition, offset, message.key(), message.value(), headers))
             self.positions[topic, partition] = offset + 1
         else:

@@ -8,14 +8,14 @@ Memory: one entry a row, one byte an input record for each output topic, one ent
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import Inadmissible, decode_output
 from onefold.proof.expect import SOURCE_HEADER, Expected, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
-from onefold.proof.kinds import KINDS
+from onefold.proof.kinds import KINDS, picked
 from onefold.proof.verdict import Finding
 
 
@@ -43,11 +43,19 @@ class Outputs:
         self.findings: list[Finding] = []
         # Per output topic and input partition one byte an input offset: some output names it.
         self._named: dict[tuple[str, str, int], bytearray] = {}
-        self._keys = {topic: _key_of(table) for topic, table in self._tables.items()}
+        self._key_of = _keys_of(self._tables)
         self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
         #: Called for each record of a row: table, key, fields, and what is the last of the row now, and was before.
         self.heard: Heard | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of the tables' kinds: functions are no state."""
+        return {name: value for name, value in self.__dict__.items() if name != "_key_of"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._key_of = _keys_of(self._tables)
 
     def feed(self, record: Record) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
@@ -69,20 +77,21 @@ class Outputs:
             finding = Finding("unreadable output", record.topic, {}, {}, _place(record), str(source), str(error))
             self.findings.append(finding)
             return
-        columns, convert = self._keys[record.topic]
-        key = tuple(
-            None if fields[name] is None else to(fields[name]) for name, to in zip(columns, convert, strict=True)
-        )
-        named = self._named.setdefault((record.topic, source.topic, source.partition), bytearray())
+        key = self._key_of[record.topic](fields)
+        place = record.topic, source.topic, source.partition
+        named = self._named.get(place)
+        if named is None:
+            named = self._named[place] = bytearray()
         if len(named) <= source.offset:
             named.extend(bytes(source.offset + 1 - len(named)))
         named[source.offset] = 1
-        before = self.last[table.name].get(key)
+        last = self.last[table.name]
+        before = last.get(key)
         if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
             text = f"{record.topic}/{before.partition}/{before.offset} names {before.source} already"
             row = dict(zip(table.key, key, strict=True))
             self.findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
-        written = self.last[table.name][key] = Written(record.partition, record.offset, source)
+        written = last[key] = Written(record.partition, record.offset, source)
         if self.heard is not None:
             self.heard(table, key, fields, written, before)
 
@@ -161,9 +170,13 @@ def _letter_differs(record: Record, letter: Any, topic: str) -> str:
     return "" if record.header("onefold-reason") else "it gives no reason"
 
 
-def _key_of(table: Table) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    kinds = {column.name: column.kind for column in table.columns}
-    return table.key, tuple(KINDS[kinds[name]].from_output for name in table.key)
+def _keys_of(tables: Mapping[str, Table]) -> dict[str, Callable[[dict[str, Any]], tuple[Any, ...]]]:
+    """Per topic what makes a row's key of an output record."""
+    found = {}
+    for topic, table in tables.items():
+        kinds = {column.name: column.kind for column in table.columns}
+        found[topic] = picked(table.key, [KINDS[kinds[name]].from_output for name in table.key])
+    return found
 
 
 def _place(record: Record) -> str:

@@ -3,6 +3,8 @@
 The 32-bit MurmurHash2 of the key with Kafka's seed, its sign bit cleared, modulo the number of partitions.
 """
 
+import struct
+
 _WORD = 0xFFFFFFFF
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -12,8 +14,8 @@ def murmur2(data: bytes) -> int:
     """The hash, as an unsigned 32-bit number."""
     state = (_SEED ^ len(data)) & _WORD
     whole = len(data) - len(data) % 4
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * _MULTIPLIER & _WORD
+    for word in struct.unpack_from(f"<{whole // 4}I", data):
+        word = word * _MULTIPLIER & _WORD
         word = (word ^ (word >> 24)) * _MULTIPLIER & _WORD
         state = (state * _MULTIPLIER & _WORD) ^ word
     if data[whole:]:

@@ -14,7 +14,6 @@ Unknown, and never valid, is: what cannot be read whole, a log whose beginning i
 an open transaction, a pipeline that does not drain, input that keeps coming while rows differ, and any error in here.
 """
 
-import gc
 import json
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
+from onefold.proof.collecting import seldom
 from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
 from onefold.proof.expect import SOURCE_HEADER, Expected, Making, Oracle, Record
@@ -41,12 +41,11 @@ from onefold.proof.workloads import UnknownDomain, workload
 #: Called with what is being done, and how many records were read so far.
 Progress = Callable[[str, int], None]
 
-# What a judge makes, it keeps, or it is in no cycle: to look for cycles as often as Python does takes a fifth of its time.
-_SELDOM = (100_000, 50, 100)
 # Between two checks of a pipeline that has not drained.
 _CHECK_AGAIN_S = 0.1
 
 
+@seldom()
 def verify(
     domain: str,
     *,
@@ -77,8 +76,6 @@ def verify(
         from_start: read everything all the same.
     """
     started = time.monotonic()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(*_SELDOM)
     judge: _Judge | None = None
     verdict = Verdict(domain, UNKNOWN, "")
     try:
@@ -94,7 +91,6 @@ def verify(
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
         verdict.outcome, verdict.reason = UNKNOWN, f"the check itself failed: {type(error).__name__}: {error}"
     finally:
-        gc.set_threshold(*thresholds)
         if judge is not None:
             judge.close()
     verdict.seconds = round(time.monotonic() - started, 3)

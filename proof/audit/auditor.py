@@ -17,6 +17,7 @@ from onefold.proof.audit.following import Following
 from onefold.proof.audit.live import Live
 from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
+from onefold.proof.collecting import seldom
 from onefold.proof.expect import Workload
 from onefold.proof.registry import Registry
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
@@ -121,6 +122,7 @@ class Auditor:
         self._ask_at = 0.0
         self.standing = Standing()
 
+    @seldom()
     def run(
         self, told: Callable[[Standing], None], stop: Callable[[float], bool], enough: Callable[[Standing], bool]
     ) -> Standing:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -52,7 +51,6 @@ class Following:
         versions: what rows must be; after `begin`.
         began_at: per place of the outputs, what was there at the start lies before this offset.
         findings: what is wrong, as it is found; take them away.
-        records: how many were read.
         judged: how many output records were compared with the model.
         proved: of how many records an earlier verdict has read.
     """
@@ -63,6 +61,7 @@ class Following:
         self._work = workload
         self._client = client
         self._changelog = f"{workload.name}.changelog"
+        self._tables = workload.outputs
         self._several = len(workload.reads) > 1
         self._order_topic = f"{workload.name}.order"
         dead = [f"{topic}.dead" for topic in workload.reads]
@@ -79,8 +78,13 @@ class Following:
         self._letters: list[Source] = []
         self._gate: _Gate | None = None
         self.findings: list[Finding] = []
-        self.records = self.judged = self.proved = 0
+        self.judged = self.proved = 0
         self._start(registry, kept)
+
+    @property
+    def records(self) -> int:
+        """How many were read."""
+        return self._log.records
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -137,7 +141,7 @@ class Following:
             else:
                 self._take(record)
 
-        self._read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take)
+        self._log.read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take)
         self._applied = reached
         expected = self._oracle.settled()
         self._letters.clear()
@@ -153,7 +157,7 @@ class Following:
     def step(self) -> None:
         """Read what there is now, and judge what is complete. Raises `CannotTell`."""
         behind = {place: end for place, end in self._log.stable_ends().items() if not self._held(place)}
-        self._read(behind, self._take)
+        self._log.read(behind, self._take)
         positions = self._log.positions
         self._gate = self._gate or self._next_gate()
         if all(positions[place] >= end for place, end in self._gate.ends.items()):
@@ -166,7 +170,7 @@ class Following:
 
     def read_to(self, ends: Offsets) -> None:
         """Read these outputs up to there, as the tables have landed them. Raises `CannotTell`."""
-        self._read(ends, self._take)
+        self._log.read(ends, self._take)
 
     def high_ends(self) -> Offsets:
         """Where the outputs end, open transactions included."""
@@ -212,24 +216,22 @@ class Following:
         ends = self._log.high_ends()
         return {place: ends[place] for place in self._written}
 
-    def _read(self, ends: Offsets, take: Callable[[Record], None]) -> None:
-        def counted(record: Record) -> None:
-            self.records += 1
-            take(record)
-
-        self._log.read(ends, counted)
-
     def _take(self, record: Record) -> None:
-        place = record.topic, record.partition
-        if place in self._waiting:
-            self._waiting[place].append(record)
-        elif record.topic == self._changelog:
-            self._take_progress(record)
-        elif record.topic == self._order_topic:
+        topic = record.topic
+        if topic in self._tables:
+            self._outputs.feed(record)
+            if self._outputs.findings:
+                self._take_findings()
+        elif topic == self._changelog:
+            if record.key == b"p":
+                self._take_progress(record)
+        elif (waiting := self._waiting.get((topic, record.partition))) is not None:
+            waiting.append(record)
+        elif topic == self._order_topic:
             assert self._order is not None, "read only where there are several inputs"
             self._order.add(record)
         else:
-            if record.topic not in self._work.outputs and (source := source_of(record.header(SOURCE_HEADER))):
+            if (source := source_of(record.header(SOURCE_HEADER))) is not None:
                 self._letters.append(source)
             self._outputs.feed(record)
             self._take_findings()
@@ -251,7 +253,14 @@ class Following:
         version = self.versions.wrote(table, key, fields, written, before)
         source = written.source
         if source.offset >= self._applied.get(source[:2], 0):
-            self._pending.setdefault(source[:2], {}).setdefault(source.offset, []).append((table, key, version))
+            pending = self._pending.get(source[:2])
+            if pending is None:
+                pending = self._pending[source[:2]] = {}
+            named = pending.get(source.offset)
+            if named is None:
+                pending[source.offset] = [(table, key, version)]
+            else:
+                named.append((table, key, version))
         elif not self._outputs.findings:  # it comes too late, and is not known to be doubled
             fate = self._oracle.expected.fate(source)
             text = "its results had all been written" if fate == Fate.ACCEPTED else FATES[fate]
@@ -289,12 +298,10 @@ class Following:
 
     def _apply(self, record: Record) -> None:
         fate = self._oracle.feed(record)
-        source = Source(record.topic, record.partition, record.offset)
         if fate == Fate.DEAD:
-            self._letters.append(source)
-        pending = self._pending.get(source[:2])
-        if pending and fate == Fate.ACCEPTED:
-            for table, key, version in pending.pop(source.offset, ()):
+            self._letters.append(Source(record.topic, record.partition, record.offset))
+        elif fate == Fate.ACCEPTED and (pending := self._pending.get((record.topic, record.partition))):
+            for table, key, version in pending.pop(record.offset, ()):
                 self.judged += 1
                 if finding := self.versions.judge(table, key, version):
                     self.findings.append(finding)

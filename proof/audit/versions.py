@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from onefold.proof.audit.sums import Added
+from onefold.proof.contracts import contracts
 from onefold.proof.expect import Source, Table, Workload
-from onefold.proof.kinds import KINDS
+from onefold.proof.kinds import KINDS, picked
 from onefold.proof.outputs import Written
 from onefold.proof.tables import differing, row_of
 from onefold.proof.verdict import Finding
@@ -68,40 +69,44 @@ class Versions:
         #: Per table the keys that have landed since somebody took them.
         self.changed: dict[str, set[Key]] = {table.name: set() for table in tables}
         self.sums = [Added(table, workload, rows) for table in workload.tables if table.sums]
+        self._sums_of = {table.name: [added for added in self.sums if added.of == table.name] for table in tables}
 
     def wrote(
         self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None
     ) -> Version:
         """Take an output record; `before` is the one before of the same row."""
-        versions = self._recent[table.name].get(key)
+        recent = self._recent[table.name]
+        versions = recent.get(key)
         if versions is None:
-            versions = self._recent[table.name][key] = []
-            row = self._rows[table.name].get(key)
-            if before is not None and row is not None:
+            versions = recent[key] = []
+            if before is not None and (row := self._rows[table.name].get(key)) is not None:
                 versions.append(Version(before, {}, row[0]))
         version = Version(written, fields)
         if table.adds:
             version.values = self._added(table, versions[-1] if versions else None, version)
         versions.append(version)
-        self._queues.setdefault((table.topic, written.partition), deque()).append((table, key, version))
+        queue = self._queues.get((table.topic, written.partition))
+        if queue is None:
+            queue = self._queues[table.topic, written.partition] = deque()
+        queue.append((table, key, version))
         return version
 
     def judge(self, table: Table, key: Key, version: Version) -> Finding | None:
         """An output record against the model, which is as of its source now."""
         version.judged = True
         row, written = self._rows[table.name].get(key), version.written
-        place, source = f"{table.topic}/{written.partition}/{written.offset}", str(written.source)
         finding = None
         if row is None or row[1] != written.source:
             text = "that input record is not the last that changed this row"
-            finding = Finding("phantom output", table.topic, row_of(table, key), {}, place, source, text)
+            finding = _finding("phantom output", table, key, written, {}, text)
         else:
             told = self._values(table, version)
-            wrong = told != row[0] and _wrong(table, row[0], told)
-            if wrong:
-                finding = Finding("wrong output", table.topic, row_of(table, key), wrong, place, source)
-            version.values = row[0]
-        self._forget(table, key)
+            if told != row[0]:
+                if wrong := _wrong(table, row[0], told):
+                    finding = _finding("wrong output", table, key, written, wrong)
+                version.values = row[0]
+        if version.landed:
+            self._forget(table, key)
         return finding
 
     def land(self, ledger: Mapping[Place, int]) -> None:
@@ -112,18 +117,21 @@ class Versions:
                 self._land(*queue.popleft())
 
     def _land(self, table: Table, key: Key, version: Version) -> None:
-        versions = self._recent[table.name][key]
+        recent, name = self._recent[table.name], table.name
+        versions = recent[key]
+        # Only the one before it has landed, if there is one; the list is short.
         at = versions.index(version)
         before = versions[at - 1] if at else None
         if before is None:
-            self.counts[table.name] += 1
-        for added in self.sums:
-            if added.of == table.name:
-                added.move(self._values(table, before) if before else None, self._values(table, version))
+            self.counts[name] += 1
+        for added in self._sums_of[name]:
+            added.move(self._values(table, before) if before else None, self._values(table, version))
         version.landed = True
-        del versions[:at]
-        self.changed[table.name].add(key)
-        self._forget(table, key)
+        if at:
+            del versions[:at]
+        self.changed[name].add(key)
+        if version.judged and len(versions) == 1:
+            del recent[key]
 
     def _forget(self, table: Table, key: Key) -> None:
         versions = self._recent[table.name].get(key, ())
@@ -177,16 +185,28 @@ class Versions:
     def _values(self, table: Table, version: Version) -> tuple[Any, ...]:
         if version.values is None:
             fields = version.fields
-            version.values = tuple(
-                UNTOLD if name not in fields else None if fields[name] is None else to(fields[name])
-                for name, to in self._told[table.name]
-            )
+            version.values = self._told[table.name](fields)
         return version.values
 
 
-def told_of(table: Table) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Per column its name, "" where Postgres computes it, and what makes a value of what an output record has."""
-    return [("" if column.generated else column.name, KINDS[column.kind].from_output) for column in table.columns]
+def told_of(table: Table) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """What makes a row of the fields of an output record: `UNTOLD` where Postgres computes a column, or no field says it."""
+    told = contracts()[table.topic].fields
+    columns = [column for column in table.columns if column.name in told and not column.generated]
+    read = picked([column.name for column in columns], [KINDS[column.kind].from_output for column in columns])
+    if len(columns) == len(table.columns):
+        return read
+    places = [columns.index(column) if column in columns else -1 for column in table.columns]
+    return lambda fields: _spread(read(fields), places)
+
+
+def _spread(values: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+    return tuple([UNTOLD if at < 0 else values[at] for at in places])
+
+
+def _finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
+    place = f"{table.topic}/{written.partition}/{written.offset}"
+    return Finding(kind, table.topic, row_of(table, key), wrong, place, str(written.source), text)
 
 
 def _wrong(table: Table, correct: tuple[Any, ...], told: tuple[Any, ...]) -> dict[str, tuple[Any, Any]]:

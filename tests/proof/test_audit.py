@@ -4,6 +4,7 @@ What is right is put into topics and tables by the judge's own model, and then o
 in the test's own thread, so that nothing has to be waited for but its deadline.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ import pytest
 
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.live import Live
+from onefold.proof.collecting import SELDOM
 from onefold.proof.expect import Source
 from onefold.proof.fates import Fate
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
@@ -244,3 +246,12 @@ def test_postgres_is_asked_for_what_is_new_and_for_rows_by_their_keys(stage: Sta
         keys = [row[:2] for row in rows[:3]]
         assert {row[:2] for row in after.by_keys(sends, [*keys, (NEW, rows[0][1])])} == set(keys)
         assert after.count(sends) == len(rows)
+
+
+def test_cycles_are_looked_for_seldom_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Auditor, "_turn", lambda self: None)
+    before, meanwhile = gc.get_threshold(), list[tuple[int, ...]]()
+    Auditor("runner", client={}, dsn="").run(
+        lambda standing: meanwhile.append(gc.get_threshold()), lambda pause: True, lambda standing: False
+    )
+    assert (meanwhile, gc.get_threshold()) == ([SELDOM], before)

@@ -48,7 +48,7 @@ class History:
         key = (fields["trade_id"],)
         partition = int(fields["trade_id"][1:]) % PARTITIONS
         written = Written(partition, len(self.log[partition]), Source(TOPIC, partition, fields["version"]))
-        row = tuple(to(fields[name]) for name, to in told_of(CURRENT))
+        row = told_of(CURRENT)({"messages": 1, **fields})
         self.log[partition].append((key, row))
         self.before = self.last.get(key)
         self.last[key] = written
