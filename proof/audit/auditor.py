@@ -136,7 +136,8 @@ class Auditor:
         while True:
             pause = _PAUSE_S
             try:
-                self._turn()
+                if not self._turn():
+                    pause = 0.0
             except CannotTell as reason:
                 self._unknown(str(reason))
                 pause = _TRY_AGAIN_S
@@ -159,14 +160,15 @@ class Auditor:
             with suppress(Exception):  # what is left of a broker that is away
                 self._following.close()
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """One step, and a look when it is time. Returns whether it is level with the pipeline."""
         if self._following is None:
             self._begin()
-            return
+            return True
         following = self._following
         if time.monotonic() >= self._ask_at:
             self._refuse_others()
-        following.step()
+        level = following.step()
         if time.monotonic() >= self._look_at:
             self._waits = self._look()
         self._take_figures()
@@ -174,6 +176,7 @@ class Auditor:
         if held := following.held(_OPEN_S):
             raise CannotTell(held)
         self._say(self._waits)
+        return level
 
     def _begin(self) -> None:
         registry = Registry(self._registry_url) if self._registry_url else None

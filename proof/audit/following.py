@@ -32,6 +32,10 @@ from onefold.proof.verdict import CannotTell, Finding
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
 _WAITING_MAX = 200_000
+# Who is far behind goes on in steps, so that tables are looked at in between: of each partition so many offsets are read in one,
+# and for so long inputs are taken.
+_STEP_OFFSETS = 10_000
+_STEP_S = 0.5
 
 Offsets = dict[Place, int]
 
@@ -154,19 +158,26 @@ class Following:
         for record in later:
             self._take(record)
 
-    def step(self) -> None:
-        """Read what there is now, and judge what is complete. Raises `CannotTell`."""
-        behind = {place: end for place, end in self._log.stable_ends().items() if not self._held(place)}
-        self._log.read(behind, self._take)
-        positions = self._log.positions
-        self._gate = self._gate or self._next_gate()
-        if all(positions[place] >= end for place, end in self._gate.ends.items()):
-            self._take_inputs(self._gate.reached)
-            self._gate = self._next_gate()
+    def step(self) -> bool:
+        """Read what there is now, and judge what is complete, or some of both. Returns whether that was all. Raises
+        `CannotTell`.
+        """
+        positions, stable = self._log.positions, self._log.stable_ends()
+        readable = {place: end for place, end in stable.items() if not self._held(place)}
+        near = {place: min(end, positions[place] + _STEP_OFFSETS) for place, end in readable.items()}
+        self._log.read(near, self._take)
+        gate, taken = self._gate or self._next_gate(), True
+        behind = [place for place, end in gate.ends.items() if positions[place] < end]
+        if not behind and (taken := self._take_inputs(gate.reached, time.monotonic() + _STEP_S)):
+            gate = self._next_gate()
+        elif any(positions[place] < stable[place] for place in behind):
+            gate = gate._replace(since=time.monotonic())  # there is something to read: nobody holds it up
+        self._gate = gate
         waiting = self.waiting > _WAITING_MAX
         if waiting != self._paused:
             self._paused = waiting
             self._log.hold(self._reads, waiting)
+        return taken and near == readable
 
     def read_to(self, ends: Offsets) -> None:
         """Read these outputs up to there, as the tables have landed them. Raises `CannotTell`."""
@@ -183,6 +194,8 @@ class Following:
         if gate is None or time.monotonic() - gate.since < seconds:
             return ""
         behind = sorted(place for place, end in gate.ends.items() if positions[place] < end)
+        if not behind:
+            return ""
         topic, partition = behind[0]
         return f"a transaction is open on {topic}/{partition}, from offset {positions[topic, partition]} on"
 
@@ -275,12 +288,19 @@ class Following:
             Finding("phantom output", table.topic, row_of(table, key), {}, place, str(written.source), text)
         )
 
-    def _take_inputs(self, reached: Offsets) -> None:
-        """The model takes what the processor had taken, and what was written is compared with it."""
+    def _take_inputs(self, reached: Offsets, deadline: float) -> bool:
+        """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
+
+        Args:
+            deadline: until when, in monotonic seconds; one record is taken at least.
+        """
         for place, waiting in self._waiting.items():
             until = reached.get(place, 0)
             while waiting and waiting[0].offset < until:
                 self._feed(waiting.popleft())
+                if waiting and time.monotonic() > deadline:
+                    self._applied[place] = min(until, waiting[0].offset)
+                    return False
         for place, until in reached.items():
             self._applied[place] = until
             pending = self._pending.get(place, {})
@@ -292,6 +312,7 @@ class Following:
         for table in self._work.outputs.values():
             self.findings += self.versions.unwritten(table)
         self._judge_letters()
+        return True
 
     def _feed(self, record: Record) -> None:
         (self._order.feed if self._order else self._apply)(record)

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.live import Live
 from onefold.proof.collecting import SELDOM
@@ -95,6 +96,28 @@ def test_what_goes_on_rightly_stays_valid(stage: Stage, auditor: Auditor) -> Non
         standing = ran(auditor, whole)
         assert (standing.outcome, standing.findings) == (VALID, [])
         assert standing.records > records + COUNT
+
+
+def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
+    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One input a step here, and 50 offsets of a partition read: what is wrong is named long before it is level."""
+    monkeypatch.setattr(following, "_STEP_S", -1.0)
+    monkeypatch.setattr(following, "_STEP_OFFSETS", 50)
+    monkeypatch.setattr("onefold.proof.audit.auditor._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("onefold.proof.audit.auditor._LOOK_EVERY_MAX_S", 0.0)
+    for seed in (2, 3):
+        play(stage, seed)
+    turns = iter(range(5))
+    ran(auditor, lambda standing: next(turns, None) is None)
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 + 1 WHERE id = 1")
+        assert named(auditor).kind == "different row"
+        assert auditor.standing.waiting > 0
+        connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 - 1 WHERE id = 1")
+    monkeypatch.setattr(following, "_STEP_S", 0.01)
+    standing = ran(auditor, lambda standing: standing.waiting == 0)
+    assert len(standing.findings) == 1, "all the rest is right"
 
 
 def test_what_sql_has_done_is_named(stage: Stage, auditor: Auditor) -> None:
@@ -249,7 +272,7 @@ def test_postgres_is_asked_for_what_is_new_and_for_rows_by_their_keys(stage: Sta
 
 
 def test_cycles_are_looked_for_seldom_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Auditor, "_turn", lambda self: None)
+    monkeypatch.setattr(Auditor, "_turn", lambda self: True)
     before, meanwhile = gc.get_threshold(), list[tuple[int, ...]]()
     Auditor("runner", client={}, dsn="").run(
         lambda standing: meanwhile.append(gc.get_threshold()), lambda pause: True, lambda standing: False
