@@ -50,6 +50,7 @@ VERBS = {
     "audit": "Follow a domain live, and name what diverges.",
     "dead-letters": "Show refused records, and put them back.",
     "reset": "Start a pipeline over: show, ask, delete.",
+    "replay": "Land the past again beside the tables: what differs.",
     "rebuild": "Make tables anew from the log, beside the live ones.",
 }
 # They run for long, are started again after a kill, and draw nothing on a terminal.

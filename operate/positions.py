@@ -155,6 +155,13 @@ def high_watermarks(kafka: AdminClient, topics: Collection[str], timeout_s: floa
     return _offsets_at(kafka, topics, timeout_s, committed=False)
 
 
+def since(kafka: AdminClient, topics: Collection[str], at_ms: int, timeout_s: float = CALL_S) -> dict[Place, int]:
+    """Per partition the first offset whose record has this time or a later one, in milliseconds since 1970; -1 where none has.
+    Else as `stable_ends`.
+    """
+    return _offsets_at(kafka, topics, timeout_s, committed=True, at_ms=at_ms)
+
+
 def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
     """Per partition from where on there is something, and up to where it can be read. Topics that are not there are left out;
     None when Kafka does not answer.
@@ -172,7 +179,12 @@ def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
 
 
 def _offsets_at(
-    kafka: AdminClient, topics: Collection[str], timeout_s: float, committed: bool, earliest: bool = False
+    kafka: AdminClient,
+    topics: Collection[str],
+    timeout_s: float,
+    committed: bool,
+    earliest: bool = False,
+    at_ms: int | None = None,
 ) -> dict[Place, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -183,8 +195,9 @@ def _offsets_at(
     ]
     if not places:
         return {}
-    wanted: Any = OffsetSpec
-    asked: Any = {place: wanted.earliest() if earliest else wanted.latest() for place in places}
+    specs: Any = OffsetSpec
+    wanted = specs.earliest() if earliest else specs.latest() if at_ms is None else specs.for_timestamp(at_ms)
+    asked: Any = dict.fromkeys(places, wanted)
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     answers = kafka.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
     return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}

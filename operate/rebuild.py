@@ -4,6 +4,9 @@ A sink lands the whole log in a database of its own, by the statements that fill
 as the live ledger, one transaction holds the ledger's positions, compares the tables, writes the rows that differ, and moves the
 positions to where the new rows stand. Whoever reads the tables sees them of before, and then those of afterwards; the live sink
 waits, and goes on from the new positions. A rebuild that dies has changed nothing.
+
+A replay is a rebuild of the rows that records since some time have made. Rows of before, on both sides, stay; positions move all
+the same, for what came later has changed no such row.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -76,11 +79,16 @@ class Rebuilt:
 
 
 class Rebuild:
-    """One pipeline's. Methods raise UserError, with one sentence."""
+    """One pipeline's. Methods raise UserError, with one sentence.
 
-    def __init__(self, domain: str, settings: Settings) -> None:
+    Args:
+        since_ms: replace only rows that records of this time or a later one have made, in milliseconds since 1970; None: all.
+    """
+
+    def __init__(self, domain: str, settings: Settings, since_ms: int | None = None) -> None:
         (self.name,) = pipelines.checked([domain])
         self._settings = settings
+        self._since_ms = since_ms
         self._pipeline = pipelines.found()[self.name]
         self._dsn = settings.postgres()
         with said():
@@ -110,6 +118,7 @@ class Rebuild:
             # What cannot be done is said before hours of work.
             self._tables(keeper)
             self._refuse_what_is_not_whole()
+            self._since(keeper)
             (oid,) = keeper.execute("SELECT oid FROM pg_database WHERE datname = current_database()").fetchone() or (0,)
             name = f"onefold_rebuild_{oid}_{self.name}"[:_NAME_MAX]
             asked = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
@@ -194,7 +203,9 @@ class Rebuild:
         mine = sql.SQL("sink = {}").format(sql.Literal(self.name))
         rejected = part_of(described(live, "onefold.rejected"), _REJECTED, mine)
         known = described(live, ledger.TABLE)
-        every = [same(table, described(other, table.name)) for table in tables]
+        begun = self._since(live)
+        every = [replace(same(table, described(other, table.name)), begun=begun) for table in tables]
+        rejected = replace(rejected, begun=begun)
         every += [rejected, part_of(known, known.names, mine)]
         done = [replace_rows(live, other, table, number) for number, table in enumerate(every)]
         # What the new positions ask of a sink, older ones must not meet.
@@ -220,6 +231,30 @@ class Rebuild:
     def _ids(self) -> dict[str, str]:
         with said():
             return admin.ask_topic_ids(self._kafka, self._reads)()
+
+    def _since(self, live: psycopg.Connection[Any]) -> tuple[tuple[str, int, int], ...]:
+        """Per partition from which offset on its records have made what is replaced: what has not landed yet always has. (): all.
+
+        Raises:
+            UserError: the offsets of the live tables are those of another topic (exit code 3).
+        """
+        if self._since_ms is None:
+            return ()
+        held, ids = positions.last_batches(live, self.name), self._ids()
+        for (topic, _), at in held.items():
+            if ids.get(topic) != at.topic_id:
+                raise UserError(
+                    f"the live tables were filled from another {topic} than the one that is there now",
+                    f"Replace all rows: onefold rebuild {self.name}",
+                    REFUSED,
+                )
+        with said():
+            found = positions.since(self._kafka, self._reads, self._since_ms)
+        reached = {place: at.next_offset for place, at in held.items()}
+        return tuple(
+            (*place, reached.get(place, 0) if offset < 0 else min(offset, reached.get(place, 0)))
+            for place, offset in sorted(found.items())
+        )
 
     def _refuse_what_is_not_whole(self) -> None:
         """Raises UserError (exit code 3) when rows may have come from records that are gone: they would be deleted."""

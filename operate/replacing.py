@@ -59,12 +59,15 @@ class Table:
         columns: those that are compared and written; the others of a new row get their defaults.
         key: the names of those by which a row is found.
         where: which rows of the table these are. None: all.
+        begun: (topic, partition, offset): rows that name an earlier record of such a partition as their origin, here and there,
+            are left out. It says nothing of a table that keeps no origins.
     """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     where: sql.Composable | None = None
+    begun: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -97,7 +100,7 @@ class Replaced:
     """What became of a table.
 
     Attributes:
-        rows: that it has now.
+        rows: that it has now; of a table with `begun`, those that are not left out.
         changed: rows of which a value differed.
         moved: rows of which nothing differed but the record that they name as their origin.
         examples: a few of the first three kinds.
@@ -178,13 +181,17 @@ class _Statements:
         nullable = {column.name for column in table.columns if column.nullable}
         self._same = sql.SQL(" AND ").join(_equal(name, name in nullable) for name in table.key)
         self._mine = sql.SQL(" AND ({})").format(table.where) if table.where else sql.SQL("")
+        dated = bool(table.begun) and set(ORIGIN) <= set(table.names)
+        earlier = {alias: _earlier(alias, table.begun) if dated else sql.SQL("false") for alias in ("held", "wanted")}
+        self._late = {alias: sql.SQL(" AND NOT {}").format(one) for alias, one in earlier.items()}
+        self._either = sql.SQL(" AND NOT ({held} AND {wanted})").format(**earlier)
 
     def run(self, live: psycopg.Connection[Any]) -> Replaced:
         table = self._table
         examples = tuple(islice(self._examples(live), EXAMPLES_MAX))
         deleted = live.execute(
-            sql.SQL("DELETE FROM {} AS held WHERE NOT EXISTS (SELECT FROM {} AS wanted WHERE {}){}").format(
-                self._name, self._stage, self._same, self._mine
+            sql.SQL("DELETE FROM {} AS held WHERE NOT EXISTS (SELECT FROM {} AS wanted WHERE {}){}{}").format(
+                self._name, self._stage, self._same, self._mine, self._late["held"]
             )
         ).rowcount
         changed = self._update(live, table.values) if table.values else 0
@@ -192,10 +199,14 @@ class _Statements:
         moved = self._update(live, origins) if origins else 0
         added = live.execute(
             sql.SQL(
-                "INSERT INTO {} ({}) SELECT {} FROM {} AS wanted WHERE NOT EXISTS (SELECT FROM {} AS held WHERE {})"
-            ).format(self._name, _list(table.names), _list(table.names, "wanted"), self._stage, self._name, self._same)
+                "INSERT INTO {} ({}) SELECT {} FROM {} AS wanted WHERE NOT EXISTS (SELECT FROM {} AS held WHERE {}){}"
+            ).format(
+                *(self._name, _list(table.names), _list(table.names, "wanted"), self._stage),
+                *(self._name, self._same, self._late["wanted"]),
+            )
         ).rowcount
-        (rows,) = live.execute(sql.SQL("SELECT count(*) FROM {}").format(self._stage)).fetchone() or (0,)
+        counted = sql.SQL("SELECT count(*) FROM {} AS wanted WHERE true{}").format(self._stage, self._late["wanted"])
+        (rows,) = live.execute(counted).fetchone() or (0,)
         return Replaced(table.name, rows, changed, added, deleted, moved, examples)
 
     def _update(self, live: psycopg.Connection[Any], differing: Sequence[str]) -> int:
@@ -205,8 +216,8 @@ class _Statements:
             sql.SQL("{} = {}").format(sql.Identifier(name), sql.Identifier("wanted", name)) for name in written
         )
         return live.execute(
-            sql.SQL("UPDATE {} AS held SET {} FROM {} AS wanted WHERE {} AND {}").format(
-                self._name, sets, self._stage, self._same, _distinct(differing)
+            sql.SQL("UPDATE {} AS held SET {} FROM {} AS wanted WHERE {} AND {}{}").format(
+                self._name, sets, self._stage, self._same, _distinct(differing), self._either
             )
         ).rowcount
 
@@ -215,12 +226,13 @@ class _Statements:
         values = self._table.values
         if values:
             columns = [*_texts("held", self._table.key), *_texts("held", values), *_texts("wanted", values)]
-            asked = sql.SQL("SELECT {} FROM {} AS held JOIN {} AS wanted ON {} WHERE {} LIMIT {}").format(
+            asked = sql.SQL("SELECT {} FROM {} AS held JOIN {} AS wanted ON {} WHERE {}{} LIMIT {}").format(
                 sql.SQL(", ").join(columns),
                 self._name,
                 self._stage,
                 self._same,
                 _distinct(values),
+                self._either,
                 sql.Literal(EXAMPLES_MAX),
             )
             for row in live.execute(asked).fetchall():
@@ -239,13 +251,22 @@ class _Statements:
         there: tuple[str, sql.Composable],
         mine: sql.Composable,
     ) -> Iterator[Difference]:
-        asked = sql.SQL("SELECT {} FROM {} AS {} WHERE NOT EXISTS (SELECT FROM {} AS {} WHERE {}){} LIMIT {}").format(
+        asked = sql.SQL("SELECT {} FROM {} AS {} WHERE NOT EXISTS (SELECT FROM {} AS {} WHERE {}){}{} LIMIT {}").format(
             sql.SQL(", ").join(_texts(here[0], self._table.key)),
             *(here[1], sql.Identifier(here[0]), there[1], sql.Identifier(there[0])),
-            *(self._same, mine, sql.Literal(EXAMPLES_MAX)),
+            *(self._same, mine, self._late[here[0]], sql.Literal(EXAMPLES_MAX)),
         )
         for row in live.execute(asked).fetchall():
             yield Difference(kind, dict(zip(self._table.key, row, strict=True)))
+
+
+def _earlier(alias: str, begun: Sequence[tuple[str, int, int]]) -> sql.Composable:
+    """Whether the row's origin lies before these offsets. One that names no record of these partitions does not."""
+    began = sql.SQL(", ").join(sql.SQL("({}, {}, {})").format(*map(sql.Literal, place)) for place in begun)
+    return sql.SQL(
+        'EXISTS (SELECT FROM (VALUES {0}) AS began (topic, partition, "offset") WHERE began.topic = {1}.topic'
+        ' AND began.partition = {1}.partition AND {1}."offset" < began."offset")'
+    ).format(began, sql.Identifier(alias))
 
 
 def _equal(name: str, nullable: bool) -> sql.Composable:

@@ -17,7 +17,7 @@ from onefold.operate.settings import Settings, load
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 
 if TYPE_CHECKING:
-    from onefold.operate.rebuild import Rebuilt
+    from onefold.operate.rebuild import Rebuild, Rebuilt
     from onefold.operate.replacing import Difference
     from onefold.stack.child import Child
 
@@ -38,9 +38,13 @@ def command(
     """
     from onefold.operate.rebuild import Rebuild
 
-    progress, settings = Progress(), load()
-    rebuild = Rebuild(domain, settings)
-    done = None
+    settings = load()
+    replaced(Rebuild(domain, settings), settings, dry_run, as_json)
+
+
+def replaced(rebuild: Rebuild, settings: Settings, dry_run: bool, as_json: bool) -> None:
+    """Do it, show it, and end with its exit code."""
+    progress, done = Progress(), None
     with rebuild.beside() as dsn, _sink(rebuild.name, dsn, settings) as sink:
         while done is None:
             rebuild.wait(dsn, lambda: _refuse_ended(sink), progress.say)

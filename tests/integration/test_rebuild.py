@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -297,6 +298,43 @@ def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site
         ("runner", "runner.stats", 20),
     ]
     assert site.rows('SELECT sink, "offset" FROM onefold.rejected ORDER BY 1') == [("campaigns", 1), ("runner", 2)]
+
+
+def test_a_replay_changes_rows_of_late_records_only(site: Site, beside: Beside) -> None:
+    """Of no record of the log is the time later: so late is what the live tables have not landed, offset 10 and on."""
+    row = "INSERT INTO runner.tendency VALUES ({}, 1, 1, '{}', '', 'runner.tendency', 0, {})"
+    for user, live, right in (
+        (1, ("early", 5), ("early, and right", 5)), (2, ("late", 12), ("late, and right", 12)),
+        (3, None, ("new", 15)), (4, ("early, and of no record", 3), None), (5, ("of no record", 20), None),
+        (6, ("early", 9), ("changed since", 12)), (7, None, ("early", 4)),
+    ):  # fmt: skip
+        for database, values in ((site.dsn, live), (beside.dsn, right)):
+            if values:
+                beside.write(database, row.format(user, *values))
+    for database in (site.dsn, beside.dsn):
+        beside.stand(database, 10, topic="runner.tendency")
+    beside.stand(beside.dsn, 21, topic="runner.tendency")
+    done = Rebuild("runner", Settings(), since_ms=int(time.time() * 1000)).replace(beside.dsn)
+    assert done is not None
+    (told,) = [one for one in done.tables if one.table == "runner.tendency"]
+    assert (told.rows, told.changed, told.added, told.deleted) == (3, 2, 1, 1)
+    assert site.rows("SELECT user_id, current FROM runner.tendency ORDER BY 1") == [
+        (1, "early"), (2, "late, and right"), (3, "new"), (4, "early, and of no record"), (6, "changed since")
+    ]  # fmt: skip
+    assert (21,) in site.rows("SELECT next_offset FROM onefold.ledger")
+    assert Rebuild("runner", Settings()).replace(beside.dsn) is not None
+    assert site.rows("SELECT user_id FROM runner.tendency ORDER BY 1") == [(1,), (2,), (3,), (6,), (7,)], "all of them"
+
+
+def test_a_replay_needs_a_time_that_has_passed_and_the_topics_that_filled_the_tables(
+    site: Site, beside: Beside, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for time_, sentence in (("yesterday", "'yesterday' is no time"), ("2999-01-01", "2999-01-01 is still to come")):
+        assert run(["replay", "runner", "--from", time_]) == USAGE
+        assert f"error: {sentence}" in capsys.readouterr().err
+    beside.write(site.dsn, "UPDATE onefold.ledger SET topic_id = 'gone'")
+    assert run(["replay", "runner", "--from", "1h"]) == REFUSED
+    assert "filled from another runner.stats than the one that is there now" in capsys.readouterr().err
 
 
 def test_a_table_of_two_pipelines_is_refused(

@@ -204,7 +204,7 @@ def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
 
 
 def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: Onefold) -> None:
-    """A row that somebody changes turns it red; a rebuild makes the row right, and the next auditor is green."""
+    """A row that somebody changes turns it red; a replay makes the row right, and the next auditor is green."""
     onefold("up", ONEFOLD_AUDITED="runner")
     onefold("produce", "runner.updates", "--count", "500", "--seed", "9")
     onefold.drained()
@@ -225,7 +225,7 @@ def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: O
     eventually(lambda: onefold.rows(verdict)[0][0] == "invalid", 10, "the dashboard has it")
     assert "different row" in onefold("logs", "auditor-runner")
 
-    onefold("rebuild", "runner")
+    assert "\n1 rows changed; " in onefold("replay", "runner", "--from", "1h")
     onefold("restart", "auditor-runner")
     eventually(lambda: says("valid"), 60, "it is mended")
     onefold("verify", "runner")
