@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from onefold.dashboard import diagram, known, view_model
+from onefold.dashboard.day import SLOT_S, Slot
 from onefold.dashboard.diagram import Box, Leg, Way
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.shapes import Shape
@@ -15,6 +17,8 @@ from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
 from onefold.dashboard.words import NONE, age, whole
 from onefold.stack.log_files import around
+
+_HOUR_S = 3600
 
 
 def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, Any]:
@@ -36,12 +40,40 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
         "landed_a_second": landed,
         "diagrams": _diagrams(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
     }
+    found["tasks"] = update.tasks.get(name)
+    found |= _day(update.day.slots(name) if update.day else [])
     if snapshot.flow:
         found |= view_model.charts(snapshot.flow)
     else:
         times, rates = update.landed.points(name)
         found["grown"] = json.dumps([times, rates]) if len(times) > 1 else ""
     return found
+
+
+def _day(slots: Sequence[Slot]) -> dict[str, Any]:
+    """The names that the template `day.html` uses; `day_rates` is "" before there is something to draw."""
+    seen = [slot for slot in slots if slot.rate is not None or slot.oldest_s is not None]
+    if len(slots) < 2 or not seen:
+        return {"day_rates": ""}
+    times = [slot.until for slot in slots]
+    hours: dict[int, list[Slot]] = {}
+    for slot in seen:
+        hours.setdefault((slot.until - SLOT_S) // _HOUR_S, []).append(slot)
+    rows = [(datetime.fromtimestamp(hour * _HOUR_S, UTC), *_worst(hours[hour])) for hour in sorted(hours, reverse=True)]
+    return {
+        "day_rates": json.dumps([times, [None if slot.rate is None else round(slot.rate) for slot in slots]]),
+        "day_ages": json.dumps([times, [None if slot.oldest_s is None else round(slot.oldest_s) for slot in slots]]),
+        "day_hours": rows,
+        "day_most": max((slot.rate for slot in seen if slot.rate is not None), default=None),
+        "day_oldest": max((slot.oldest_s for slot in seen if slot.oldest_s is not None), default=None),
+    }
+
+
+def _worst(slots: Sequence[Slot]) -> tuple[float | None, float | None]:
+    """The mean rate, and how old the oldest was at worst."""
+    rates = [slot.rate for slot in slots if slot.rate is not None]
+    ages = [slot.oldest_s for slot in slots if slot.oldest_s is not None]
+    return (sum(rates) / len(rates) if rates else None), max(ages, default=None)
 
 
 def _diagrams(

@@ -1,24 +1,28 @@
-"""Reads the database once a second while somebody has the page open, once for all viewers."""
+"""Reads the database once a second while somebody has the page open, once for all viewers; and once a minute for the last day."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import psycopg
 import structlog
 
+from onefold.dashboard import engine, tasks
+from onefold.dashboard.day import MINUTE_S, Day, Minute
 from onefold.dashboard.dead import DeadCounts
 from onefold.dashboard.history import History
 from onefold.dashboard.known import Asked
 from onefold.dashboard.movement import Movement, Seen
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Lags, Snapshot, View, take
+from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
+from onefold.dashboard.tasks import Task
 from onefold.operate import held, lag, replicas, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.replicas import ReplicasNow
@@ -43,6 +47,8 @@ class Update:
         asked: of Kafka and of the stack, as asked last.
         replicas: of the pipelines that have some, as asked last.
         landed, made: how fast offsets are landed, and written.
+        day: how it was in the last day.
+        tasks: of the pipelines that are looked at, as asked last; None where Kafka did not answer.
     """
 
     snapshot: Snapshot | None
@@ -51,6 +57,8 @@ class Update:
     replicas: Mapping[str, ReplicasNow] = field(default_factory=dict)
     landed: History = field(default_factory=History)
     made: History = field(default_factory=History)
+    day: Day | None = None
+    tasks: Mapping[str, Sequence[Task] | None] = field(default_factory=dict)
 
 
 class Watcher:
@@ -67,8 +75,10 @@ class Watcher:
         self._dead: Mapping[str, Dead] = {}
         self._dead_counts = DeadCounts(settings)
         self._dead_at = -DEAD_EVERY_S
+        self._tasks: Mapping[str, Sequence[Task] | None] = {}
         self._movement = Movement(time.monotonic)
         self._landed, self._made = History(), History()
+        self._day = Day(settings.home / "run" / "history.jsonl")
         self._clock: tuple[datetime, float] | None = None
         self._turned = asyncio.Condition()
         self._somebody = asyncio.Event()
@@ -80,7 +90,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Takes a snapshot a second of all views that are watched, for ever."""
-        lag_task = asyncio.create_task(self._run_lag())
+        beside = [asyncio.create_task(self._run_lag()), asyncio.create_task(self._run_day())]
         try:
             while True:
                 await self._somebody.wait()
@@ -92,7 +102,8 @@ class Watcher:
                 # Trouble is shown for a while even when it took long to find: nobody reads what is there for a moment.
                 await asyncio.sleep(EVERY_S if self._trouble else max(0.0, left))
         finally:
-            lag_task.cancel()
+            for task in beside:
+                task.cancel()
 
     async def once(self, view: View) -> Update:
         """The update of a view, now."""
@@ -144,7 +155,8 @@ class Watcher:
         moves = self._movement
         still = {name: (moves.still_s(name, moves.FOLD), moves.still_s(name, moves.LAND)) for name in self._lag.lag}
         asked = Asked(self._lag, still, services, self._dead)
-        return Update(self._snapshots.get(view), self._trouble, asked, self._replicas, self._landed, self._made)
+        snapshot = self._snapshots.get(view)
+        return Update(snapshot, self._trouble, asked, self._replicas, self._landed, self._made, self._day, self._tasks)
 
     def _forget(self, view: View) -> None:
         if view not in self._watched:
@@ -164,10 +176,28 @@ class Watcher:
             stuck = () if problem else tuple(await asyncio.to_thread(held.held, self._settings))
             self._lag = LagNow(found, asked_at, answered_at, problem, stuck)
             self._replicas = {} if problem else await asyncio.to_thread(replicas.replicas_of_all, self._settings)
+            looked_at = sorted({view.name for view in self._watched if isinstance(view, OfPipeline)})
+            self._tasks = (
+                {} if problem else {name: await asyncio.to_thread(tasks.of, name, self._settings) for name in looked_at}
+            )
             if not problem and time.monotonic() - self._dead_at > DEAD_EVERY_S:
                 self._dead = await asyncio.to_thread(self._dead_counts.look)
                 self._dead_at = time.monotonic()
             await asyncio.sleep(LAG_EVERY_S)
+
+    async def _run_day(self) -> None:
+        while True:
+            await asyncio.sleep(MINUTE_S - time.time() % MINUTE_S)
+            found, _ = await asyncio.to_thread(ask_lag, self._settings)
+            landed: Mapping[str, engine.DomainState] = {}
+            with suppress(psycopg.Error):
+                async with self._reader.snapshot() as connection:
+                    landed = (await engine.fetch(connection)).domains
+            minutes = {
+                name: Minute(landed[name].landed if name in landed else None, one.events, one.seconds)
+                for name, one in found.items()
+            }
+            self._day.add(time.time(), minutes)
 
     def _moved(self, found: Lags, problem: str) -> None:
         """Whether what waits has moved since it was asked last."""

@@ -1,4 +1,4 @@
-// Draws the two charts and redraws them when their points, their width or the colours change. What they show is in
+// Draws the charts and redraws them when their points, their width or the colours change. What they show is in
 // words beside them; the charts are for the eye only.
 "use strict";
 
@@ -21,6 +21,10 @@ const charts = (() => {
       series: [{}, { stroke: colour("accent"), fill: colour("fill"), width: 1.5, points: { show: false } }],
       values: (_, ticks) => ticks.map((tick) => short.format(tick)),
     }),
+    age: () => ({
+      series: [{}, { stroke: colour("second"), width: 1.5, points: { show: false } }],
+      values: (_, ticks) => ticks.map((tick) => `${short.format(tick)} s`),
+    }),
     latency: () => ({
       series: [{}, ...["accent", "second"].map((name) => ({ stroke: colour(name), width: 1.5, points: { show: false } }))],
       values: (_, ticks) => ticks.map((tick) => `${tick} s`),
@@ -39,7 +43,7 @@ const charts = (() => {
       scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
       series: kind.series,
       axes: [
-        { ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, 16)), incrs: [60, 300] },
+        { ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, 16)), incrs: [60, 300, 600, 1800, 3600, 10800, 21600] },
         { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, values: kind.values },
       ],
     };

@@ -1,5 +1,6 @@
 """The page of one pipeline: what it says, its diagram, and that anybody can read it."""
 
+import asyncio
 import json
 import os
 import re
@@ -14,16 +15,20 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from onefold.dashboard import diagram
+from onefold.dashboard import diagram, watcher
+from onefold.dashboard.day import SLOT_S, Day, Minute
 from onefold.dashboard.dead import DeadCounts
 from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
+from onefold.dashboard.reader import Reader
 from onefold.dashboard.standing import Dead
 from onefold.operate import positions, state
+from onefold.operate.lag import Lag
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 from tests.support.floor import Floor
+from tests.support.processes import instance
 from tests.support.site import READERS, SOON_S, LivePage, Site
 from tests.support.waiting import eventually
 
@@ -237,3 +242,91 @@ def test_the_diagram_fits(layout: Callable[[Way], Diagram], inputs: int, outputs
         outputs, diagram.BOXES_MAX
     )
     assert sum(arrow.head for arrow in made.arrows) >= 5
+
+
+def test_the_last_day_outlives_the_dashboard(tmp_path: Path) -> None:
+    """Rates of neighbouring minutes only; what nobody saw is a hole, and lines that are no points are passed over."""
+    file, now = tmp_path / "run" / "history.jsonl", time.time() // SLOT_S * SLOT_S
+    kept = Day(file)
+    for minute, (landed, oldest) in enumerate([(0, 0.0), (600, 9.0), (1200, 3.0), (0, 1.0)]):
+        kept.add(now - 3600 + 60 * minute, {"shop": Minute(landed, 5, oldest)})
+    kept.add(now - 1200, {"shop": Minute(90_000, 0, 0.0)})
+    with file.open("a") as others:
+        others.write('[1, {"shop": [1, 2]}]\n"no point"\n[17')
+    (first, *holes) = [one.slots("shop") for one in (kept, Day(file))][1]
+    assert first.rate == pytest.approx(20 / 3)
+    assert first.oldest_s == 9.0
+    assert all(slot.rate is None for slot in holes)
+    assert kept.slots("zoo") == []
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_the_last_day_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.dashboard.day.MINUTES", 10)
+    monkeypatch.setattr("onefold.dashboard.day._LINES_MAX", 20)
+    file, now = tmp_path / "history.jsonl", time.time()
+    kept = Day(file)
+    for minute in range(50):
+        kept.add(now + 60 * (minute - 49), {"shop": Minute(60 * minute, 0, 0.0)})
+        assert len(file.read_text().splitlines()) <= 20
+    for one in (kept, Day(file)):
+        assert sum(slot.rate is not None for slot in one.slots("shop")) <= 2, "ten minutes are in two slots at most"
+    kept.add(now + 3600, {"shop": Minute(0, 0, 0.0)})
+    assert kept.slots("shop") == [], "what is too old goes, however few points came since"
+
+
+@pytest.fixture
+def remembered(tmp_path: Path) -> None:
+    """Ninety minutes of the runner, ten events a second, seen by a dashboard before this one."""
+    now = time.time()
+    lines = [f"{json.dumps([now - 60 * (90 - minute), {'runner': [600 * minute, 1, 7.0]}])}\n" for minute in range(90)]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "history.jsonl").write_text("".join(lines))
+
+
+def test_the_last_day_is_shown(remembered: None, page: LivePage, floor: Floor) -> None:
+    """As charts, and as a table of hours."""
+    wrong(floor.connection)
+    page.open("/pipelines/runner")
+    page.soon("#day", "offsets, ten minutes a point; 10 at most")
+    assert "7.0" in page.text("#day")
+    page.ask("document.querySelector('#day-numbers summary').click()")
+    assert page.ask("document.querySelectorAll('#day-numbers tbody tr').length") in (2, 3)
+    eventually(lambda: page.ask("document.querySelectorAll('#day .plot canvas').length") == 2, SOON_S, "both are drawn")
+    assert page.barriers() == []
+
+
+def test_who_has_which_task(
+    page: LivePage, floor: Floor, fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path
+) -> None:
+    topology = fresh_domain("runner", 2)
+    wrong(floor.connection)
+    page.open("/pipelines/runner")
+    page.soon("#tasks", "nobody has it")
+    with instance(topology, client, tmp_path / "one", name="-one"):
+        page.soon("#tasks", f"{tmp_path.name}-one")
+        eventually(lambda: "nobody" not in page.text("#tasks"), 30, "each task has somebody")
+        assert page.ask("document.querySelectorAll('#tasks tbody tr').length") == 2
+        assert page.barriers() == []
+
+
+def test_each_minute_is_kept_while_nobody_looks(
+    floor: Floor, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong(floor.connection)
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path))
+    monkeypatch.setattr(watcher, "MINUTE_S", 0.05)
+    monkeypatch.setattr(watcher, "ask_lag", lambda settings: ({"runner": Lag(1, 2.0, 0, 0.0)}, ""))
+    file = tmp_path / "run" / "history.jsonl"
+
+    async def watch() -> None:
+        reader = Reader(database)
+        running = asyncio.create_task(watcher.Watcher(reader, Settings()).run())
+        kept = asyncio.to_thread(eventually, lambda: file.is_file() and file.read_text().count("\n") > 2, 20, "kept")
+        await kept
+        running.cancel()
+        await asyncio.wait([running])
+        await reader.close()
+
+    asyncio.run(watch())
+    assert [json.loads(line)[1] for line in file.read_text().splitlines()][:2] == [{"runner": [0, 1, 2.0]}] * 2

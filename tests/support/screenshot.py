@@ -3,8 +3,9 @@
     onefold up
     python -m tests.support.screenshot docs/dashboard.png --rate 5000 --seconds 120
 
-Feeds seeded trades at that rate and reports their sums, kills a processor and the sink in the first quarter, and takes
-the screenshot while messages still come. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
+Verifies every pipeline, feeds seeded trades at that rate and reports their sums, and takes the screenshot while messages still
+come. With --kill, a processor and the sink are killed in the first quarter. Add ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up`
+for more.
 """
 
 import argparse
@@ -15,12 +16,14 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 
-from onefold.operate import producing, state
+from onefold.cli.main import run
+from onefold.operate import pipelines, producing, state
 from onefold.operate.settings import Settings, load
 from onefold.proof.workloads.trade_feed import Feed
 from tests.support.browser import start
@@ -39,15 +42,18 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=5_000)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kill", action="store_true")
     asked = parser.parse_args()
     settings = load()
+    for name in pipelines.domains():
+        run(["verify", name])
     with tempfile.TemporaryDirectory() as profile:
         driver = start(shutil.which("chromium") or "", shutil.which("chromedriver") or "", Path(profile))
         try:
             size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             driver.get(settings.running["dashboard"])
-            feeding = fed(settings, asked.seed, asked.rate, asked.seconds)
+            feeding = fed(settings, asked.seed, asked.rate, asked.seconds, KILLED if asked.kill else {})
             for _ in itertools.takewhile(lambda passed: passed < asked.seconds - LEFT_S, feeding):
                 pass
             threading.Thread(target=list, args=(feeding,)).start()  # the rest comes while the screenshot is taken
@@ -58,11 +64,15 @@ def main() -> None:
             driver.quit()
 
 
-def fed(settings: Settings, seed: int, rate: int, seconds: int) -> Iterator[float]:
-    """Feeds for so long, reports the sums once a second, and kills what KILLED names. Yields the seconds passed."""
+def fed(
+    settings: Settings, seed: int, rate: int, seconds: int, killed: Mapping[float, str] = MappingProxyType({})
+) -> Iterator[float]:
+    """Feeds for so long, reports the sums once a second, and kills these services, by the share of the time that has passed
+    then. Yields the seconds passed.
+    """
     feed = Feed(seed, MOST, now=time.time)
     messages = ((made.topic, made.key, made.value) for made in feed)
-    began, reported, kills = time.monotonic(), 0.0, dict(KILLED)
+    began, reported, kills = time.monotonic(), 0.0, dict(killed)
     with psycopg.connect(settings.postgres(), autocommit=True) as connection:
         for _ in producing.produce(messages, settings.client(), rate):
             passed = time.monotonic() - began
