@@ -37,9 +37,9 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Step:
 
 
 def steps() -> tuple[str, ...]:
-    """The names of all steps: a task's, what a replica has besides, then the sink's."""
+    """The names of all steps: a task's, what states on disk and a replica have besides, then the sink's."""
     replicas = [step for step in processor_steps.REPLICA_STEPS if step not in processor_steps.STEPS]
-    return (*processor_steps.STEPS, *replicas, *sink_steps.STEPS)
+    return (*processor_steps.STEPS, *processor_steps.DISK_STEPS, *replicas, *sink_steps.STEPS)
 
 
 def _known_steps() -> str:

@@ -28,6 +28,8 @@ PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads
 INSTANCES_MAX = 16
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url"}
+# A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
+STATE_MEMORY_MIN_MB = 64
 STALL_MIN_S = (
     10.0  # servers are asked every 5 s whether anything waits: less than twice that would be red without a reason
 )
@@ -57,6 +59,15 @@ class Settings(BaseSettings):
     objects_endpoint: str | None = Field(None, description="http(s)://... of an S3 that is not Amazon's")
     judge_home: Path | None = Field(
         None, description="the folder of what `verify` has proved, which it goes on from; unset: a folder of the home"
+    )
+    state: Literal["auto", "memory", "disk"] = Field(
+        "auto", description="where processors keep states: auto is memory until they are too large for it"
+    )
+    state_memory_mb: int = Field(
+        1024, ge=STATE_MEMORY_MIN_MB, description="megabytes of memory that the states of one processor may take"
+    )
+    state_home: Path | None = Field(
+        None, description="the folder of states on disk, on a disk of this machine; unset: a folder of the home"
     )
     cache: Path = Field(
         default_factory=lambda: platformdirs.user_cache_path("onefold"), description="the folder of jars"
@@ -115,6 +126,7 @@ class Settings(BaseSettings):
         "objects",
         "objects_endpoint",
         "judge_home",
+        "state_home",
         "replicas",
         mode="before",
     )
@@ -157,7 +169,7 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no {unknown[0]!r} among {', '.join(BREAKING)}")
         return value
 
-    @field_validator("home", "cache", "judge_home")
+    @field_validator("home", "cache", "judge_home", "state_home")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value else value  # children run in other folders
@@ -186,6 +198,10 @@ class Settings(BaseSettings):
     def checkpoints(self) -> Path:
         """Where `verify` keeps what it has proved."""
         return self.judge_home or self.home / "judge"
+
+    def states(self) -> Path:
+        """Where processors keep states that are on disk."""
+        return self.state_home or self.home / "states"
 
     def kafka(self) -> str:
         """The Kafka to talk to. Raises UserError when none is set and the embedded stack is not running."""

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -25,9 +26,11 @@ from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
 from onefold.processor.io.tick_writer import TickWriter
+from onefold.processor.kept import IN_MEMORY, Kept, check, keeping
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.figures import Figures
+from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
@@ -72,6 +75,7 @@ def run(
     decision_logs: int | None = None,
     decisions_kept_s: float | None = None,
     decided_tables: bool = False,
+    kept: Kept = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
     level: Callable[[], None] = lambda: None,
@@ -89,29 +93,28 @@ def run(
         decision_logs: so many partitions of the decision log all tasks share; None: each task has one of its own.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
         decided_tables: tables are filled from the decision log: none of its records is deleted.
+        kept: where states are kept. Replicas have theirs in memory.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
         level: called again and again while all of its tasks run.
     """
-    stop = _stopped_by_signals()
-    status = Status(status_file)
+    stop, status = _stopped_by_signals(), Status(status_file)
     telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
-    figures = Figures(telemetry, domain)
+    pool_of = partial(TaskPool, clock=time.monotonic, figures=Figures(telemetry, domain))
     try:
         topology = topology_of(domain)
+        check(kept, domain, replicas)
         codec = _codec(topology, client, schema_registry_url)
         partitions = _wait_for_topics(topology, client, status, stop, patience_s, guarantee, replicas, decision_logs)
         gc.set_threshold(*GC_THRESHOLDS)
         if replicas > 1:
             logs = min(decision_logs or partitions, partitions)
             retention = _retentions(topology, client, logs, partitions, decisions_kept_s, decided_tables, step)
-            replicas_of = _replicas(topology, codec, client, instance, step, retention)
-            pool = TaskPool(replicas_of, clock=time.monotonic, figures=figures)
+            pool = pool_of(_replicas(topology, codec, client, instance, step, retention))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
             assignment: Assignment = EveryTask(partitions, pool.start, stop.wait, seen_by)
         else:
-            tasks_of = _tasks(topology, codec, client, instance, step)
-            pool = TaskPool(tasks_of, clock=time.monotonic, figures=figures)
+            pool = pool_of(_tasks(topology, codec, client, instance, step, partial(keeping, kept, partitions, step)))
             assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
         clock = _Clock(topology, client, pool) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, level).run(status, stop)
@@ -138,10 +141,11 @@ def _stopped_by_signals() -> threading.Event:
 
 def _tasks(
     topology: Topology,
-    codec: Callable[[], Codec],
+    make_codec: Callable[[], Codec],
     client: Mapping[str, str],
     instance: str,
     step: Callable[[str], None],
+    keep: Callable[[Topology, Codec, int, Callable[[], None]], Keeping],
 ) -> Callable[[int, Callable[[], None]], Task]:
     """Tasks that decide by Kafka transactions."""
     compute_lock = threading.Lock()
@@ -156,7 +160,18 @@ def _tasks(
             finally:
                 decisions.close()
 
-        return Task(topology, session, codec(), step, beat, compute_lock, take_back=take_back, clock=time.monotonic)
+        codec = make_codec()
+        return Task(
+            topology,
+            session,
+            codec,
+            step,
+            beat,
+            compute_lock,
+            take_back=take_back,
+            keeping=keep(topology, codec, partition, beat),
+            clock=time.monotonic,
+        )
 
     return make
 

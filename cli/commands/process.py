@@ -54,6 +54,7 @@ def command(
     # Nobody waits for a replica: the others decide meanwhile.
     level = behind.Behind().step_forward if replicas > 1 and behind.leads_its_session() else lambda: None
     from onefold.processor import service
+    from onefold.processor.kept import Kept
 
     code = service.run(
         names[0],
@@ -66,6 +67,7 @@ def command(
         decision_logs=pipeline.decision_logs,
         decisions_kept_s=pipeline.decisions_kept_s,
         decided_tables=pipeline.decided_tables,
+        kept=Kept(settings.state, settings.states(), settings.state_memory_mb << 20),
         guarantee=guarantees.of_processor(settings, pipeline),
         telemetry=metrics.of("processor", names, settings),
         level=level,

@@ -25,6 +25,21 @@ def transactional_id(pipeline: str, partition: int) -> str:
     return f"onefold-{pipeline}-{partition}"
 
 
+class ChangelogIs(NamedTuple):
+    """What a task's changelog partition is now.
+
+    Attributes:
+        topic_id: of the topic that the name stands for.
+        start, end: it holds the offsets [start, end).
+        tombstones_kept_s: so long, in seconds, a record that deletes a key is there at least. None: the cluster does not say.
+    """
+
+    topic_id: str
+    start: int
+    end: int
+    tombstones_kept_s: float | None
+
+
 class Inputs(Protocol):
     """Reading: one task's partition of every input. Every method may raise the errors of `core.errors`."""
 
@@ -70,10 +85,19 @@ class Transactions(Protocol):
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""
 
-    def restore(self, *, stable: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
+    progress_next: int | None
+    """The changelog offset behind the progress record that was produced last, as the cluster has told it; None: it has not.
+    Known once the transaction is committed.
+    """
+
+    def changelog_is(self) -> ChangelogIs:
+        """Which topic the changelog is, and what its partition holds."""
+
+    def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         """Key and value of all committed records of the changelog partition, up to its *high watermark*.
 
         Args:
+            start: only those from that offset on.
             stable: up to the last stable offset, before a transaction that somebody left open. That may be an old state, which
                 is enough for whoever has a decision log to go on from.
         """
@@ -90,6 +114,9 @@ class Transactions(Protocol):
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction. Raises `TooMuch` when they do not fit."""
+
+    def produce_progress(self, write: Write) -> None:
+        """Add the progress record, and find out where it comes to lie (`progress_next`)."""
 
     def commit(self) -> None:
         """Make the open transaction true, all of it. When it returns, the outcome is known and was success.
@@ -137,3 +164,42 @@ class Codec(Protocol):
 
     def decode_state(self, topology: Topology, data: bytes) -> Any:
         """The state; raises `Corrupted` when the bytes are not a state of this topology."""
+
+
+class Engine(Protocol):
+    """Files of one task's states: a sorted map of bytes on disk. Every method may raise `Damaged`.
+
+    What was written is there after the process was killed; after a power cut it may have gone back to what it was after an
+    earlier write, and that as a whole.
+    """
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+
+    def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """All of these values or none of them; None deletes a key. Of a key that comes twice the last one counts."""
+
+    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that begin so, and their values, in order, as of now; in a bounded part of the memory."""
+
+    def about(self) -> int:
+        """About how many keys there are."""
+
+    def close(self) -> None:
+        """Use it no more. A second call does nothing."""
+
+
+class Disk(Protocol):
+    """Where the files of one task's states are. What is first asked of it takes them: until `close` nobody else has them."""
+
+    def exists(self) -> bool:
+        """Whether there are files of before."""
+
+    def open(self) -> Engine:
+        """The engine, with what was in it, or empty. Raises `Damaged`, and `Refused` for a folder that cannot be written to."""
+
+    def clear(self) -> None:
+        """Delete the files, of which no engine is open."""
+
+    def close(self) -> None:
+        """Let others have the files, of which no engine is open."""

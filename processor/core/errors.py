@@ -6,6 +6,7 @@ ProcessorError
 |   |__ TooMuch   likewise, and with fewer records: it may have been too large. A single one becomes a dead letter
 |__ Fenced      another owner has the work: leave quietly
 |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
+|   |__ Damaged     files on disk are no use: delete them, and restore as after any of these
 |__ Rejected    this record can never be processed: a dead letter with the reason, and go on
 |__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
     |__ Misconfigured   a pipeline's declaration or a contract is wrong: stop, nothing but an edit can help
@@ -36,6 +37,10 @@ class Fenced(ProcessorError):
 
 class Corrupted(ProcessorError):
     """What is held in memory cannot be trusted: drop it, restore from the changelog."""
+
+
+class Damaged(Corrupted):
+    """Files of states are torn, or no files of states: delete them, restore from the changelog."""
 
 
 class Rejected(ProcessorError):

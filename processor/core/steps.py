@@ -25,3 +25,6 @@ REPLICA_STEPS = (
     "before_delete",
     "after_delete",
 )
+
+#: Further ones of a task whose states are on disk.
+DISK_STEPS = ("before_clear", "after_clear", "before_flush", "before_checkpoint", "after_checkpoint")

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
@@ -188,6 +188,19 @@ def delete_before(admin: AdminClient, topic: str, partition: int, offset: int) -
 def high_watermark(admin: AdminClient, topic: str, partition: int) -> int:
     """Where the partition ends, open transactions included."""
     return identity(admin, topic, partition).end
+
+
+def tombstones_kept_s(admin: AdminClient, topic: str) -> float | None:
+    """How long, in seconds, a record that deletes a key of a compacted topic is there at least; None: we may not ask."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        answer = admin.describe_configs([resource], request_timeout=CALL_TIMEOUT_S)[resource].result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        raise _unanswered(error, f"the settings of topic {topic} cannot be read") from error
+    found = answer.get("delete.retention.ms")
+    return int(found.value) / 1000 if found is not None else None
 
 
 def stable_end(admin: AdminClient, topic: str, partition: int) -> int:

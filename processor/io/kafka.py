@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from onefold.processor.core.abc import Write, transactional_id
+from onefold.processor.core.abc import ChangelogIs, Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io.admin import RECORD_BYTES_MAX, high_watermark, stable_end
+from onefold.processor.io.admin import RECORD_BYTES_MAX, high_watermark, identity, stable_end, tombstones_kept_s
 from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs, position_after
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MUCH, raising, translate
 
@@ -79,6 +79,7 @@ class KafkaSession(KafkaInputs):
         self._producer: Producer | None = None
         self._begun = False
         self.reinitialised = 0
+        self.progress_next: int | None = None
 
     # --- taking over
 
@@ -116,7 +117,12 @@ class KafkaSession(KafkaInputs):
         self._ambiguous.signs.clear()
         return producer
 
-    def restore(self, *, stable: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
+    def changelog_is(self) -> ChangelogIs:
+        """Which topic the changelog is, and what its partition holds."""
+        topic = self._topology.changelog
+        return ChangelogIs(*identity(self._admin, topic, self.partition), tombstones_kept_s(self._admin, topic))
+
+    def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         """Committed records of the changelog partition, up to the high watermark; or only up to the last stable offset.
 
         The last stable offset would not do: an open transaction of somebody else holds it back, and restoring up to it
@@ -124,7 +130,7 @@ class KafkaSession(KafkaInputs):
         """
         changelog = self._topology.changelog
         end = (stable_end if stable else high_watermark)(self._admin, changelog, self.partition)
-        return self._changelog(OFFSET_BEGINNING, end)
+        return self._changelog(OFFSET_BEGINNING if start is None else start, end)
 
     def last_progress(self) -> bytes | None:
         """Value of the last committed progress record. Every transaction ends with one, so it is near the end."""
@@ -183,7 +189,21 @@ class KafkaSession(KafkaInputs):
 
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction; when the producer's queue is full, as soon as there is room."""
-        add: Callable[..., None] = self._writer.produce  # its stub refuses a list of headers that are all bytes
+        # Its stub refuses a list of headers that are all bytes.
+        self._produce(self._writer.produce, writes)
+
+    def produce_progress(self, write: Write) -> None:
+        """Add the progress record, and find out where it comes to lie: the delivery report says, and the commit waits for it."""
+        self.progress_next = None
+        self._produce(partial(self._writer.produce, on_delivery=self._delivered), [write])
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        # Of a record that was sent twice nobody may know where it lies.
+        if error is None and offset is not None and offset >= 0:
+            self.progress_next = offset + 1
+
+    def _produce(self, add: Callable[..., None], writes: Iterable[Write]) -> None:
         try:
             for topic, partition, key, value, headers in writes:
                 # By position: names among the arguments cost a third of the call. No callbacks, and now as its timestamp.

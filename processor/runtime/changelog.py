@@ -21,9 +21,9 @@ from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.quarantine import Quarantine
+from onefold.processor.runtime.store import STATE as STATE
 from onefold.processor.runtime.store import Store
 
-STATE = b"s"
 # What the counts are called in the progress record, where that is not the field's name: 0.1.0 reads it, and writes it.
 _STORED_NAMES = {"repartitioned": "forwarded"}
 QUARANTINE_KEY = b"c"
@@ -184,16 +184,22 @@ def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, byt
         Corrupted: a record is not what a task writes.
         Refused: a newer Onefold wrote the changelog.
     """
-    states: dict[str, bytes] = {}
+    states: dict[bytes, bytes] = {}
     others: dict[bytes, bytes | None] = {}
     for key, value in records:
         if key[:1] != STATE:
             others[key] = value
         elif value is None:
-            states.pop(key[1:].decode(), None)
+            states.pop(key, None)
         else:
-            states[key[1:].decode()] = value
+            states[key] = value
     # The progress first: it says whether the rest can be read at all.
+    progress, quarantine = told(topology, others)
+    return Restored(in_memory(topology, codec, states), progress, quarantine)
+
+
+def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Progress, Quarantine]:
+    """What the last records of the changelog say that are no states, by their keys. Raises as `restore`."""
     progress, quarantine = Progress(), Quarantine()
     for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
         last = others[key]
@@ -205,6 +211,9 @@ def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, byt
             quarantine = Quarantine.decode(last)
         else:
             raise Corrupted(f"{topology.changelog} holds a record of unknown kind {key[:20]!r}")
-    # Decoded once a key, after the last record of it is known.
-    store = Store({key: codec.decode_state(topology, value) for key, value in states.items()})
-    return Restored(store, progress, quarantine)
+    return progress, quarantine
+
+
+def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -> Store:
+    """The store of these changelog records of states: decoded once a key, after the last record of it is known."""
+    return Store({key[len(STATE) :].decode(): codec.decode_state(topology, value) for key, value in states.items()})

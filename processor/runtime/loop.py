@@ -15,6 +15,7 @@ from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Processo
 from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.figures import Done, Figures
+from onefold.processor.runtime.keeping import Standing
 from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
@@ -42,6 +43,10 @@ class Runs(Protocol):
     @property
     def store(self) -> Sized:
         """The states."""
+
+    @property
+    def kept(self) -> Standing:
+        """Where the states are, and why."""
 
     @property
     def progress(self) -> Progress:
@@ -86,7 +91,8 @@ class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
     `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
-    `caught_up` whether it has folded all that was there when it was opened; `score` and `lag` are the task's, see `Runs`.
+    `caught_up` whether it has folded all that was there when it was opened; `score`, `lag` and `kept` are the task's, see
+    `Runs`. `kept` is None until it was opened.
     `moved_at` is when it last came further, or had nothing to do: a turn alone is no sign of that.
 
     Args:
@@ -110,6 +116,7 @@ class TaskLoop:
         self.caught_up = False
         self.score: tuple[int, int] | None = None
         self.lag: int | None = None
+        self.kept: Standing | None = None
         self.fenced = False
         self.failure: BaseException | None = None
         self._clock = clock
@@ -160,9 +167,16 @@ class TaskLoop:
         task = self._make(self._restoring)
         try:
             task.open()
-            self._told = task.progress
+            self._told, self.kept = task.progress, task.kept
             self._enter(Phase.RUNNING, "")
-            log.info("task runs", partition=self.partition, keys=len(task.store), next=task.progress.offsets_next)
+            kept, why = task.kept
+            log.info(
+                "task runs",
+                partition=self.partition,
+                keys=len(task.store),
+                kept=f"{kept} ({why})",
+                next=task.progress.offsets_next,
+            )
             while not self._stopping:
                 yield self._turn(task)
         except GeneratorExit:
@@ -196,7 +210,7 @@ class TaskLoop:
         self._failures = 0
         self.offsets_next = task.progress.offsets_next
         self.caught_up = task.caught_up()
-        self.score = task.score
+        self.score, self.kept = task.score, task.kept
         self._beat()
         self._tell(task)
         return 0.0

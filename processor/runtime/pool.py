@@ -6,6 +6,7 @@ from functools import partial
 import structlog
 
 from onefold.processor.runtime.figures import Figures
+from onefold.processor.runtime.keeping import told_of
 from onefold.processor.runtime.loop import Phase, Runs, TaskThread
 
 log = structlog.get_logger()
@@ -126,4 +127,6 @@ class TaskPool:
                     return reported, detail or f"task {partition} is {phase}"
         scores = [loop.score for loop in self._loops.values() if loop.score is not None]
         won, decided = sum(won for won, _ in scores), sum(decided for _, decided in scores)
-        return Phase.RUNNING, f"{len(phases)} tasks" + (f", {won:,} of {decided:,} decisions won" if scores else "")
+        kept = told_of([loop.kept for loop in self._loops.values() if loop.kept is not None])
+        told = (f"{len(phases)} tasks", f"{won:,} of {decided:,} decisions won" if scores else "", kept)
+        return Phase.RUNNING, ", ".join(filter(None, told))

@@ -22,6 +22,7 @@ from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.keeping import MEMORY, Standing
 from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
@@ -48,6 +49,8 @@ class Replica:
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
         step, beat, compute_lock, check_every_s, clock: as of `Task`.
     """
+
+    kept = Standing(MEMORY, "it has replicas")
 
     def __init__(
         self,

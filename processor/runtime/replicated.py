@@ -4,6 +4,7 @@ from collections.abc import Callable, Sized
 
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.keeping import Standing
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.thread import LifeThread
@@ -29,6 +30,11 @@ class Replicated:
     def store(self) -> Sized:
         """The states."""
         return self._replica.store
+
+    @property
+    def kept(self) -> Standing:
+        """Where the states are, and why."""
+        return self._replica.kept
 
     @property
     def progress(self) -> Progress:

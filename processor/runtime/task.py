@@ -10,13 +10,14 @@ from onefold.processor.core.errors import Abortable, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, behind, restore
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, behind
 from onefold.processor.runtime.compute import Compute
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.keeping import Keeping, Standing
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.transact import TopicIds, Transact
 
 # How long a task waits for a first record before it looks at everything else, and whether it should end.
@@ -36,6 +37,7 @@ class Task:
             A record that is folded alone has it until it is committed: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
         take_back: takes the task from a decision log (`Publisher.take_back`).
+        keeping: where its states are. None: in memory.
         clock: monotonic seconds.
     """
 
@@ -49,6 +51,7 @@ class Task:
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
         take_back: Callable[[], object] | None = None,
+        keeping: Keeping | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -63,7 +66,8 @@ class Task:
         self._check = Every(check_every_s, clock)
         self._take_back = take_back
         self._compute_lock = compute_lock or nullcontext()
-        self.store = Store()
+        self._keeping = keeping or Keeping(topology, codec, session.partition, beat=beat)
+        self.store: Store | DiskStore = Store()
         self.progress = Progress()
         self.done = Done()
         self._ends: Mapping[str, Identity] | None = None
@@ -79,14 +83,14 @@ class Task:
         """
         self._session.open()
         self._step("after_open")
-        restored = restore(self.topology, self._codec, self._beating(self._session.restore()))
+        restored = self._keeping.restore(self._session)
         if restored.progress.decided_in is not None:
             if self._take_back is None:
                 raise Refused(
                     f"{self.topology.name} has replicas: its task {self._session.partition} is decided in a log"
                 )
             self._take_back()
-            restored = restore(self.topology, self._codec, self._beating(self._session.restore()))
+            restored = self._keeping.restore(self._session)
         self._step("after_restore")
         self.store = restored.store
         identities = self._session.identities()
@@ -95,10 +99,10 @@ class Task:
         self._session.seek(self.progress.offsets_next)
         self._write_quarantine(restored.quarantine.successor())
 
-    def _beating(self, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
-        for record in records:
-            self._beat()
-            yield record
+    @property
+    def kept(self) -> Standing:
+        """Where its states are, and why."""
+        return self._keeping.standing
 
     @property
     def quarantine(self) -> Quarantine:
@@ -135,11 +139,12 @@ class Task:
         topic_ids = self._session.ask_topic_ids()
         self._same_logs()
         try:
-            changes = self._make_true(records, topic_ids)
+            changes, needed = self._make_true(records, topic_ids)
         except TooMuch as reason:
             self._size.too_much(records, str(reason))
             raise
-        self.store.apply(changes)
+        at = self._session.progress_next
+        self.store = self._keeping.apply(self.store, changes, needed, at, self.progress, self.quarantine)
         self._step("after_apply")
         self._recovery.went_well(len(records))
         took_s = self._clock() - polled_at
@@ -149,34 +154,36 @@ class Task:
         self._relax()
         return len(records)
 
-    def _make_true(self, records: Sequence[Record], topic_ids: TopicIds) -> Mapping[str, Change]:
-        """Fold them and commit what comes of it, at level 2 without anybody beside it."""
+    def _make_true(
+        self, records: Sequence[Record], topic_ids: TopicIds
+    ) -> tuple[Mapping[str, Change], Sequence[Write]]:
+        """Fold them and commit what comes of it, at level 2 without anybody beside it. Returns what is to be kept."""
         if self._size.was_too_much(records):
             # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
             self._write_quarantine(self.quarantine)
         rejected = self._size.set_aside(records)
         if self._recovery.one_by_one:
             with self._compute_lock, self._folded_alone(records[0]) as poisonous:
-                changes, progress = self._prepare(records, {**rejected, **poisonous}, topic_ids)
+                changes, needed, progress = self._prepare(records, {**rejected, **poisonous}, topic_ids)
                 self._commit(progress)
         else:
             with self._compute_lock:
-                changes, progress = self._prepare(records, rejected, topic_ids)
+                changes, needed, progress = self._prepare(records, rejected, topic_ids)
             self._commit(progress)
-        return changes
+        return changes, needed
 
     def _prepare(
         self, records: Sequence[Record], rejected: Mapping[Record, str], topic_ids: TopicIds
-    ) -> tuple[Mapping[str, Change], Progress]:
+    ) -> tuple[Mapping[str, Change], Sequence[Write], Progress]:
         """Fold them, and write what comes of it: all but the commit.
 
-        What was written goes with this call: the next task's transaction takes its memory, warm, while this one is waiting
-        for its commit. Kept until then it costs 3 % of the throughput.
+        What was written goes with this call, but for the states that go to disk: the next task's transaction takes its
+        memory, warm, while this one is waiting for its commit. Kept until then it costs 3 % of the throughput.
         """
         prepared = self._compute.prepare(self.store, self.progress, records, rejected)
         self._writing = len(prepared.writes)
         self._write(chain(prepared.writes, prepared.states), prepared.progress, topic_ids)
-        return prepared.changes, prepared.progress
+        return prepared.changes, self._keeping.needed(prepared.states), prepared.progress
 
     def close(self) -> None:
         """Leave in good order; the next owner need not be careful."""
@@ -184,6 +191,7 @@ class Task:
             if not self.quarantine.clean:
                 self._write_quarantine(Quarantine())
         finally:
+            self._keeping.close()
             self._session.close()
 
     def retreat(self) -> None:
@@ -193,6 +201,7 @@ class Task:
 
     def abandon(self) -> None:
         """Leave after an error: what is open is aborted, and nothing more is written."""
+        self._keeping.close()
         self._session.close()
 
     def _rest(self) -> None:

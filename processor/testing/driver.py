@@ -26,6 +26,7 @@ from onefold.processor.io.contracts import Contract, load
 from onefold.processor.io.logical import spelled
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.serde import AvroCodec, decode_fields
+from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -50,6 +51,8 @@ class TopologyDriver:
     Raises:
         Refused: a file is no usable contract, or a topic of the pipeline has none.
     """
+
+    _steps = STEPS
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class TopologyDriver:
 
     def crash_at(self, step: str, hit: int = 1) -> None:
         """Crash at the n-th time that the step (one of `core.steps.STEPS`) is reached from now on, once."""
-        assert step in STEPS, f"there is no step {step}; there are {', '.join(STEPS)}"
+        assert step in self._steps, f"there is no step {step}; there are {', '.join(self._steps)}"
         self._crash = (step, hit)
 
     def run(self) -> None:
@@ -177,11 +180,16 @@ class TopologyDriver:
                 self._step,
                 check_every_s=0,
                 take_back=publisher.take_back,
+                keeping=self._keeping(partition),
                 clock=_standing_still,
             )
             task.open()
             self._tasks[partition] = task
         return self._tasks[partition]
+
+    def _keeping(self, partition: int) -> Keeping | None:
+        """Where a task's states are; None: in memory."""
+        return None
 
     def _drain(self, partition: int) -> int:
         folded = 0

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from onefold.processor.core.abc import Identity, Write, transactional_id
+from onefold.processor.core.abc import ChangelogIs, Identity, Write, transactional_id
 from onefold.processor.core.errors import Corrupted, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.testing.log import SimulatedEnvelope, SimulatedLog
 from onefold.processor.testing.partition import partition_of
+
+TOMBSTONES_KEPT_S = 86_400.0
 
 
 class SimulatedInputs:
@@ -68,16 +70,21 @@ class SimulatedSession(SimulatedInputs):
         self.ambiguous = False
         self._begun = False
         self.epoch = 0
+        self.progress_next: int | None = None
         self._id = transactional_id(topology.name, partition)
 
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""
         self.epoch = self._log.init(self._id)
 
-    def restore(self, *, stable: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
+    def changelog_is(self) -> ChangelogIs:
+        """Which topic the changelog is, and what its partition holds. Tombstones are there for a day, as is Kafka's default."""
+        return ChangelogIs(*self._log.identity(self._topology.changelog, self.partition), TOMBSTONES_KEPT_S)
+
+    def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
         topic = self._topology.changelog
-        entries, position = self._log.read(topic, self.partition, 0)
+        entries, position = self._log.read(topic, self.partition, start or 0)
         end = self._log.identity(topic, self.partition).end
         for _, entry in entries:
             yield entry.key or b"", entry.value
@@ -106,6 +113,11 @@ class SimulatedSession(SimulatedInputs):
         """Add records to the open transaction."""
         for topic, partition, key, value, headers in writes:
             self._log.write(self._id, self.epoch, topic, partition, key, value, headers or ())
+
+    def produce_progress(self, write: Write) -> None:
+        """Add the progress record, and look where it lies."""
+        self.produce([write])
+        self.progress_next = self._log.identity(self._topology.changelog, self.partition).end
 
     def commit(self) -> None:
         """Make the open transaction true."""

@@ -131,6 +131,18 @@ def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None
     assert settings.load().partitions == 7
 
 
+def test_states_are_kept_in_a_folder_of_the_home_or_where_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, clean: Path, tmp_path: Path
+) -> None:
+    assert settings.load().states() == clean / "states"
+    monkeypatch.setenv("ONEFOLD_STATE_HOME", str(tmp_path))
+    assert settings.load().states() == tmp_path
+    monkeypatch.setenv("ONEFOLD_STATE", "floppy")
+    monkeypatch.setenv("ONEFOLD_STATE_MEMORY_MB", "1")
+    with pytest.raises(UserError, match=r"ONEFOLD_STATE is 'floppy'.*ONEFOLD_STATE_MEMORY_MB is '1'"):
+        settings.load()
+
+
 def test_every_folder_of_a_project_has_its_stack_and_its_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -141,7 +141,7 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     driver.send("runner.updates", update(1, 1, 10, 0))
     zombie = driver.task()
     session = zombie._session
-    _, progress = zombie._prepare(session.poll(10, 0), {}, session.ask_topic_ids())
+    *_, progress = zombie._prepare(session.poll(10, 0), {}, session.ask_topic_ids())
     driver.kill()
     driver.run()
 

@@ -64,7 +64,7 @@ class Tasks:
     def run(self, *partitions: int) -> None:
         """Until these run, and nothing else."""
         eventually(lambda: {at for _, at in self.pool.offsets_next()} == set(partitions), 10, f"{partitions} run")
-        assert self.pool.summary() == (Phase.RUNNING, f"{len(partitions)} tasks")
+        assert self.pool.summary() == (Phase.RUNNING, f"{len(partitions)} tasks, states in memory (as set)")
 
 
 @pytest.fixture

@@ -88,7 +88,11 @@ def test_an_instance_says_how_many_decisions_it_has_won() -> None:
     pool.start([0])
     world.driver.send("runner.updates", update(1, 4))
     try:
-        eventually(lambda: pool.summary()[1] == "1 tasks, 1 of 1 decisions won", 10, str(pool.summary()))
+        eventually(
+            lambda: pool.summary()[1] == "1 tasks, 1 of 1 decisions won, states in memory (it has replicas)",
+            10,
+            str(pool.summary()),
+        )
         assert pool.summary()[0] is Phase.RUNNING
     finally:
         pool.stop_all()

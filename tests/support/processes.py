@@ -31,8 +31,10 @@ from tests.support.waiting import eventually
 
 _CHILD = """
 import json, sys
+from pathlib import Path
 from onefold.chaos import failpoint
 from onefold.processor import service
+from onefold.processor.kept import Kept
 from onefold.processor.runtime import courtesy
 from threading import Event
 options = json.loads(sys.argv[1])
@@ -47,6 +49,11 @@ if port := options.pop("metrics_port", 0):
     from onefold.operate import exposed
     options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
     exposed.serve(options["telemetry"], "127.0.0.1", port)
+if "kept" in options:
+    kind, folder, memory_bytes = options["kept"]
+    options["kept"] = Kept(kind, Path(folder), memory_bytes)
+if file := options.pop("status_file", None):
+    options["status_file"] = Path(file)
 step = failpoint.from_environment()
 sys.exit(service.run(**options, step=lambda name: Event().wait() if name == hang_at else step(name)))
 """

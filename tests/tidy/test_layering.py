@@ -65,8 +65,8 @@ MAY_IMPORT = {
         "onefold.processor.io.logical",
         "onefold.processor.io.proposals",
     ),
-    # Where the parts are put together.
-    "onefold.processor.service": ("onefold.processor",),
+    "onefold.processor.kept": ("onefold.processor.core", "onefold.processor.io.disk", "onefold.processor.runtime"),
+    "onefold.processor.service": ("onefold.processor",),  # where the parts are put together
     # Without a Kafka client: a pipeline is checked where none is installed.
     "onefold.processor.loading": (
         "onefold.processor.core",
@@ -148,6 +148,7 @@ DOORS = {
     ),
     # Also the states of apps that fold many events: a Struct is made in half of the time of a slotted dataclass.
     "msgspec": ("onefold.processor.io", "onefold.processor.apps", "tests"),
+    "rocksdict": ("onefold.processor.io.disk",),
     "boto3": ("onefold.jobs.objects", "onefold.proof.objects", "tests"),
     "lark": ("onefold.jobs.apps.sheets.formula_language",),
     "botocore": ("onefold.jobs.objects", "tests"),
@@ -156,8 +157,7 @@ DOORS = {
 }
 # What is handed its clock, its threads and its choices, so that a test can drive it.
 DRIVEN = ("onefold.processor.runtime", "onefold.spark_sink.landing", "onefold.spark_sink.supervisor")
-# What hands them in.
-THREADS = ("onefold.processor.runtime.thread",)
+THREADS = ("onefold.processor.runtime.thread",)  # what hands them in
 NOT_HANDED_IN = {"time", "datetime", "random", "threading", "queue", "concurrent", "asyncio"}
 # In the core nothing may depend on when, where or by chance.
 IMPURE = {

@@ -1,0 +1,70 @@
+"""States on disk, on a real broker: processes that are killed, also in the middle of a checkpoint, and what they leave."""
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onefold.processor.core.topology import Topology
+from onefold.processor.runtime.keeping import AUTO, DISK
+from onefold.proof.workloads import trades
+from tests.support.processes import drained, instance, judge, produce
+from tests.support.waiting import eventually
+
+MakeDomain = Callable[..., Topology]
+
+
+def wave(seed: int, count: int = 300) -> list[tuple[bytes | None, bytes | None]]:
+    return [(made.key, made.value) for made in trades.generate(seed, count)]
+
+
+def came(log: Path) -> list[str]:
+    """How the states of each task that was opened came."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", log.read_text())
+    return re.findall(r"task runs .*kept='(.*?)' ", plain)
+
+
+def test_kill_9_at_every_step_of_a_checkpoint(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """Whatever was on its way to disk, the answers are right; and a start goes on from the checkpoint when there is one."""
+    topology = fresh_domain("trades")
+    kept: Any = [DISK, str(tmp_path / "states"), 16 << 20]
+    for number, failpoint in enumerate(("before_checkpoint:1", "after_commit:3")):
+        produce(client, topology.inputs[0], wave(number))
+        with instance(topology, client, tmp_path / "log", failpoint=failpoint, kept=kept) as process:
+            assert process.wait(30) == -signal.SIGKILL, f"killed at {failpoint}"
+    for file in (tmp_path / "states" / "trades" / "0").glob("CURRENT"):
+        file.write_text("junk")
+    with instance(topology, client, tmp_path / "log", failpoint="after_clear:1", kept=kept) as process:
+        assert process.wait(30) == -signal.SIGKILL, "killed when the files were deleted"
+    with instance(topology, client, tmp_path / "log", kept=kept):
+        drained(topology, client)
+    produce(client, topology.inputs[0], wave(9))
+    with instance(topology, client, tmp_path / "last", kept=kept):
+        drained(topology, client)
+
+    assert came(tmp_path / "last") == ["disk (as set, gone on from their checkpoint)"] * 2
+    assert judge(topology, client).counts.accepted > 100
+
+
+def test_states_that_grow_go_to_disk_and_the_status_says_so(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """In the middle of the work; killed after that, the next one finds them there."""
+    topology = fresh_domain("trades")
+    options: dict[str, Any] = {"kept": [AUTO, str(tmp_path / "states"), 200_000]}
+    status = tmp_path / "status.json"
+    with instance(topology, client, tmp_path / "log", **options, status_file=str(status)) as process:
+        eventually(lambda: len(came(tmp_path / "log")) == 2, 30, "it has both tasks")
+        produce(client, topology.inputs[0], wave(1, 2_000))
+        drained(topology, client)
+        told = "states on disk (more than 0 MB, taken there while it ran)"
+        eventually(lambda: told in status.read_text(), 10, "the status says where they are")
+        process.kill()
+    produce(client, topology.inputs[0], wave(2, 2_000))
+    with instance(topology, client, tmp_path / "last", **options):
+        drained(topology, client)
+
+    assert came(tmp_path / "log") == ["memory (less than 0 MB each)"] * 2
+    assert came(tmp_path / "last") == ["disk (more than 0 MB, gone on from their checkpoint)"] * 2
+    judge(topology, client)

@@ -1,0 +1,37 @@
+"""A driver whose tasks have their states on disk, simulated files that outlive it."""
+
+from typing import Any
+
+from onefold.processor.core.steps import DISK_STEPS, STEPS
+from onefold.processor.core.topology import Topology
+from onefold.processor.runtime.keeping import AUTO, Keeping
+from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
+from onefold.testing import TopologyDriver
+
+
+class DiskDriver(TopologyDriver):
+    """States go to disk when they take more than so much memory."""
+
+    _steps = (*STEPS, *DISK_STEPS)
+
+    def __init__(self, topology: Topology, memory_bytes: int = 0, **more: Any) -> None:
+        super().__init__(topology, **more)
+        self.files = SimulatedFiles()
+        self.wall_s = 0.0
+        self._memory_bytes = memory_bytes
+
+    def kill(self) -> None:
+        super().kill()
+        self.files.kill()
+
+    def _keeping(self, partition: int) -> Keeping:
+        return Keeping(
+            self.topology,
+            self.codec,
+            partition,
+            kind=AUTO,
+            disk=SimulatedDisk(self.files, f"{self.topology.name}/{partition}"),
+            memory_bytes=self._memory_bytes,
+            wall=lambda: self.wall_s,
+            step=self._step,
+        )
