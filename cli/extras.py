@@ -13,7 +13,16 @@ from onefold.operate.errors import UserError
 
 #: Of each extra the names that our code imports, or that the imported cannot do without.
 IMPORTED = {
-    "processor": ("confluent_kafka", "attr", "authlib", "cachetools", "certifi", "httpx2", "prometheus_client"),
+    "processor": (
+        "confluent_kafka",
+        "attr",
+        "authlib",
+        "cachetools",
+        "certifi",
+        "httpx2",
+        "prometheus_client",
+        "rocksdict",
+    ),
     "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography", "prometheus_client"),
     "judge": ("confluent_kafka", "psycopg"),
     "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg", "prometheus_client"),

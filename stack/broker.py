@@ -10,7 +10,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold import class_archive
@@ -45,7 +45,7 @@ class Broker:
     controller_port: int
     java: Path
     jars: Sequence[Path]
-    archive: Path | None = None  # of the JVM's classes, if it is there
+    archive: Path | None = field(default=None, kw_only=True)  # of the JVM's classes, if it is there
 
     @property
     def bootstrap_servers(self) -> str:

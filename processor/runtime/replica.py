@@ -72,13 +72,11 @@ class Replica:
         self.name = name
         self.store = Store()
         self.progress = Progress()
-        self.won = 0
-        self.decided = 0
+        self.won = self.decided = 0
         self.done = Done()
-        #: The version up to which others can read what was decided in the plain topics, as far as this replica has heard; and
-        #: since when the version after it is decided. None: nothing waits.
+        #: The version up to which others can read what was decided in the plain topics, as far as it has heard.
         self.published = 0
-        self.unpublished_since: float | None = None
+        self.unpublished_since: float | None = None  # when the version after it was decided
         self.publishing = Usual()
         self.publishes = False  # whether it does, as far as it knows
         self._inputs = inputs
@@ -90,8 +88,7 @@ class Replica:
         self._step = step
         self._beat = beat
         self._compute_lock = compute_lock or nullcontext()
-        self._clock = clock
-        self._check = Every(check_every_s, clock)
+        self._clock, self._check = clock, Every(check_every_s, clock)
         self._nothing = Body(Counts(), [], proposals.encode_writes([]))
         self._size = BatchSize()
         self._undecided = Undecided(inputs)

@@ -52,7 +52,7 @@ class TopologyDriver:
         Refused: a file is no usable contract, or a topic of the pipeline has none.
     """
 
-    _steps = STEPS
+    _steps: tuple[str, ...] = STEPS
 
     def __init__(
         self,

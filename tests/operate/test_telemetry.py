@@ -46,7 +46,7 @@ def test_the_documents_have_the_list() -> None:
 
 def test_no_metric_has_a_label_of_many_values() -> None:
     """A series for each key would end Prometheus before it ends Kafka."""
-    assert {label for one in METRICS for label in one.labels} <= {"domain", "queue", "outcome"}
+    assert {label for one in METRICS for label in one.labels} <= {"domain", "queue", "outcome", "stage"}
     assert len({one.name for one in METRICS}) == len(METRICS)
     assert {one.service for one in METRICS} == {"", *SERVICES}
     assert all(one.name.endswith("_total") == (one.kind == "counter") for one in METRICS)

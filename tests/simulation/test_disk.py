@@ -229,8 +229,9 @@ def test_a_disk_that_fails_costs_a_restart_and_no_answer() -> None:
     def full(changes: object) -> None:
         raise Damaged("no space is left")
 
+    assert isinstance(task.store, DiskStore)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task.store._engine, "write", full)  # type: ignore[union-attr]
+        patch.setattr(task.store._engine, "write", full)
         with pytest.raises(Damaged):
             task.turn()
     task.retreat()

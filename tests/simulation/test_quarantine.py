@@ -2,6 +2,7 @@
 
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from onefold.processor import service
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.values import Event
+from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.quarantine import CRASHES_MAX, Quarantine
 from onefold.processor.runtime.task import Task
@@ -172,7 +174,8 @@ def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         service, "KafkaSession", lambda topology, at, client: SimulatedSession(driver.log, topology, at)
     )
-    make = service._tasks(RUNNER, lambda: driver.codec, {}, "one", lambda name: None)
+    keep = partial(keeping, IN_MEMORY, 2, lambda name: None)
+    make = service._tasks(RUNNER, lambda: driver.codec, {}, "one", lambda name: None, keep)
     one, other = make(0, lambda: None), make(1, lambda: None)
 
     assert one._compute_lock is other._compute_lock

@@ -53,8 +53,8 @@ def calls(shop: Path) -> int:
 
 def test_the_lock_of_the_product_pins_every_jar_once_a_group() -> None:
     pinned = jars.read_lock(jars.LOCK_FILE.read_text())
-    assert {jar.group for jar in pinned} == {"broker", "spark", "s3"}
-    for group in ("broker", "spark", "s3"):
+    assert {jar.group for jar in pinned} == {"broker", "peers", "spark", "s3"}
+    for group in ("broker", "peers", "spark", "s3"):
         names = [jar.name for jar in pinned if jar.group == group]
         assert len(names) == len(set(names))
     brought_by_pyspark = ("hadoop-client", "scala-library", "slf4j-api", "org.lz4")

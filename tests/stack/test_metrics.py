@@ -71,7 +71,7 @@ def test_of_several_processes_in_one_command_each_has_the_next_port(
     started: list[Service] = []
     monkeypatch.setattr(together, "run", lambda supervisor, publish: started.extend(
         managed.service for managed in supervisor.stages[0]))  # fmt: skip
-    together.process(["orders", "mails"], "1", tmp_path / "status.json", first)
+    together.process({"orders": 1, "mails": 1}, "1", tmp_path / "status.json", first)
 
     assert [one.environment[metrics.VARIABLE] for one in started] == ports
 

@@ -213,5 +213,5 @@ def test_several_processors_outlive_a_status_that_cannot_be_written(
 
     assert run_supervisor is vars(together)["run"]
     monkeypatch.setattr(together, "run", run)
-    together.process(["one"], "1", tmp_path / "status.json")
+    together.process({"one": 1}, "1", tmp_path / "status.json")
     assert len(turns) == 1

@@ -134,7 +134,7 @@ def test_of_several_domains_one_that_refuses_leaves_the_others_alone(
 def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The same after every start, and those of an instance that is one process stay as they were."""
     made: list[Any] = []
-    monkeypatch.setattr(together, "_run", lambda services, *more: made.append((services, more[-1])) or 0)
+    monkeypatch.setattr(together, "_run", lambda services, *more: made.append((services, more[-1])))
     together.process({"orders": 2, "mails": 1}, "a", tmp_path / "status.json")
     together.process({"orders": 2}, "a", tmp_path / "status.json")
     (several, none), (_, codes) = made
