@@ -208,7 +208,7 @@ class KafkaSession(KafkaInputs):
             for topic, partition, key, value, headers in writes:
                 # By position: names among the arguments cost a third of the call. 0 is now, as its timestamp.
                 at = UNASSIGNED if partition is None else partition
-                record = (topic, value, key, at, None, delivered, 0, headers)
+                record = (topic, value, key, at, delivered, None, 0, headers)
                 try:
                     add(*record)
                 except BufferError:
