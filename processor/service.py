@@ -78,7 +78,6 @@ def run(
     kept: Kept = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
-    level: Callable[[], None] = lambda: None,
 ) -> int:
     """Process a domain until SIGTERM or SIGINT. Returns the exit code.
 
@@ -96,7 +95,6 @@ def run(
         kept: where states are kept. Replicas have theirs in memory.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
-        level: called again and again while all of its tasks run.
     """
     stop, status = _stopped_by_signals(), Status(status_file)
     telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
@@ -105,7 +103,9 @@ def run(
         topology = topology_of(domain)
         check(kept, domain, replicas)
         codec = _codec(topology, client, schema_registry_url)
-        partitions = _wait_for_topics(topology, client, status, stop, patience_s, guarantee, replicas, decision_logs)
+        partitions = _wait_for_topics(
+            topology, client, status, stop, patience_s, guarantee, hot=replicas > 1, decision_logs=decision_logs
+        )
         gc.set_threshold(*GC_THRESHOLDS)
         if replicas > 1:
             logs = min(decision_logs or partitions, partitions)
@@ -117,7 +117,7 @@ def run(
             pool = pool_of(_tasks(topology, codec, client, instance, step, partial(keeping, kept, partitions, step)))
             assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
         clock = _Clock(topology, client, pool) if topology.tick is not None else None
-        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, level).run(status, stop)
+        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
@@ -281,11 +281,9 @@ class _Instance:
         watchdog_s: float,
         clock: _Clock | None,
         telemetry: Telemetry,
-        level: Callable[[], None],
     ) -> None:
         self._domain = domain
         self._telemetry = telemetry
-        self._level = level
         self._pool = pool
         self._assignment = assignment
         self._watchdog_s = watchdog_s
@@ -309,8 +307,6 @@ class _Instance:
         self._assignment.publish(self._pool.offsets_next())
         status.write(state, detail)
         self._tell()
-        if self._pool.run:
-            self._level()
         if self._clock is not None:
             self._clock.strike()
         if self._pool.silent_for_s() < self._watchdog_s:
@@ -346,7 +342,8 @@ def _wait_for_topics(
     stop: threading.Event,
     patience_s: float,
     guarantee: Callable[[], None],
-    replicas: int,
+    *,
+    hot: bool,
     decision_logs: int | None,
 ) -> int:
     """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
@@ -355,7 +352,7 @@ def _wait_for_topics(
     while not stop.is_set():
         try:
             partitions = partitions_of(connect(client), topology)
-            decisions = min(decision_logs or partitions, partitions) if replicas > 1 else None
+            decisions = min(decision_logs or partitions, partitions) if hot else None
             create_topics(topology, partitions, client, inputs=False, decisions=decisions)
             if decisions is not None:
                 check_decision_logs(connect(client), topology, decisions, partitions)

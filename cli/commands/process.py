@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import failures, guarantees, metrics
-from onefold.operate import behind, logs, pipelines
+from onefold.operate import logs, pipelines
 from onefold.operate.settings import INSTANCES_MAX, Settings, load
 from onefold.stack import cores
 
@@ -49,13 +49,10 @@ def command(
         which = f"{names[0]}-{instance}" if len(names) == 1 else instance
         path = Path(status or settings.home / "run" / f"process-{which}.json")
         raise typer.Exit(together.process(wanted, instance, path, settings.metrics_port))
-    pipeline = pipelines.found()[names[0]]
-    replicas = settings.replicas_of(pipeline)
-    # Nobody waits for a replica: the others decide meanwhile.
-    level = behind.Behind().step_forward if replicas > 1 and behind.leads_its_session() else lambda: None
     from onefold.processor import service
     from onefold.processor.kept import Kept
 
+    pipeline = pipelines.found()[names[0]]
     code = service.run(
         names[0],
         client=client,
@@ -63,14 +60,13 @@ def command(
         status_file=Path(status) if status else None,
         step=failures.of_processor(settings),
         schema_registry_url=settings.schema_registry_url,
-        replicas=replicas,
+        replicas=settings.replicas_of(pipeline),
         decision_logs=pipeline.decision_logs,
         decisions_kept_s=pipeline.decisions_kept_s,
         decided_tables=pipeline.decided_tables,
         kept=Kept(settings.state, settings.states(), settings.state_memory_mb << 20),
         guarantee=guarantees.of_processor(settings, pipeline),
         telemetry=metrics.of("processor", names, settings),
-        level=level,
     )
     raise typer.Exit(code)
 

@@ -81,11 +81,6 @@ class TaskPool:
         """How many there are."""
         return len(self._loops)
 
-    @property
-    def run(self) -> bool:
-        """Whether there are some, and each has its states."""
-        return bool(self._loops) and all(loop.phase == Phase.RUNNING for loop in self._loops.values())
-
     def lag(self) -> int:
         """How many offsets of the inputs are not folded, as far as the tasks know."""
         return sum(loop.lag or 0 for loop in self._loops.values())

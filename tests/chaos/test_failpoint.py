@@ -13,7 +13,7 @@ import pytest
 
 from onefold.chaos import failpoint
 from onefold.operate.errors import UserError
-from onefold.processor.core.steps import REPLICA_STEPS, STEPS
+from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS, STEPS
 from onefold.spark_sink.landing.steps import STEPS as SINK_STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def taken(room: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("room", "known"), [("processor", tuple({*STEPS, *REPLICA_STEPS})), ("spark_sink", SINK_STEPS)]
+    ("room", "known"), [("processor", tuple({*STEPS, *DISK_STEPS, *REPLICA_STEPS})), ("spark_sink", SINK_STEPS)]
 )
 def test_the_known_steps_are_those_that_the_code_takes(room: str, known: tuple[str, ...]) -> None:
     assert sorted(known) == sorted(set(taken(room)))

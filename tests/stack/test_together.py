@@ -107,7 +107,7 @@ def test_one_that_is_killed_starts_again_alone(command: Callable[..., Any], tmp_
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_terminal_ends_it_in_order(command: Callable[..., Any], tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C, and a window that is closed."""
-    running = command("", SAY + """trap 'echo in order; exit 0' TERM; while :; do sleep 0.05; done""")
+    running = command("", """trap 'echo in order; exit 0' TERM; """ + SAY + "while :; do sleep 0.05; done")
     eventually(lambda: len(told(tmp_path)) == 1, 20, "it runs")
     running.send_signal(number)
     assert running.wait(20) == 0
