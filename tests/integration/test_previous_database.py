@@ -91,7 +91,11 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
         "onefold.11.contracts.sql",
         "averages.01.sql",
         "bank.01.sql",
+        "bank.02.sql",
+        "campaigns.02.sql",
+        "runner.02.sql",
         "sheets.01.sql",
+        "trades.02.sql",
     ]
 
     entered = reader.execute("SELECT pipeline, file, sha256, applied_at FROM onefold.applied").fetchall()
