@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.bench.rows import Rows, gaps
+from onefold.bench.rows import ROWS_FROM, Rows, gaps
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.pipelines import found
@@ -52,7 +52,10 @@ _DRAIN_S = 60.0
 # Starting processes takes time as well, and the sender goes on meanwhile.
 _MARGIN = 3
 
-ROWS_FROM = {"topics": "output topics", "log": "decision log"}
+# What is true counts from the moment at which it is read. Of the inputs only their own timestamps matter, whenever they are
+# read, and a request less is one that the broker does not answer on the cores that are measured.
+_AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
+_SELDOM = {"fetch.wait.max.ms": 200, "fetch.min.bytes": 1_000_000}
 
 #: Partition, and per input topic the offset to read next.
 Moment = tuple[int, dict[str, int]]
@@ -98,15 +101,14 @@ class _Follower:
             if offset in self._made.get((topic, partition), {})
         )
 
-    def _consumer(self, starts: dict[tuple[str, int], int]) -> Consumer:
+    def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:
         settings = {"group.id": "onefold-bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        quick = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1, "log_level": 0}
-        consumer = Consumer({**self._client, **settings, **quick})
+        consumer = Consumer({**self._client, **settings, **fetches, "log_level": 0})
         consumer.assign([TopicPartition(topic, partition, at) for (topic, partition), at in starts.items()])
         return consumer
 
     def _read_inputs(self) -> None:
-        with closing(self._consumer(self._starts)) as consumer:
+        with closing(self._consumer(self._starts, _SELDOM)) as consumer:
             while not self._done.is_set():
                 for message in consumer.consume(1_000, 0.05):
                     if message.error() is None:
@@ -115,7 +117,7 @@ class _Follower:
 
     def _follow(self) -> None:
         whole = {(self._topic, partition): 0 for partition in range(self._logs)}
-        with closing(self._consumer(whole)) as consumer:
+        with closing(self._consumer(whole, _AT_ONCE)) as consumer:
             while not self._done.is_set():
                 for message in consumer.consume(1_000, 0.01):
                     if message.error() is not None:

@@ -10,6 +10,9 @@ import psycopg
 
 from onefold.operate.positions import Place, rows_landed_over
 
+#: What fills the tables, in words.
+ROWS_FROM = {"topics": "output topics", "log": "decision log"}
+
 # The resolution of a gap in rows. A batch of the sink takes ten times as long.
 _LOOK_EVERY_S = 0.01
 

@@ -134,9 +134,14 @@ def decided(dsn: str, sink: str, log: str, timeout_s: float = CALL_S) -> Decided
     """What tables have of a decision log; nothing where they are filled from output topics. Raises like `landed`, and where
     there is no ledger.
     """
-    asked = "SELECT partition, decided FROM onefold.ledger WHERE sink = %s AND topic = %s AND decided IS NOT NULL"
     with psycopg.connect(dsn, connect_timeout=int(timeout_s)) as connection:
-        rows = connection.execute(asked, (sink, log)).fetchall()
+        return decided_over(connection, sink, log)
+
+
+def decided_over(connection: psycopg.Connection[Any], sink: str, log: str) -> Decided:
+    """`decided` over a connection of the caller's."""
+    asked = "SELECT partition, decided FROM onefold.ledger WHERE sink = %s AND topic = %s AND decided IS NOT NULL"
+    rows = connection.execute(asked, (sink, log)).fetchall()
     reached = {
         (topic, partition): at["next_offset"] for partition, found in rows for topic, at in found["inputs"].items()
     }

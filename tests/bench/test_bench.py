@@ -29,10 +29,12 @@ from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
+from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.postgres import Postgres
+from tests.support.command_line import ROOT
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 
@@ -159,16 +161,36 @@ def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
     assert course(ways, 15) == [2.0, 0.5, 0.25]
 
 
+DECIDED = """[tool.onefold]
+packages = []
+[tool.onefold.pipelines.runner]
+topology = "onefold.processor.apps.runner:TOPOLOGY"
+workload = "onefold.proof.workloads.runner"
+contracts = "{root}/avro"
+sql = "{root}/sql"
+replicas = 2
+decided_tables = true
+"""
+
+
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
-def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("decided", [False, True])
+def test_the_latency_bench_counts_what_comes_after_the_warm_up(
+    decided: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the tables are filled from the decision log, whose ledger knows nothing of output topics."""
+    if decided:
+        (tmp_path / PROJECT_FILE).write_text(DECIDED.format(root=ROOT))
+        monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
     latency.command(rate=100, seconds=2.0, warm_up=1.0, pipeline="runner", partitions=1, seed=1, as_json=False)
     told = capsys.readouterr().out
-    figures = dict(re.findall(r"│ (\w[\w ]+?) +│ ([\d.,]+) +│", told))
+    figures = dict(re.findall(r"│ (\w[\w ]+?) +│ ([\d.,]+|[a-z ]+?) +│", told))
     assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
     assert 0 < float(figures["p50 s"]) <= float(figures["p99 s"]) <= float(figures["max s"])
     assert int(figures["warm up s"]) >= 1
+    assert figures.get("rows from") == ("decision log" if decided else None)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_a_processor_that_waits_for_its_topics_says_it_when_they_are_there(
     # What the broker has not been told of yet would not be deleted.
     eventually(lambda: set(topology.inputs) <= existing(admin).keys(), 10, "the broker knows them")
     delete_topics(admin, topology.inputs)
-    with process(onefold, **servers) as log:
+    with process(onefold, **servers, ONEFOLD_PROCESSOR_INSTANCES="1") as log:
         eventually(lambda: "waiting" in log.read_text(), ENDED_S, "it waits")
         assert "guaranteed" not in log.read_text()
         create_topics(topology, 2, client)

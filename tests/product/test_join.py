@@ -14,6 +14,7 @@ from onefold.stack import cores
 from onefold.testing import TopologyDriver
 from tests.support.command_line import Onefold
 from tests.support.examples import EXAMPLES, example_stack
+from tests.support.waiting import eventually
 
 SHOP = EXAMPLES / "shop"
 
@@ -50,6 +51,29 @@ def test_a_join_is_judged_right_whatever_is_killed(shop: Onefold) -> None:
             connection.execute("SELECT first, count(*) FROM shop.bills GROUP BY first").fetchall()
         )
     assert firsts.keys() == {"shop.orders", "shop.payments"}, "each came first somewhere"
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_it_has_replicas_by_configuration_alone(shop: Onefold) -> None:
+    """The same handler and tables, with the states and rows that it has come to as an elastic one; one of the two is killed."""
+    before = shop.rows("SELECT count(*), sum(changes) FROM shop.bills")[0]
+    shop("down")
+    shop("up", ONEFOLD_REPLICAS="2")
+    processors = {name for name in shop.status()["services"] if name.startswith("processor-")}
+    assert processors == {"processor-shop-1", "processor-shop-2"}
+    assert shop.rows("SELECT count(*), sum(changes) FROM shop.bills")[0] == before
+    producers = [
+        shop.start("produce", topic, "--count", "3000", "--seed", "6", "--rate", "1500")
+        for topic in ("shop.orders", "shop.payments")
+    ]
+    eventually(lambda: shop.rows("SELECT sum(changes) FROM shop.bills")[0] > before[1:], 60, "they go on")
+    os.kill(shop.pid("processor-shop-1"), signal.SIGKILL)
+    for producer in producers:
+        assert producer.wait(120) == 0
+    assert "shop: valid" in shop("verify", "shop", "--timeout", "180")
+    assert len(shop.status()["replicas"]["shop"]["replicas"]) == 2
 
 
 @pytest.mark.broker

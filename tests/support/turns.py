@@ -1,4 +1,4 @@
-"""Two processes may share the suite (`pytest -n 2`): what they must not do to each other.
+"""Two processes may share the suite (`pytest -n 2`): which tests come first, and what they must not do to each other.
 
 A test marked `alone` measures time, or fills the machine: while it runs, the other process waits. Every other test may run
 beside any. Within one process each test leaves Python's modules and its search path as it found them, or what one has
@@ -14,9 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.needs import ALONE
+from tests.support.needs import ALONE, NEEDS
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.hookimpl(trylast=True)  # after what a test needs is known, and what is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest first: those of the product, then those that need a server. Each file is for one process,
+    and a long one at the end would have the other process wait for it.
+    """
+    needing = {item.path for item in items if any(item.get_closest_marker(need) for need in NEEDS)}
+    items.sort(key=lambda item: (item.path not in needing, item.path.parent.name != "product"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit: waiting is no part of a test
