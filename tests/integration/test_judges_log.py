@@ -1,0 +1,35 @@
+"""What the judge reads of a real broker: every record once, whatever its client does."""
+
+from contextlib import closing
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+
+from onefold.proof.expect import Record
+from onefold.proof.log import Log
+from tests.support.infrastructure import delete_topics
+from tests.support.processes import produce
+
+pytestmark = pytest.mark.broker
+TOPIC = "judges.log"
+
+
+def test_a_record_is_handed_over_once_where_the_client_goes_back(client: dict[str, str]) -> None:
+    """From the position of a verdict on; a client that begins at the beginning all the same makes no record a doubled one."""
+    admin = AdminClient({**client})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+    found: list[Record] = []
+    try:
+        produce(client, TOPIC, [(b"key", b"%d" % number) for number in range(10)])
+        with closing(Log(client, [TOPIC])) as log:
+            log.go_on({(TOPIC, 0): 5})
+            log.read(log.stable_ends(), found.append)
+            assert [record.value for record in found] == [b"%d" % number for number in range(5, 10)]
+            log._consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+            produce(client, TOPIC, [(b"key", b"last")])
+            log.read(log.stable_ends(), found.append)
+            assert [record.value for record in found[5:]] == [b"last"]
+            assert log.records == len(found)
+    finally:
+        delete_topics(admin, (TOPIC,))
