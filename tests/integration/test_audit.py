@@ -6,9 +6,11 @@ does to tables and ledger, and what is written twice, is in tests/proof/test_aud
 
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ import pytest
 
 from onefold.cli.main import run
 from onefold.exit_codes import FAILED, OK, USAGE
+from onefold.operate import auditing, pipelines
 from onefold.operate.reset import Reset
-from onefold.operate.settings import Settings
+from onefold.operate.settings import Settings, load
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics
 from onefold.proof.audit.auditor import Auditor, Standing
@@ -26,7 +29,7 @@ from onefold.proof.verdict import INVALID, UNKNOWN, VALID
 from tests.support.infrastructure import delete_topics
 from tests.support.merged import land
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance, produce
+from tests.support.processes import drained, instance, opened, produce
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -140,9 +143,47 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
         assert connection.execute(asked).fetchall() == [(INVALID,)]
     assert run(("audit", "bank")) == USAGE
     assert "bank is not audited: it writes into inputs or queues of its own" in capsys.readouterr().err
-    monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
+    decided = replace(pipelines.found()["runner"], replicas=2, decided_tables=True)
+    monkeypatch.setattr(pipelines, "found", lambda: {"runner": decided})
     assert run(("audit", "runner", "--once")) == USAGE
-    assert "runner is not audited: it has replicas" in capsys.readouterr().err
+    assert "runner is not audited: its tables are filled from its decision log" in capsys.readouterr().err
+
+
+def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the elastic task on, and what SQL does to a row is named as ever; so is the other rule of a replica."""
+    monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
+    auditing.checked(load(), "runner")
+    logs = {name: running.folder / name for name in "ab"}
+
+    def of(name: str, **options: Any) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+        return instance(running.topology, running.client, logs[name], name=name, replicas=2, **options)
+
+    with of("b") as killed:
+        produce(running.client, "runner.updates", [update(user, 2) for user in range(USERS)])
+        drained(running.topology, running.client)
+        with of("a"):
+            eventually(lambda: opened(logs["a"]), 30, "the other one has its tasks")
+            assert "publishes" not in logs["a"].read_text()
+            produce(running.client, "runner.updates", [update(user, 3) for user in range(USERS)])
+            killed.kill()
+            drained(running.topology, running.client)
+            running.valid(6 * USERS)
+            land(running.topology, running.client, running.dsn)
+            running.valid(6 * USERS)
+    assert "publishes" in logs["a"].read_text()
+
+    with psycopg.connect(running.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE runner.stats SET total_meters = total_meters + 1 WHERE user_id = 1")
+    standing = running.audit(lambda standing: bool(standing.findings), NAMED_WITHIN_S)
+    assert [(one.kind, one.where, one.columns) for one in standing.findings] == [
+        ("different row", "runner.stats", {"total_meters": (300, 301)})
+    ]
+    with of("a", version="other_rule"):
+        produce(running.client, "runner.updates", [update(user, 4) for user in range(USERS)])
+        drained(running.topology, running.client)
+    running.audit(lambda standing: "wrong output" in {one.kind for one in standing.findings}, NAMED_WITHIN_S)
 
 
 def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_path: Path) -> None:

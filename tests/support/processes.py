@@ -15,6 +15,7 @@ from typing import IO, Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from onefold.operate import logs
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import identity, lag
 from onefold.proof import workloads
@@ -95,7 +96,8 @@ def _start(asked: dict[str, Any], environment: dict[str, str], out: IO[bytes]) -
 
 def opened(log: Path) -> Counter[int]:
     """By partition, how often an instance has opened its task."""
-    plain = re.sub(r"\x1b\[[\d;]*m", "", log.read_text())
+    said = "\n".join(part for line in log.read_text().splitlines() for part in logs.readable(line))
+    plain = re.sub(r"\x1b\[[\d;]*m", "", said)
     return Counter(int(found) for found in re.findall(r"task runs .*partition=(\d+)", plain))
 
 
