@@ -49,11 +49,10 @@ _FROZEN_S = 3.0
 # Spark's first batch, in a JVM that has compiled nothing.
 _ROWS_S = 120.0
 _DRAIN_S = 60.0
-# Starting processes takes time as well, and the sender goes on meanwhile.
-_MARGIN = 3
+_MARGIN = 3  # starting processes takes time as well, and the sender goes on meanwhile
 
-# What is true counts from the moment at which it is read. Of the inputs only their own timestamps matter, whenever they are
-# read, and a request less is one that the broker does not answer on the cores that are measured.
+# What is true counts from the moment at which it is read. Of the inputs only their own timestamps matter, and a request less is
+# one that the broker does not answer on the cores that are measured.
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
 _SELDOM = {"fetch.wait.max.ms": 200, "fetch.min.bytes": 1_000_000}
 

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import sys
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 import structlog
 
+Format = Literal["auto", "human", "json"]
 
-def configure(log_format: str) -> None:
+# What each line in JSON has, as text.
+_FIELDS = ("timestamp", "level", "event")
+# Of those that only some have, what is printed as it is, line by line.
+_BLOCKS = ("exception", "stack")
+# In JSON they are only letters; printed as they are, a terminal would obey them.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def configure(log_format: Format) -> None:
     """Sets up structlog and the standard library's logging alike.
 
     Args:
-        log_format: "human" or "json".
+        log_format: see `for_people`.
     """
     common: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if log_format == "json":
-        last: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    if for_people(log_format):
+        last: list[Any] = [_people(in_color())]
     else:
-        colors = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     # Libraries log through the standard library, all services through structlog: one shape for both.
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
@@ -41,3 +52,42 @@ def configure(log_format: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def for_people(log_format: Format) -> bool:
+    """Whether lines on stdout are for people: "human" says so, "json" says no, and "auto" means that they are where stdout is a
+    terminal.
+    """
+    return sys.stdout.isatty() if log_format == "auto" else log_format == "human"
+
+
+def in_color() -> bool:
+    """Whether stdout is a terminal whose user has nothing against colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def readable(line: str, colors: bool = False) -> list[str]:
+    """A line of a log that `configure` has set up as JSON, as people have it on their terminal: several where it tells of an
+    exception. Any other line is returned as it is. Never raises.
+    """
+    try:
+        found = json.loads(line) if line.startswith("{") else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "exc_info" in found:  # that is what format_exc_info leaves nothing of
+        return [line]
+    if not all(isinstance(found.get(name), str) for name in _FIELDS):
+        return [line]
+    if not all(isinstance(found.get(name, ""), str) for name in _BLOCKS):
+        return [line]
+    shown = {name: _harmless(value) if isinstance(value, str) else value for name, value in found.items()}
+    return _people(colors)(None, "", shown).split("\n")
+
+
+def _harmless(text: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+@cache
+def _people(colors: bool) -> structlog.dev.ConsoleRenderer:
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)

@@ -116,7 +116,9 @@ class Settings(BaseSettings):
         le=3600,
         description="seconds in which nothing may move before /healthz answers 503",
     )
-    log_format: Literal["human", "json"] = Field("human", description="lines for people or for programs")
+    log_format: Literal["auto", "human", "json"] = Field(
+        "auto", description="log lines for people or for programs: auto is people on a terminal, programs elsewhere"
+    )
 
     @field_validator(
         "bootstrap_servers",

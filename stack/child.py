@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from onefold.operate.errors import UserError
 from onefold.stack.service import Service, is_ready
 
 GUARD = Path(__file__).with_name("parent_guard.py")
-JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, which helps nobody outside the log
 LOG_TAIL = 12  # lines of a log that an error message quotes
 POLL_S = 0.05
 KILL_S = 5.0  # the kernel needs none; a process in the middle of a disk write may
@@ -100,15 +98,10 @@ class Child:
 
 
 def tail(log: Path, lines: int = LOG_TAIL) -> str:
-    """The last lines of a log, indented, without the frames of Java's stack traces."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 16384))
-            text = file.read().decode(errors="replace")
-        found = [line for line in text.splitlines() if not JAVA_FRAME.match(line)][-lines:]
-    except OSError:
-        found = []
-    return "\n".join(f"    {line[:300]}" for line in found) or "    (empty)"
+    """The last lines of a log, indented, as `log_files.tail` has them."""
+    from onefold.stack import log_files  # imports structlog, which nobody needs whose services all start
+
+    return "\n".join(f"    {line[:300]}" for line in log_files.tail(log, lines)) or "    (empty)"
 
 
 def birth(pid: int) -> float | None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from onefold.exit_codes import USAGE
+from onefold.operate import logs
 from onefold.operate.errors import UserError
 
 _SUFFIX = ".log"
 # Read at once; some hundred lines.
 _BLOCK = 64 * 1024
-# Of a log around a moment: as much as a person looks at.
-_AROUND_BYTES, _AROUND_LINES, _AROUND_CHARACTERS = 8192, 8, 300
+_JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, which helps nobody outside the log
+# Of a log around a moment: as much as a person looks at. A whole stack trace is one line of it.
+_AROUND_LINES, _AROUND_CHARACTERS = 8, 300
 
 
 def files(home: Path, service: str = "") -> dict[str, Path]:
@@ -35,15 +38,31 @@ def files(home: Path, service: str = "") -> dict[str, Path]:
 
 
 def around(log: Path, at: int) -> list[str]:
-    """The lines of a log before and after that many bytes, a few of each; [] where there is none any more. Never raises."""
+    """The lines of a log before and after that many bytes, a few of each, as people read them; [] where there is none any more.
+    Never raises.
+    """
     try:
         with log.open("rb") as file:
-            begin = file.seek(max(0, at - _AROUND_BYTES))
-            before, after = file.read(at - begin), file.read(_AROUND_BYTES)
+            begin = file.seek(max(0, at - _BLOCK))
+            before, after = file.read(at - begin), file.read(_BLOCK)
     except OSError:
         return []
-    lines = [*before.splitlines()[-_AROUND_LINES:], *after.splitlines()[:_AROUND_LINES]]
-    return [_shown(line)[:_AROUND_CHARACTERS] for line in lines]
+    said = _readable(before.splitlines()[-_AROUND_LINES:])[-_AROUND_LINES:]
+    said += _readable(after.splitlines()[:_AROUND_LINES])[:_AROUND_LINES]
+    return [line[:_AROUND_CHARACTERS] for line in said]
+
+
+def tail(log: Path, lines: int) -> list[str]:
+    """So many of the last lines of a log, as people read them, without the frames of Java's stack traces; [] where there is no
+    such file.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _BLOCK))
+            found = file.read().splitlines()
+    except OSError:
+        return []
+    return [line for line in _readable(found) if not _JAVA_FRAME.match(line)][-lines:]
 
 
 class Reader:
@@ -121,6 +140,10 @@ def _read_on(name: str, file: BinaryIO) -> Iterator[tuple[str, str]]:
             file.seek(-len(block), os.SEEK_CUR)  # the rest of it is yet to be written
             return
         yield name, _shown(block)
+
+
+def _readable(lines: Iterable[bytes]) -> list[str]:
+    return [part for line in lines for part in logs.readable(_shown(line))]
 
 
 def _shown(line: bytes) -> str:

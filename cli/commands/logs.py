@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Annotated
 
 import typer
 
+from onefold.operate import logs
 from onefold.operate.settings import load
 from onefold.stack.log_files import Reader
 
@@ -22,17 +24,22 @@ def command(
 ) -> None:
     """Show the last lines of the services' logs. Those of a stack that was stopped are there until the next one starts.
 
+    In the files a line of Onefold's own services is JSON. On a terminal it is shown for people, elsewhere as it is;
+    ONEFOLD_LOG_FORMAT=human or json settles it. Lines of Kafka, PostgreSQL and Java are shown as they are.
+
     Example: onefold logs sink-1 --follow
     """
-    with closing(Reader(load().home, service)) as reader:
+    settings = load()
+    people, colors = logs.for_people(settings.log_format), logs.in_color()
+    with closing(Reader(settings.home, service)) as reader:
         width = 0 if service else max(map(len, reader.services))
-        for name, line in reader.last(lines):
-            _print(name, line, width)
+
+        def show(found: Iterable[tuple[str, str]]) -> None:
+            for name, line in found:
+                for part in logs.readable(line, colors) if people else [line]:
+                    typer.echo(f"{name:{width}} | {part}" if width else part)
+
+        show(reader.last(lines))
         while follow:
-            for name, line in reader.more():
-                _print(name, line, width)
+            show(reader.more())
             time.sleep(_LOOK_AGAIN_S)
-
-
-def _print(name: str, line: str, width: int) -> None:
-    typer.echo(f"{name:{width}} | {line}" if width else line)

@@ -29,6 +29,17 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     assert status["held"] == status["problems"] == []
 
 
+def test_logs_are_for_programs_in_their_files_and_for_people_where_asked(onefold: Onefold) -> None:
+    onefold.drained()
+    for service in ("processor-runner-1", "sink-1"):
+        written = [json.loads(line) for line in (onefold.home / "logs" / f"{service}.log").read_text().splitlines()]
+        assert all(line.keys() >= {"event", "level", "timestamp"} for line in written), service
+    guaranteed = next(line for line in written if "guaranteed: " in line["event"])
+    assert json.loads(onefold("logs", "sink-1", "-n", "100000").splitlines()[0])["level"]
+    shown = onefold("logs", "sink-1", "-n", "100000", ONEFOLD_LOG_FORMAT="human")
+    assert f"{guaranteed['timestamp']} [{guaranteed['level']:9}] {guaranteed['event']}" in shown
+
+
 def test_every_service_says_that_it_gets_on(onefold: Onefold) -> None:
     """On a port of its own, and the dashboard for the whole; one that was killed has its port again."""
     onefold.drained()

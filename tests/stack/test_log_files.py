@@ -1,5 +1,6 @@
 """Logs of services as a reader has them: no line twice, none left out, none in halves."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,15 @@ import pytest
 
 from onefold.operate.errors import UserError
 from onefold.stack import log_files
-from onefold.stack.log_files import Reader, around
+from onefold.stack.log_files import Reader, around, tail
+
+FAILED = {
+    "event": "it failed",
+    "level": "error",
+    "timestamp": "t",
+    "exception": "Traceback:\n  one\n\tat java.Two(Two.java)\nlast",
+}
+SHOWN = ["t [error    ] it failed", "Traceback:", "  one", "\tat java.Two(Two.java)", "last"]
 
 
 @pytest.fixture
@@ -109,3 +118,16 @@ def test_a_log_around_a_moment(tmp_path: Path) -> None:
     assert lines[8] == "\ufffd" + 299 * "x"
     assert around(log, 10**9) == [], "it was begun anew"
     assert around(tmp_path / "gone.log", 0) == []
+
+
+def test_what_is_quoted_of_a_log_is_for_people(tmp_path: Path) -> None:
+    """As many lines as ever, where one in JSON becomes several; of Java's stack traces an error message has no frames."""
+    log = tmp_path / "one.log"
+    log.write_text(f"begun\n{json.dumps(FAILED)}\nwent on\n")
+    assert around(log, log.stat().st_size) == ["begun", *SHOWN, "went on"]
+    assert tail(log, 12) == ["begun", *SHOWN[:3], "last", "went on"]
+    assert tail(log, 2) == ["last", "went on"]
+    assert tail(tmp_path / "gone.log", 2) == []
+    log.write_text(f"{json.dumps(FAILED)}\n" * 9)
+    at = log.stat().st_size // 3
+    assert around(log, at) == [*SHOWN[2:], *SHOWN, *SHOWN, *SHOWN[:3]]
