@@ -8,24 +8,26 @@ imported from a project of its own would be *installed* for the next.
 import fcntl
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.needs import ALONE, NEEDS
+from tests.support.needs import ALONE
 
 ROOT = Path(__file__).resolve().parents[2]
+LONGEST = "test_fresh_clone.py"
 
 
-@pytest.hookimpl(trylast=True)  # after what a test needs is known, and what is left out
+@pytest.hookimpl(trylast=True)  # after it is known what is left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest first: those of the product, then those that need a server. Each file is for one process,
-    and a long one at the end would have the other process wait for it.
+    """Files with many small tests first, as xdist has them, for they need no server and fill the time beside one that does; but
+    before them the longest of all, which is a single test: at the end the other process would wait for it.
     """
-    needing = {item.path for item in items if any(item.get_closest_marker(need) for need in NEEDS)}
-    items.sort(key=lambda item: (item.path not in needing, item.path.parent.name != "product"))
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name != LONGEST, -tests[item.path]))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit: waiting is no part of a test
