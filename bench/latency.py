@@ -39,7 +39,7 @@ from onefold.proof.expect import SOURCE_HEADER, Source, source_of
 _CATCH_UP_S = 60
 _COURSE_S = 15
 _ASK_EVERY_S = 0.004
-_ARRIVE_S = 60.0
+_ARRIVE_S = 120.0  # Spark's first batch, on a machine that has other things to do
 _LAG_ASK_EVERY_S = 0.5
 # Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep an event. A
 # real sleep: librdkafka rounds a poll of less than a millisecond down to none, and a producer that spins takes from the
@@ -61,7 +61,7 @@ def measure(
         environment.start(f"processor-{number}", "process", workload.name, "--processes", "1", "--instance", number)
     environment.start("sink", "sink", workload.name)
     from_log = pipeline.decided_tables and replicas > 1
-    reader = _LogReader(environment, workload) if from_log else _TopicsReader(environment, workload)
+    reader = LogReader(environment.dsn, workload) if from_log else _TopicsReader(environment, workload)
     reader.start()
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
     drained = lambda: positions.lag_of(workload.name, settings)["events"] == 0  # noqa: E731
@@ -152,9 +152,9 @@ class _Reader(ABC):
         last_arrived: the input record whose output was landed last.
     """
 
-    def __init__(self, environment: BenchmarkEnvironment, workload: Workload) -> None:
+    def __init__(self, dsn: str, workload: Workload) -> None:
         self.last_arrived = Source("", 0, 0)
-        self._environment = environment
+        self._dsn = dsn
         self._workload = workload
         # Per partition that the ledger knows how far it was landed, and when.
         self._landed: dict[Place, list[tuple[int, float]]] = defaultdict(list)
@@ -187,7 +187,7 @@ class _Reader(ABC):
 
     def _run(self) -> None:
         try:
-            with psycopg.connect(self._environment.dsn, autocommit=True) as connection:
+            with psycopg.connect(self._dsn, autocommit=True) as connection:
                 self._follow(connection)
         except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
             self._failure = error
@@ -206,7 +206,7 @@ class _Reader(ABC):
         return moves[at][1] if at < len(moves) else None
 
 
-class _LogReader(_Reader):
+class LogReader(_Reader):
     """Of tables that are filled from the decision log: what the ledger has of the inputs themselves."""
 
     def arrivals(self, sources: Iterable[Source]) -> Mapping[Source, float]:
@@ -228,9 +228,10 @@ class _TopicsReader(_Reader):
     """Of tables that are filled from output topics: another client, which reads them too."""
 
     def __init__(self, environment: BenchmarkEnvironment, workload: Workload) -> None:
-        super().__init__(environment, workload)
+        super().__init__(environment.dsn, workload)
+        self._client = environment.client
         self._topics = (*workload.inputs, *workload.landed)
-        self._kafka = AdminClient({**environment.client})
+        self._kafka = AdminClient({**self._client})
         # Per input record when the last of its outputs so far was landed; per repartitioned copy its original.
         self._arrived: dict[Source, float] = {}
         self._originals: dict[Source, Source] = {}
@@ -252,7 +253,7 @@ class _TopicsReader(_Reader):
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
         settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
         quick = {"enable.auto.commit": False, "fetch.wait.max.ms": 100, "log_level": 0}
-        with closing(Consumer({**self._environment.client, **settings, **quick})) as consumer:
+        with closing(Consumer({**self._client, **settings, **quick})) as consumer:
             topics = consumer.list_topics(timeout=10).topics
             places = [(topic, partition) for topic in self._topics for partition in topics[topic].partitions]
             consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])

@@ -91,7 +91,7 @@ class Onefold:
             entry = self.status()["services"][service]
             return entry["pid"] not in (None, before) and entry["state"] == "running"
 
-        eventually(back, 90, f"{service} is back")
+        eventually(back, 180, f"{service} is back")  # a sink of six pipelines beside a second stack
 
     def drained(self, deadline_s: float = 120) -> None:
         """Wait until nothing is left to fold or to land."""
