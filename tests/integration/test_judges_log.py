@@ -10,6 +10,7 @@ from onefold.proof.expect import Record
 from onefold.proof.log import Log
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 TOPIC = "judges.log"
@@ -24,10 +25,12 @@ def test_a_record_is_handed_over_once_where_the_client_goes_back(client: dict[st
         produce(client, TOPIC, [(b"key", b"%d" % number) for number in range(10)])
         with closing(Log(client, [TOPIC])) as log:
             log.go_on({(TOPIC, 0): 5})
+            eventually(lambda: log.stable_ends()[TOPIC, 0] == 10, 10, "the broker shows them")
             log.read(log.stable_ends(), found.append)
             assert [record.value for record in found] == [b"%d" % number for number in range(5, 10)]
             log._consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
             produce(client, TOPIC, [(b"key", b"last")])
+            eventually(lambda: log.stable_ends()[TOPIC, 0] == 11, 10, "the broker shows the last one")
             log.read(log.stable_ends(), found.append)
             assert [record.value for record in found[5:]] == [b"last"]
             assert log.records == len(found)
