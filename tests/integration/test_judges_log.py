@@ -25,12 +25,12 @@ def test_a_record_is_handed_over_once_where_the_client_goes_back(client: dict[st
         produce(client, TOPIC, [(b"key", b"%d" % number) for number in range(10)])
         with closing(Log(client, [TOPIC])) as log:
             log.go_on({(TOPIC, 0): 5})
-            eventually(lambda: log.stable_ends()[TOPIC, 0] == 10, 10, "the broker shows them")
+            eventually(lambda: log.stable_ends()[TOPIC, 0] == 11, 10, "they and a marker are there")
             log.read(log.stable_ends(), found.append)
             assert [record.value for record in found] == [b"%d" % number for number in range(5, 10)]
             log._consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
             produce(client, TOPIC, [(b"key", b"last")])
-            eventually(lambda: log.stable_ends()[TOPIC, 0] == 11, 10, "the broker shows the last one")
+            eventually(lambda: log.stable_ends()[TOPIC, 0] == 13, 10, "the last one and its marker are there")
             log.read(log.stable_ends(), found.append)
             assert [record.value for record in found[5:]] == [b"last"]
             assert log.records == len(found)
