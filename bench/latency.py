@@ -215,13 +215,15 @@ class LogReader(_Reader):
         return {source: at for source, at in seen if at is not None}
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        name = self._workload.name
-        while not self._stop.wait(_ASK_EVERY_S):
+        name, stopped = self._workload.name, False
+        while not stopped:
+            stopped = self._stop.wait(_ASK_EVERY_S)  # what landed until then is looked at as well
             reached = positions.decided_over(connection, name, f"{name}.decisions").reached
-            for place, offset in reached.items():
-                if offset > 0 and self._landed_at(place, offset - 1) is None:
-                    self.last_arrived = Source(*place, offset - 1)
+            ends = [Source(*place, offset - 1) for place, offset in reached.items() if offset > 0]
+            new = [end for end in ends if self._landed_at(end[:2], end.offset) is None]
             self._look(reached)
+            if new:
+                self.last_arrived = new[-1]
 
 
 class _TopicsReader(_Reader):

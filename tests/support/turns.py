@@ -22,10 +22,13 @@ LONGEST = "test_fresh_clone.py"
 
 
 @pytest.hookimpl(trylast=True)  # after it is known what is left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with many small tests first, as xdist has them, for they need no server and fill the time beside one that does; but
-    before them the longest of all, which is a single test: at the end the other process would wait for it.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where the suite is shared: files with many small tests first, as xdist has them, for they need no server and fill the
+    time beside one that does; but before them the longest of all, which is a single test: at the end the other process would
+    wait for it.
     """
+    if not hasattr(config, "workerinput"):
+        return
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path.name != LONGEST, -tests[item.path]))
 
