@@ -59,7 +59,8 @@ def two(project: Path) -> Path:
     return project
 
 
-@pytest.mark.parametrize("count", [1, 2, 400, 9_001])
+# More than what the rarest topic has in a generator's first thousands.
+@pytest.mark.parametrize("count", [1, 2, 400, 1_001])
 @pytest.mark.parametrize(("domain", "topic"), INPUTS)
 def test_every_topic_gets_as_many_events_as_were_asked_for(domain: str, topic: str, count: int) -> None:
     made = list(_Generated(loading.topology_of(domain), topic, count, 7))
