@@ -38,9 +38,9 @@ _KEEP_EVERY_S = 10.0
 log = structlog.get_logger()
 
 
-def checked(settings: Settings, domain: str) -> None:
+def checked(domain: str) -> None:
     """Raises UserError (exit code 2) for a pipeline that is not audited, with the reason."""
-    if reason := _refusal(settings, domain):
+    if reason := _refusal(domain):
         raise UserError(reason, exit_code=USAGE)
 
 
@@ -50,22 +50,14 @@ def audited(settings: Settings, domains: Sequence[str]) -> list[str]:
     """
     wanted = settings.to_audit()
     if wanted == [ALL]:
-        return [domain for domain in domains if not _refusal(settings, domain)]
+        return [domain for domain in domains if not _refusal(domain)]
     for name in pipelines.checked(wanted):
-        checked(settings, name)
+        checked(name)
     return [domain for domain in domains if domain in wanted]
 
 
-def _refusal(settings: Settings, domain: str) -> str:
+def _refusal(domain: str) -> str:
     """In one sentence; "" when it is audited."""
-    # Replicas alone make no difference. A publisher commits outputs, order, dead letters and progress of a decision in one Kafka
-    # transaction, as a task without replicas does, and in the order of the versions: who has read up to the progress has all.
-    # Rows that come from the log itself are there before that, and name places in the log.
-    if pipelines.found()[domain].decided_tables:
-        return (
-            f"{domain} is not audited: its tables are filled from its decision log, which the auditor does not read; "
-            f"`onefold verify {domain}` judges it"
-        )
     try:
         return refusal(workload(domain))
     except UnknownDomain as error:
@@ -97,6 +89,8 @@ def audit(
         dsn=settings.postgres(),
         schema_registry_url=settings.schema_registry_url,
         checkpoints=settings.checkpoints(),
+        objects=settings.object_store(),
+        objects_endpoint=settings.objects_endpoint,
     )
     status.write("running", "it has just begun")
     teller = _Teller(domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres()))

@@ -26,8 +26,8 @@ from onefold.proof.verdict import CannotTell
 
 _FOLDER = Path(str(resources.files("onefold"))) / "avro" / "engine"
 _FORMAT = 1
-# A row of a table names the write of a decision by one number: 21 bits for which of its writes it is.
-_WRITES_MAX = 1 << 21
+#: A row of a table names the write of a decision by one number: 21 bits for which of its writes it is.
+WRITES_MAX = 1 << 21
 _COUNTS = ("accepted", "ignored", "forwarded", "dead")
 
 
@@ -57,6 +57,13 @@ class Decided:
         #: Per task and topic the version that wrote to it last.
         self.wrote: dict[tuple[int, str], int] = {}
 
+    def ahead(self, read: Callable[[Callable[[Record], None]], object]) -> dict[int, Standing]:
+        """Where the tasks stand after the records that `read` hands over, which are not taken for that."""
+        other = Decided(self._log_id, lambda record: None)
+        other.standings = dict(self.standings)
+        read(other.feed)
+        return other.standings
+
     def feed(self, record: Record) -> None:
         """The next record of its partition."""
         proposal = self._proposal(record)
@@ -79,7 +86,7 @@ class Decided:
         for number, write in enumerate(writes):
             self.wrote[record.partition, write["topic"]] = version
             headers = [(header["name"], header["value"]) for header in write["headers"]]
-            at = record.offset * _WRITES_MAX + number
+            at = record.offset * WRITES_MAX + number
             self._take(Record(write["topic"], record.partition, at, write["key"], write["value"], headers))
 
     def _proposal(self, record: Record) -> Any:

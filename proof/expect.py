@@ -31,7 +31,7 @@ from onefold.proof.fed import Fed, Fields
 from onefold.proof.kinds import kind_of
 from onefold.proof.objects import Store
 from onefold.proof.placement import partition_of
-from onefold.proof.summed import Sums
+from onefold.proof.summed import Gathered, Sums
 from onefold.proof.verdict import CannotTell, Check, Finding
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
@@ -107,8 +107,8 @@ class Table:
     Attributes:
         only: the columns, where they are not just the fields of the topic's contract.
         but: columns that differ from those of the same name, or come after them.
-        summed: its rows are sums over the records of the topic: no single record has made one of them, and one that is a
-            sum of nothing may be there or not.
+        summed: its rows are made of several records of the topic: no single one has made any of them, and one that is a sum of
+            nothing may be there or not.
         sums: what of, which the auditor has to know.
         adds: columns of which an output record says by how much they grow, and not what they are. The auditor has to know it.
     """
@@ -119,7 +119,7 @@ class Table:
     only: tuple[Column, ...] = ()
     but: tuple[Column, ...] = ()
     summed: bool = False
-    sums: Sums | None = None
+    sums: Sums | Gathered | None = None
     adds: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -190,6 +190,11 @@ class Making(Model, Protocol):
 
     def judge_made(self, store: Store) -> tuple[list[Check], list[Finding]]:
         """What was compared in the object store, and what is wrong there."""
+
+    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
+        """What says, whenever it is asked, what is wrong with the objects that were reported since. An error of the store may
+        come out of it; then it is asked again.
+        """
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ queue has workers, who put a job back: a record there that names no input must s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from onefold.proof.verdict import Check, Finding
 
@@ -18,6 +18,15 @@ Source = tuple[str, int, int]
 #: A topic, and the input record that makes the pipeline write to it.
 _Cause = tuple[str, Source]
 Fields = Mapping[str, Any]
+#: A topic, where the record lies there, and its fields as text.
+_PutBack = tuple[str, str, str]
+
+
+class Open(NamedTuple):
+    """What is open at a moment: records that were asked for and are not there, and jobs that were put back."""
+
+    asked: dict[_Cause, list[Fields]]
+    put_back: list[_PutBack]
 
 
 class Fed:
@@ -27,7 +36,7 @@ class Fed:
 
     def __init__(self, queues: Iterable[str] = ()) -> None:
         self._jobs: dict[str, set[str]] = {topic: set() for topic in queues}
-        self._put_back: list[tuple[str, str, str]] = []
+        self._put_back: list[_PutBack] = []
         self._asked: dict[_Cause, list[Fields]] = {}
         self._written: dict[_Cause, list[tuple[str, Fields]]] = {}
         self._met: dict[tuple[str, str, int], bytearray] = {}
@@ -84,31 +93,73 @@ class Fed:
     def findings(self) -> Iterator[Finding]:
         """Everything wrong, now that all input has been read."""
         yield from self._findings
-        for topic, lies_at, job in self._put_back:
+        asked = {cause: list(fields) for cause, fields in self._asked.items()}
+        for cause, written in self._written.items():
+            yield from self._wrong(cause, written, asked.get(cause, []))
+        yield from self._invented(self._put_back)
+        for cause, missing in asked.items():
+            yield from _missing(cause, missing)
+
+    def known(self, is_applied: Callable[[Source], bool]) -> Iterator[Finding]:
+        """Everything wrong with the records of which the input record that they name was applied. It is said once."""
+        yield from self._findings
+        self._findings.clear()
+        for cause in [cause for cause in self._written if is_applied(cause[1])]:
+            yield from self._wrong(cause, self._written.pop(cause), self._asked.get(cause, []))
+            if not self._asked.get(cause, True):
+                del self._asked[cause]
+
+    def open(self) -> Open:
+        """What is open now; jobs that were put back are handed over."""
+        put_back, self._put_back = self._put_back, []
+        return Open({cause: list(fields) for cause, fields in self._asked.items()}, put_back)
+
+    def overdue(self, since: Open) -> Iterator[Finding]:
+        """What was open then and still is, now that all that was in the log then has been taken. It is said once."""
+        yield from self._invented(since.put_back)
+        for cause, then in since.asked.items():
+            still = self._asked.get(cause, [])
+            missing = [fields for fields in then if fields in still]
+            for fields in missing:
+                still.remove(fields)
+            if not still:
+                self._asked.pop(cause, None)
+            yield from _missing(cause, missing)
+
+    def _wrong(self, cause: _Cause, written: list[tuple[str, Fields]], asked: list[Fields]) -> Iterator[Finding]:
+        """Records that their cause does not ask for. Each of them stands for one that is asked for, which is taken away."""
+        topic, source = cause
+        for lies_at, fields in written:
+            met = self._met.get((topic, *source[:2]), bytearray())[source[2] :]
+            wrong = dict[str, Any]()
+            kind = "phantom output"
+            if asked:
+                right = asked.pop(0)
+                wrong = {name: (right.get(name), fields[name]) for name in fields if fields[name] != right.get(name)}
+                text = "that input record asks for another one"
+            elif met and met[0]:
+                kind = "doubled output"
+                text = "that input record has caused its record already"
+            else:
+                text = "that input record asks for no such thing"
+            yield Finding(kind, topic, {}, wrong, lies_at, _place(source), text)
+
+    def _invented(self, put_back: list[_PutBack]) -> Iterator[Finding]:
+        for topic, lies_at, job in put_back:
             if job not in self._jobs[topic]:
                 text = "it names no input record, and is no job that was put back"
                 yield Finding("phantom output", topic, output=lies_at, text=text)
-        asked = {cause: list(fields) for cause, fields in self._asked.items()}
-        for (topic, source), written in self._written.items():
-            for lies_at, fields in written:
-                met = self._met.get((topic, *source[:2]), bytearray())[source[2] :]
-                if others := asked.get((topic, source)):
-                    right = others.pop(0)
-                    wrong = {
-                        name: (right.get(name), fields[name]) for name in fields if fields[name] != right.get(name)
-                    }
-                    text = "that input record asks for another one"
-                    yield Finding("phantom output", topic, {}, wrong, lies_at, str(source), text)
-                elif met and met[0]:
-                    text = "that input record has caused its record already"
-                    yield Finding("doubled output", topic, output=lies_at, source=str(source), text=text)
-                else:
-                    text = "that input record asks for no such thing"
-                    yield Finding("phantom output", topic, output=lies_at, source=str(source), text=text)
-        for (topic, source), missing in asked.items():
-            for fields in missing:
-                row = {name: str(value) for name, value in fields.items()}
-                yield Finding("missing output", topic, row, source=str(source), text="it was never written")
+
+
+def _missing(cause: _Cause, missing: list[Fields]) -> Iterator[Finding]:
+    topic, source = cause
+    for fields in missing:
+        row = {name: str(value) for name, value in fields.items()}
+        yield Finding("missing output", topic, row, source=_place(source), text="it was never written")
+
+
+def _place(source: Source) -> str:
+    return "/".join(map(str, source))
 
 
 def _text(fields: Fields) -> str:

@@ -51,7 +51,7 @@ def command(
         _all(settings, Path(status or settings.home / "run" / "audit.json"), alone=once or until_found)
         return
     name = domain
-    auditing.checked(settings, name)
+    auditing.checked(name)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -7,7 +7,7 @@ so nothing has to drain. Looks are as far apart as they are dear: they take no m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.collecting import seldom
 from onefold.proof.expect import Workload
+from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
 from onefold.proof.workloads import workload
@@ -82,10 +83,6 @@ class Standing:
 def refusal(work: Workload) -> str:
     """Why a pipeline of this kind is not audited, in one sentence; "" when it is."""
     instead = f"`onefold verify {work.name}` judges it"
-    if work.made:
-        return f"{work.name} is not audited: its workers make objects, which the auditor does not read; {instead}"
-    if work.fed or work.queues:
-        return f"{work.name} is not audited: it writes into inputs or queues of its own; {instead}"
     if bare := [table.name for table in work.tables if table.summed and table.sums is None]:
         return f"{work.name} is not audited: its model does not say what {bare[0]} is the sum of; {instead}"
     return ""
@@ -98,6 +95,8 @@ class Auditor:
         client: librdkafka settings that reach the broker.
         dsn: of the database.
         checkpoints: the folder of what verdicts have proved, which is read on from; None: everything is read.
+        objects: where the objects lie that its workers make, if they make any.
+        objects_endpoint: of S3, when that is not Amazon's.
     """
 
     def __init__(
@@ -108,11 +107,15 @@ class Auditor:
         dsn: str,
         schema_registry_url: str | None = None,
         checkpoints: Path | None = None,
+        objects: str | None = None,
+        objects_endpoint: str | None = None,
     ) -> None:
         self._work = workload(domain)
         self._client = client
         self._dsn = dsn
         self._registry_url = schema_registry_url
+        self._objects = objects or "", objects_endpoint
+        self._made: Callable[[], Iterable[Finding]] = list
         self._kept = Checkpoints(checkpoints, domain) if checkpoints else None
         self._following: Following | None = None
         self._look_at = 0.0
@@ -180,20 +183,27 @@ class Auditor:
 
     def _begin(self) -> None:
         registry = Registry(self._registry_url) if self._registry_url else None
-        following = Following(self._work, self._client, registry, self._kept)
+        with Live(self._dsn) as snapshot:
+            landed_from = self._landed_from(snapshot)
+        following = Following(self._work, self._client, registry, self._kept, landed_from)
         try:
             following.begin()
-            self._tables = Tables(self._work, following.versions)
+            self._tables = Tables(self._work, following.versions, landed_from)
             self._ledger = Ledger(following.topic_ids)
             with Live(self._dsn) as snapshot:
                 wrong = list(self._tables.columns(snapshot))
-                if any(topic == f"{self._work.name}.decisions" for topic, _ in snapshot.ledger(self._work.name)):
-                    raise CannotTell("its tables are filled from a decision log, which the auditor does not read")
+            if self._work.made:
+                self._made = following.follow_made(open_store(*self._objects))
         except BaseException:
             following.close()
             raise
         self._following = following
         self._name(wrong)
+
+    def _landed_from(self, snapshot: Live) -> str | None:
+        """The decision log, when the tables are filled from it."""
+        log = f"{self._work.name}.decisions"
+        return log if any(topic == log for topic, _ in snapshot.ledger(self._work.name)) else None
 
     def _look(self) -> str:
         """Compare tables; returns why they cannot be yet, or ""."""
@@ -202,15 +212,20 @@ class Auditor:
         began_at, wrong = time.monotonic(), list[Finding]()
         try:
             with Live(self._dsn) as snapshot:
+                if self._landed_from(snapshot) != following.landed_from:
+                    raise _Over(
+                        "its tables are filled from another topic now: the audit ends, and the next one begins anew"
+                    )
                 wrong += self._ledger.take(snapshot.ledger(self._work.name), following.high_ends())
                 landed = self._ledger.landed
                 for (topic, partition), end in following.began_at.items():
                     done = landed.get((topic, partition), 0)
-                    if topic in self._work.outputs and done < end:
+                    if topic in following.landed_topics and done < end:
                         return f"the sink has landed {topic}/{partition} up to {done} of {end}"
                 following.read_to(landed)
-                following.versions.land(landed)
+                following.land(landed)
                 wrong += self._tables.look(snapshot, _BUDGET_S)
+            wrong += self._made()
         finally:
             self._name(wrong)
             cost = time.monotonic() - began_at

@@ -3,7 +3,8 @@
 The model must not be further than the outputs: a row that changes twice would have lost the values that its first output
 record should have. So input records wait. A transaction's progress is in the changelog with its results; who has read it, asks
 where the topics end afterwards, and has read up to there, has all results of the input records before that progress. Then the
-model takes these, one by one, and after each the output records that name it are compared with the model's rows.
+model takes these, one by one, and after each the output records that name it are compared with the model's rows. Where a
+decision log fills the tables, that is read instead of the outputs: a decision has progress and results in one record.
 
 What was there at the start is read as `verify` reads it: the model runs ahead, and of each row the last output record is known.
 """
@@ -13,15 +14,20 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
+from onefold.proof.audit.owed import Owed
 from onefold.proof.audit.versions import Key, Version, Versions
 from onefold.proof.checkpoints import Checkpoints, digest_of, environment_of, fingerprint
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import SOURCE_HEADER, Oracle, Record, Source, Table, Workload, source_of
+from onefold.proof.decided import WRITES_MAX, Decided
+from onefold.proof.expect import SOURCE_HEADER, Making, Oracle, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
 from onefold.proof.log import Log, Place
+from onefold.proof.objects import Store
 from onefold.proof.order import Order
 from onefold.proof.outputs import FATES, Outputs, Written
 from onefold.proof.registry import Registry
@@ -51,18 +57,28 @@ class _Gate(NamedTuple):
 class Following:
     """Follows one domain. Close it after use.
 
+    Args:
+        landed_from: the decision log, when tables are filled from it; None: they are filled from the output topics.
+
     Attributes:
         versions: what rows must be; after `begin`.
-        began_at: per place of the outputs, what was there at the start lies before this offset.
+        landed_topics: those that tables are filled from.
+        began_at: per place of what is written, what was there at the start lies before this offset.
         findings: what is wrong, as it is found; take them away.
         judged: how many output records were compared with the model.
-        proved: of how many records an earlier verdict has read.
     """
 
     def __init__(
-        self, workload: Workload, client: dict[str, Any], registry: Registry | None, kept: Checkpoints | None
+        self,
+        workload: Workload,
+        client: dict[str, Any],
+        registry: Registry | None,
+        kept: Checkpoints | None,
+        landed_from: str | None = None,
     ) -> None:
         self._work = workload
+        self.landed_from = landed_from
+        self.landed_topics = [landed_from] if landed_from else [*workload.outputs]
         self._client = client
         self._changelog = f"{workload.name}.changelog"
         self._tables = workload.outputs
@@ -70,10 +86,17 @@ class Following:
         self._order_topic = f"{workload.name}.order"
         dead = [f"{topic}.dead" for topic in workload.reads]
         order = [self._order_topic] if self._several else []
-        self._log = Log(client, [*workload.reads, *workload.outputs, *dead, self._changelog, *order])
-        self._written = [place for place in self._log.places if place[0] not in (*workload.reads, self._changelog)]
+        # A checkpoint is of all of them; what is published of a decision log says nothing that the log does not.
+        topics = [*workload.reads, *workload.outputs, *workload.queues, *dead, self._changelog, *order]
+        published = [*workload.outputs, *dead, *order] if landed_from else []
+        self._log = Log(client, [*topics, *([landed_from] if landed_from else [])])
+        self._followed = {place for place in self._log.places if place[0] not in published}
+        written = [landed_from] if landed_from else [*workload.outputs, *workload.queues, *dead, *order]
+        self._written = [place for place in self._log.places if place[0] in written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
+        # Per task how many decisions are published.
+        self._published: dict[int, int] = {}
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
@@ -82,7 +105,7 @@ class Following:
         self._letters: list[Source] = []
         self._gate: _Gate | None = None
         self.findings: list[Finding] = []
-        self.judged = self.proved = 0
+        self.judged = 0
         self._start(registry, kept)
 
     @property
@@ -107,6 +130,7 @@ class Following:
         self._outputs = Outputs(work)
         self._order = Order(work.reads, self._apply) if self._several else None
         self._replays = Replays(receipts)
+        self._decided = Decided(ids[self.landed_from], self._take_written) if self.landed_from else None
         environment = environment_of(work, contracts(work.name)) | {"judge": self}
         if registry is not None:
             environment["registry"] = registry
@@ -115,20 +139,30 @@ class Following:
         found = kept.holding(judge, starts, self._log.stable_ends(), environment) if kept else None
         positions = dict(self._log.positions)
         if found is not None:
-            checkpoint, state = found
+            positions, state = found[0].positions, found[1]
             self._oracle, self._outputs = state["_oracle"], state["_outputs"]
-            self._order, self._replays = state["_order"], state["_replays"]
+            self._order, self._replays, self._decided = state["_order"], state["_replays"], state["_decided"]
             if self._order is not None:
                 self._order.take = self._apply
-            positions, self.proved = checkpoint.positions, checkpoint.records
         self._oracle.withdrawn = self._replays.withdrawn
+        self._owed = Owed(work, self._oracle.expected.fed, self._decided)
         for (topic, partition), start in starts.items():
-            if start > positions[topic, partition]:
+            if (topic, partition) in self._followed and start > positions[topic, partition]:
                 raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
         with closing(Log(self._client, [self._changelog])) as changelog:
             changelog.read(changelog.stable_ends(), self._take_progress)
             positions |= changelog.positions
-        self._log.go_on(positions)
+        if self._decided is not None:
+            self._decided_before = self._read_ahead(self._decided, positions)
+        self._log.go_on({place: at for place, at in positions.items() if place in self._followed})
+
+    def _read_ahead(self, decided: Decided, positions: Offsets) -> Offsets:
+        """Where the decision log ends now: how far it has come there is the progress to begin with."""
+        with closing(Log(self._client, self.landed_topics)) as log:
+            log.go_on({place: positions[place] for place in log.places})
+            for task, standing in decided.ahead(partial(log.read, log.stable_ends())).items():
+                self._reach(task, standing.inputs)
+            return log.positions
 
     def begin(self) -> None:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
@@ -137,9 +171,11 @@ class Following:
 
         def take(record: Record) -> None:
             source = source_of(record.header(SOURCE_HEADER)) if record.topic in self._outputs.records else None
-            if (record.topic, record.partition) in self._waiting:
-                early = record.offset < reached.get((record.topic, record.partition), 0)
-                (self._feed if early else self._take)(record)
+            place = record.topic, record.partition
+            if place in self._waiting:
+                (self._feed if record.offset < reached.get(place, 0) else self._take)(record)
+            elif record.topic == self.landed_from:
+                (self._take if record.offset < self._decided_before[place] else later.append)(record)
             elif source is not None and source.offset >= reached.get(source[:2], 0):
                 later.append(record)
             else:
@@ -163,12 +199,15 @@ class Following:
         `CannotTell`.
         """
         positions, stable = self._log.positions, self._log.stable_ends()
-        readable = {place: end for place, end in stable.items() if not self._held(place)}
+        held = self._waiting if self._paused else ()
+        readable = {place: end for place, end in stable.items() if place in self._followed and place not in held}
         near = {place: min(end, positions[place] + _STEP_OFFSETS) for place, end in readable.items()}
         self._log.read(near, self._take)
         gate, taken = self._gate or self._next_gate(), True
+        # Of inputs that change nothing there is little to read elsewhere: the progress may be far ahead of them.
+        reached = {place: min(until, positions[place]) for place, until in gate.reached.items()}
         behind = [place for place, end in gate.ends.items() if positions[place] < end]
-        if not behind and (taken := self._take_inputs(gate.reached, time.monotonic() + _STEP_S)):
+        if not behind and (taken := self._take_inputs(reached, time.monotonic() + _STEP_S)):
             gate = self._next_gate()
         elif any(positions[place] < stable[place] for place in behind):
             gate = gate._replace(since=time.monotonic())  # there is something to read: nobody holds it up
@@ -184,9 +223,19 @@ class Following:
         self._log.read(ends, self._take)
 
     def high_ends(self) -> Offsets:
-        """Where the outputs end, open transactions included."""
+        """Where the topics end that tables are filled from, open transactions included."""
         ends = self._log.high_ends()
-        return {place: ends[place] for place in self._written if place[0] in self._work.outputs}
+        return {place: ends[place] for place in self._written if place[0] in self.landed_topics}
+
+    def land(self, ledger: Offsets) -> None:
+        """The tables are as of these offsets now, of the topics that they are filled from; they never go back."""
+        if self.landed_from:
+            ledger = {(topic, task): at * WRITES_MAX for (_, task), at in ledger.items() for topic in self._tables}
+        self.versions.land(ledger)
+
+    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
+        """What says what is wrong with the objects that were reported since it was asked last."""
+        return cast(Making, self._oracle.expected.model).follow_made(store)
 
     def held(self, seconds: float) -> str:
         """Where results have been waited for so long that were begun and are not committed, in one sentence; or ""."""
@@ -220,10 +269,10 @@ class Following:
         self._log.close()
 
     def _next_gate(self) -> _Gate:
-        return _Gate(dict(self._progress), self._ends_of_written(), time.monotonic())
-
-    def _held(self, place: Place) -> bool:
-        return self._paused and place in self._waiting
+        self._owed.open()
+        ends = self._log.high_ends()
+        self._owed.ends_at(ends, self._published)
+        return _Gate(dict(self._progress), {place: ends[place] for place in self._written}, time.monotonic())
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()
@@ -231,36 +280,51 @@ class Following:
 
     def _take(self, record: Record) -> None:
         topic = record.topic
-        if topic in self._tables:
+        if (waiting := self._waiting.get((topic, record.partition))) is not None:
+            waiting.append(record)
+        elif topic == self._changelog:
+            self._take_progress(record)
+        elif self._decided is None:
+            self._take_written(record)
+        elif topic == self.landed_from:
+            self._decided.feed(record)
+            if (standing := self._decided.standings.get(record.partition)) is not None:
+                self._reach(record.partition, standing.inputs)
+        elif record.header(SOURCE_HEADER) is None:
+            # Jobs are judged where they were decided; this one was put back by a worker.
+            self._oracle.take_job(record)
+
+    def _take_written(self, record: Record) -> None:
+        """What the processor has written. Copies are judged where they arrive, among the inputs."""
+        topic = record.topic
+        if topic in self._outputs.records:
+            if topic not in self._tables and (source := source_of(record.header(SOURCE_HEADER))) is not None:
+                self._letters.append(source)
             self._outputs.feed(record)
             if self._outputs.findings:
-                self._take_findings()
-        elif topic == self._changelog:
-            if record.key == b"p":
-                self._take_progress(record)
-        elif (waiting := self._waiting.get((topic, record.partition))) is not None:
-            waiting.append(record)
+                self.findings += self._outputs.findings
+                self._outputs.findings.clear()
         elif topic == self._order_topic:
             assert self._order is not None, "read only where there are several inputs"
             self._order.add(record)
-        else:
-            if (source := source_of(record.header(SOURCE_HEADER))) is not None:
-                self._letters.append(source)
-            self._outputs.feed(record)
-            self._take_findings()
-
-    def _take_findings(self) -> None:
-        self.findings += self._outputs.findings
-        self._outputs.findings.clear()
+        elif topic in self._work.queues:
+            self._oracle.take_job(record)
 
     def _take_progress(self, record: Record) -> None:
         if record.key == b"p":
-            for topic, at in json.loads(record.value or b"{}").get("inputs", {}).items():
-                if topic not in self._log.topics:
-                    continue
-                if at["topic_id"] != self._log.topics[topic].topic_id:
-                    raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
-                self._progress[topic, record.partition] = at["next_offset"]
+            found = json.loads(record.value or b"{}")
+            self._published[record.partition] = int(found.get("transactions", 0))
+            if self._decided is None:
+                inputs = found.get("inputs", {}).items()
+                self._reach(record.partition, {topic: (at["topic_id"], at["next_offset"]) for topic, at in inputs})
+
+    def _reach(self, task: int, inputs: Mapping[str, tuple[str, int]]) -> None:
+        for topic, (topic_id, at) in inputs.items():
+            if topic not in self._log.topics:
+                continue
+            if topic_id != self._log.topics[topic].topic_id:
+                raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
+            self._progress[topic, task] = at
 
     def _heard(self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None) -> None:
         version = self.versions.wrote(table, key, fields, written, before)
@@ -312,6 +376,7 @@ class Following:
         for table in self._work.outputs.values():
             self.findings += self.versions.unwritten(table)
         self._judge_letters()
+        self.findings += self._owed.judge(self._applied)
         return True
 
     def _feed(self, record: Record) -> None:

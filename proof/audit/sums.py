@@ -1,4 +1,6 @@
-"""A table of sums at the offsets of the ledger: kept up with each row that lands, by what the workload says of it."""
+"""Tables that are made of the rows of others, at the offsets of the ledger: kept up with each row that lands, by what the
+workload says of them.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,7 @@ from itertools import product
 from typing import Any
 
 from onefold.proof.expect import Table, Workload
-from onefold.proof.summed import Sums
-
-Key = tuple[Any, ...]
+from onefold.proof.summed import Gathered, Key, Row, Sums
 
 
 class Added:
@@ -53,3 +53,31 @@ class Added:
                 for number, amount in enumerate(amounts):
                     sums[number] += amount
         return {key: tuple(amounts) for key, amounts in found.items()}
+
+
+class Together:
+    """The rows that are gathered from those of another table.
+
+    Args:
+        rows: of the model, when all of them have landed.
+
+    Attributes:
+        rows: what must be in the table.
+    """
+
+    def __init__(self, table: Table, rows: Mapping[str, Mapping[Key, Any]]) -> None:
+        gathered = table.sums
+        assert isinstance(gathered, Gathered), "only a table that says what of"
+        self.table = table
+        self.of = gathered.of
+        self._gathered = gathered
+        self.rows: dict[Key, Row] = {}
+        for values, _ in rows[gathered.of].values():
+            self.take(values)
+
+    def take(self, values: Row) -> Key | None:
+        """One more has landed. Returns the key of the row that it has changed."""
+        key = self._gathered.key(values)
+        if key is not None:
+            self.rows[key] = self._gathered.row(self.rows.get(key), values)
+        return key

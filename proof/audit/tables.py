@@ -44,14 +44,18 @@ class _Columns:
 class Tables:
     """Looks at the tables of a workload, again and again.
 
+    Args:
+        landed_from: the topic that all rows come from; without it each table has that of its outputs.
+
     Attributes:
         rows: how many were compared.
         cycle_s: how long it took at last until every row had come round; None: not yet.
     """
 
-    def __init__(self, workload: Workload, versions: Versions) -> None:
+    def __init__(self, workload: Workload, versions: Versions, landed_from: str | None = None) -> None:
         self._name = workload.name
-        self._tables = [_Columns(table) for table in workload.outputs.values()]
+        self._tables = [_Columns(table) for table in versions.tables]
+        self._landed_from = landed_from
         self._versions = versions
         self._rules = invariants(workload.name)
         self._at = (0, 0)  # the table by number, and the block
@@ -148,13 +152,17 @@ class Tables:
             self._extra[table.name].add(key)
             yield extra(table, key, origin)
             return
-        written = wanted.written
+        written, topic = wanted.written, self._landed_from or table.topic
         if values != wanted.values and (
             wrong := differing(table, one.names, without_untold(values, wanted.values), values)
         ):
             yield different(table, key, wrong, origin, wanted.source)
-        elif origin != (table.topic, written.partition, written.offset):
-            text = f"the last output record of this row is {table.topic}/{written.partition}/{written.offset}"
+        elif written is None:
+            if origin[0] != topic:
+                text = f"its rows are made of records of {topic}"
+                yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), text=text)
+        elif origin != (topic, written.partition, written.offset):
+            text = f"the last output record of this row is {topic}/{written.partition}/{written.offset}"
             yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), str(wanted.source), text)
         elif written.source != wanted.source:
             text = f"the last output record of this row names {written.source}"
@@ -165,10 +173,11 @@ class Tables:
     def _missing(self, table: Table, keys: Iterable[Key]) -> Iterator[Finding]:
         for key in keys:
             if (wanted := self._versions.wanted(table, key)) is not None:
-                written = wanted.written
-                spot = f"{table.topic}/{written.partition}/{written.offset}"
+                written, source = wanted.written, str(wanted.source) if wanted.source else None
+                topic = self._landed_from or table.topic
+                spot = f"{topic}/{written.partition}/{written.offset}" if written else None
                 text = "it was written, and is not in the table"
-                yield Finding("missing row", table.name, row_of(table, key), {}, spot, str(wanted.source), text)
+                yield Finding("missing row", table.name, row_of(table, key), {}, spot, source, text)
 
     def _sums(self, added: Added, snapshot: Live) -> Iterator[Finding]:
         table, wanted = added.table, added.wanted()

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from onefold.proof.audit.sums import Added
+from onefold.proof.audit.sums import Added, Together
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Source, Table, Workload
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.outputs import Written
+from onefold.proof.summed import Gathered, Sums
 from onefold.proof.tables import differing, row_of
 from onefold.proof.verdict import Finding
 
@@ -41,11 +42,13 @@ class Version:
 
 
 class Wanted(NamedTuple):
-    """A row that must be in a table: its values, the output record that it is from, and the input record behind that."""
+    """A row that must be in a table: its values, the output record that it is from, and the input record behind that; both None
+    for a row that is gathered from others.
+    """
 
     values: tuple[Any, ...]
-    written: Written
-    source: Source
+    written: Written | None
+    source: Source | None
 
 
 class Versions:
@@ -64,12 +67,21 @@ class Versions:
         self._queues: dict[Place, deque[tuple[Table, Key, Version]]] = {}
         self._told = {table.name: told_of(table) for table in tables}
         self._unwritten: dict[str, int] = {}
+        self._together = {
+            table.name: Together(table, rows) for table in workload.tables if isinstance(table.sums, Gathered)
+        }
+        #: The tables that it has single rows of.
+        self.tables = [*tables, *(together.table for together in self._together.values())]
         #: Per table how many rows it must have.
         self.counts = {table.name: len(last[table.name]) for table in tables}
+        self.counts |= {name: len(together.rows) for name, together in self._together.items()}
         #: Per table the keys that have landed since somebody took them.
-        self.changed: dict[str, set[Key]] = {table.name: set() for table in tables}
-        self.sums = [Added(table, workload, rows) for table in workload.tables if table.sums]
+        self.changed: dict[str, set[Key]] = {table.name: set() for table in self.tables}
+        self.sums = [Added(table, workload, rows) for table in workload.tables if isinstance(table.sums, Sums)]
         self._sums_of = {table.name: [added for added in self.sums if added.of == table.name] for table in tables}
+        self._together_of = {
+            table.name: [one for one in self._together.values() if one.of == table.name] for table in tables
+        }
 
     def wrote(
         self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None
@@ -126,12 +138,20 @@ class Versions:
             self.counts[name] += 1
         for added in self._sums_of[name]:
             added.move(self._values(table, before) if before else None, self._values(table, version))
+        for together in self._together_of[name] if before is None else ():
+            self._gather(together, self._values(table, version))
         version.landed = True
         if at:
             del versions[:at]
         self.changed[name].add(key)
         if version.judged and len(versions) == 1:
             del recent[key]
+
+    def _gather(self, together: Together, values: tuple[Any, ...]) -> None:
+        name = together.table.name
+        if (key := together.take(values)) is not None:
+            self.changed[name].add(key)
+            self.counts[name] = len(together.rows)
 
     def _forget(self, table: Table, key: Key) -> None:
         versions = self._recent[table.name].get(key, ())
@@ -140,6 +160,8 @@ class Versions:
 
     def wanted(self, table: Table, key: Key) -> Wanted | None:
         """What the row must be now; None: there must be none."""
+        if (together := self._together.get(table.name)) is not None:
+            return Wanted(together.rows[key], None, None) if key in together.rows else None
         versions = self._recent[table.name].get(key)
         if versions:
             version = versions[0]
@@ -151,6 +173,8 @@ class Versions:
 
     def keys(self, table: Table) -> Iterator[Key]:
         """Those of all rows that must be there."""
+        if (together := self._together.get(table.name)) is not None:
+            return iter(together.rows)
         return (key for key in self._last[table.name] if self.wanted(table, key) is not None)
 
     @property

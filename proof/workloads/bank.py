@@ -19,11 +19,36 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.summed import Gathered, Row
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 ACCOUNTS, TRANSFERS, DEPOSITS = "bank.accounts", "bank.transfers", "bank.deposits"
 _KNOWN, _AHEAD = 1024, 1_000_000
 _LIMIT = 10**16
+
+
+def _standing(before: Row | None, line: Row) -> Row:
+    """How an account stands after its newest line."""
+    account, entry, *_, balance, opened, closed = line
+    return before if before and before[1] > entry else (account, entry, balance, opened, closed)
+
+
+def _payment(before: Row | None, line: Row) -> Row:
+    """How far a request is: a line of its payer or payee has moved its money."""
+    _, _, kind, payer, transfer, payee, amount, *_ = line
+    withdrawn, deposited, returned = before[3:] if before else (None, None, None)
+    return (
+        *(payer, transfer, payee),
+        -amount if kind == "withdraw" else withdrawn,
+        amount if kind == "deposit" else deposited,
+        amount if kind == "return" else returned,
+    )
+
+
+def _request_of(line: Row) -> Row | None:
+    """Payer and number; None: the line is about no request."""
+    return None if line[4] is None else line[3:5]
+
 
 _ENTRIES = Table("bank.entries", "bank.entries", ("account", "entry"))
 _REFUSALS = Table("bank.refusals", "bank.refusals", ("payer", "transfer"))
@@ -39,6 +64,7 @@ _ACCOUNTS = Table(
         Column("closed", "boolean"),
     ),
     summed=True,
+    sums=Gathered("bank.entries", key=lambda line: line[:1], row=_standing),
 )
 _TRANSFERS = Table(
     "bank.transfers",
@@ -53,6 +79,7 @@ _TRANSFERS = Table(
         Column("returned", "decimal"),
     ),
     summed=True,
+    sums=Gathered("bank.entries", key=_request_of, row=_payment),
 )
 
 
@@ -169,13 +196,10 @@ class Model:
         which = (value["payer"], value["transfer"], value["payee"]) if value else (None, None, None)
         line = (who, account.lines, kind, *which, amount, account.balance, account.opened, closed)
         self.rows[_ENTRIES.name][who, account.lines] = line, source
-        self.rows[_ACCOUNTS.name][who,] = (who, account.lines, account.balance, account.opened, closed), source
+        self.rows[_ACCOUNTS.name][who,] = _standing(None, line), source
         if value:
-            (*_, withdrawn, deposited, returned), _ = self._transfers.get(which[:2], ((None, None, None), source))
-            withdrawn = -amount if kind == "withdraw" else withdrawn
-            deposited = amount if kind == "deposit" else deposited
-            returned = amount if kind == "return" else returned
-            self._transfers[which[:2]] = (*which, withdrawn, deposited, returned), source
+            before, _ = self._transfers.get(which[:2], (None, source))
+            self._transfers[which[:2]] = _payment(before, line), source
         return True
 
 

@@ -12,7 +12,7 @@ snapshots times the size of the sheet.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
@@ -72,6 +72,47 @@ class _Sheet:
     before: dict[Cell, Content | None] = field(default_factory=dict)
     chunks: set[str] = field(default_factory=set)
     pages: set[str] = field(default_factory=set)
+    reached: int = 0
+    is_wrong: bool = False
+
+
+class Judge:
+    """Judges snapshots in the order of their sheet's log, as far as that is known.
+
+    Attributes:
+        named: the objects that an import or a right snapshot names.
+        right: how many snapshots were.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._sheets: dict[str, _Sheet] = {}
+        self.named: set[str] = set()
+        self.right = 0
+
+    def reached(self, sheet: str) -> int:
+        """The number of the last entry that was gone through."""
+        return self._sheets[sheet].reached if sheet in self._sheets else 0
+
+    def go_on(self, sheet: str, entries: Iterable[tuple[int, Line, Made | None]]) -> Iterator[Finding]:
+        """The next entries of a sheet, by number, and what was said of those that are finished snapshots. After something wrong
+        no more is said of that sheet, as what comes after it builds on it.
+        """
+        state = self._sheets.setdefault(sheet, _Sheet())
+        for number, line, made in () if state.is_wrong else entries:
+            if line.kind == "import":
+                self.named.add(line.object)
+            try:
+                _apply(state, line, self._store)
+                if made is not None:
+                    _Reading(self._store, state, self.named, f"{sheet}/{made.segment}/{number}").judge(made)
+                    state.before.clear()
+                    self.right += 1
+            except Faulty as fault:
+                state.is_wrong = True
+                yield Finding(fault.kind, _TABLE, {"sheet_id": sheet, "entry": number}, text=str(fault))
+                return
+            state.reached = number
 
 
 def judged(
@@ -84,29 +125,14 @@ def judged(
         made: by sheet and entry the snapshots that are finished.
         store: where their objects are.
     """
+    judge = Judge(store)
     findings: list[Finding] = []
-    named: set[str] = set()
-    right = 0
     for sheet, log in logs.items():
-        state = _Sheet()
-        for number in sorted(log):
-            line = log[number]
-            if line.kind == "import":
-                named.add(line.object)
-            snapshot = made.get((sheet, number)) if line.kind == "snapshot" else None
-            try:
-                _apply(state, line, store)
-                if snapshot is not None:
-                    _Reading(store, state, named, f"{sheet}/{snapshot.segment}/{number}").judge(snapshot)
-                    state.before.clear()
-                    right += 1
-            except Faulty as fault:
-                findings.append(Finding(fault.kind, _TABLE, {"sheet_id": sheet, "entry": number}, text=str(fault)))
-                break  # what comes after it builds on it
+        findings += judge.go_on(sheet, ((number, log[number], made.get((sheet, number))) for number in sorted(log)))
     # Where a snapshot is wrong, what it and later ones name is not known.
-    orphans = [] if findings else _orphans(store, named)
+    orphans = [] if findings else _orphans(store, judge.named)
     findings += [Finding("orphan object", "the object store", {"object": name}) for name in orphans]
-    return [Check("snapshots", len(made), right), Check("orphan objects", 0, len(orphans))], findings
+    return [Check("snapshots", len(made), judge.right), Check("orphan objects", 0, len(orphans))], findings
 
 
 def _orphans(store: Store, named: set[str]) -> list[str]:

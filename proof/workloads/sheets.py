@@ -26,7 +26,7 @@ some edits are out of bounds, and some of such reports name a line that is no sn
 import json
 import random
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import sha256
@@ -37,7 +37,7 @@ from onefold.proof.expect import Source, Table, Workload
 from onefold.proof.objects import Store
 from onefold.proof.verdict import Check, Finding
 from onefold.proof.workloads.shaping import Input, Shape, shaped
-from onefold.proof.workloads.sheet_snapshots import Line, Made, judged
+from onefold.proof.workloads.sheet_snapshots import Judge, Line, Made, judged
 
 EDITS, UPLOADS, IMPORTS, FINISHED = "sheets.edits", "sheets.uploads", "sheets.imports", "sheets.finished"
 JOBS, OBJECTS = "sheets.jobs", "sheets.objects"
@@ -109,11 +109,27 @@ class Model:
         logs: dict[str, dict[int, Line]] = {}
         for (name, number), (row, _) in self.rows[_ENTRIES.name].items():
             logs.setdefault(name, {})[number] = _line(row)
-        made = {
-            key: Made(row[2], row[3], dict(zip(("cells", "size", "chunks", "shared"), row[4:], strict=True)))
-            for key, (row, _) in self.rows[_SNAPSHOTS.name].items()
-        }
+        made = {key: _made(row) for key, (row, _) in self.rows[_SNAPSHOTS.name].items()}
         return judged(logs, made, store)
+
+    def follow_made(self, store: Store) -> Callable[[], Iterator[Finding]]:
+        """Snapshots are judged in the order of their sheet's log: one that is reported waits for those before it."""
+        judge = Judge(store)
+
+        def look() -> Iterator[Finding]:
+            for name in self._sheets:
+                yield from judge.go_on(name, self._reported(name, judge.reached(name)))
+
+        return look
+
+    def _reported(self, name: str, after: int) -> Iterator[tuple[int, Line, Made | None]]:
+        """The entries of a sheet after that one, up to the first snapshot that is not reported."""
+        entries, snapshots = self.rows[_ENTRIES.name], self.rows[_SNAPSHOTS.name]
+        for number in range(after + 1, self._sheets[name].lines + 1):
+            line = _line(entries[name, number][0])
+            if line.kind == "snapshot" and (name, number) not in snapshots:
+                return
+            yield number, line, _made(snapshots[name, number][0]) if line.kind == "snapshot" else None
 
     def _append(self, name: str, kind: str, contents: tuple[Any, ...], source: Source) -> bool:
         sheet = self._sheets.setdefault(name, _Sheet())
@@ -182,6 +198,11 @@ def _line(row: tuple[Any, ...]) -> Line:
     held = {"n": number, "t": text, "f": formula}
     content = next(((letter, value) for letter, value in held.items() if value is not None), None)
     return Line(kind, (at, column), content)
+
+
+def _made(row: tuple[Any, ...]) -> Made:
+    """A row of the snapshots."""
+    return Made(row[2], row[3], dict(zip(("cells", "size", "chunks", "shared"), row[4:], strict=True)))
 
 
 def _contents(value: dict[str, Any]) -> tuple[Any, ...]:

@@ -19,13 +19,15 @@ import pytest
 
 from onefold.cli.main import run
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate import auditing, pipelines
+from onefold.operate import auditing
 from onefold.operate.reset import Reset
-from onefold.operate.settings import Settings, load
+from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics
-from onefold.proof.audit.auditor import Auditor, Standing
+from onefold.proof.audit.auditor import Auditor
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID
+from onefold.proof.workloads import runner
+from tests.support.audited import NAMED_WITHIN_S, Audited
 from tests.support.infrastructure import delete_topics
 from tests.support.merged import land
 from tests.support.migrated import migrate_all
@@ -33,7 +35,6 @@ from tests.support.processes import drained, instance, opened, produce
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
-NAMED_WITHIN_S = 5.0
 USERS = 5
 OVER = "was deleted, or made anew: the audit ends"
 
@@ -49,35 +50,14 @@ def update(user: int, sequence: int, metres: int = 100) -> tuple[bytes, bytes]:
     return str(user).encode(), json.dumps(body).encode()
 
 
-class Running:
+class Running(Audited):
     """Runner, folded by a real processor, landed by its own statements, and audited."""
-
-    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, folder: Path) -> None:
-        self.topology = topology
-        self.client = client
-        self.dsn = dsn
-        self.folder = folder
-        self.auditor = Auditor("runner", client=client, dsn=dsn)
 
     def fold(self, sequence: int, **options: Any) -> None:
         """An update of each user, in the log and folded."""
         with instance(self.topology, self.client, self.folder / "processor", **options):
             produce(self.client, "runner.updates", [update(user, sequence) for user in range(USERS)])
             drained(self.topology, self.client)
-
-    def audit(self, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
-        """Turns of the auditor, until it is enough."""
-        deadline = time.monotonic() + seconds
-        found = self.auditor.run(lambda standing: None, lambda pause: time.monotonic() > deadline, enough)
-        assert enough(found), found
-        return found
-
-    def valid(self, judged: int) -> None:
-        """So many output records were judged, and all rows anew."""
-        self.audit(lambda standing: standing.judged >= judged and standing.waiting == 0)
-        self.auditor.standing.cycle_s = None
-        standing = self.audit(lambda standing: standing.cycle_s is not None)
-        assert (standing.outcome, standing.findings) == (VALID, [])
 
 
 @pytest.fixture
@@ -141,20 +121,16 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
         found = next(line for line in lines if line["event"] == "divergence")
         assert (found["kind"], found["where"], found["key"]) == ("missing row", "runner.stats", "run_id 1, user_id 1")
         assert connection.execute(asked).fetchall() == [(INVALID,)]
-    assert run(("audit", "bank")) == USAGE
-    assert "bank is not audited: it writes into inputs or queues of its own" in capsys.readouterr().err
-    decided = replace(pipelines.found()["runner"], replicas=2, decided_tables=True)
-    monkeypatch.setattr(pipelines, "found", lambda: {"runner": decided})
-    assert run(("audit", "runner", "--once")) == USAGE
-    assert "runner is not audited: its tables are filled from its decision log" in capsys.readouterr().err
+    unknown = replace(runner.WORKLOAD, tables=(replace(runner.WORKLOAD.tables[0], summed=True),))
+    monkeypatch.setattr(auditing, "workload", lambda domain: unknown)
+    assert run(("audit", "runner")) == USAGE
+    assert "runner is not audited: its model does not say what runner.stats is the sum of" in capsys.readouterr().err
 
 
 def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: Running,
 ) -> None:
     """From the elastic task on, and what SQL does to a row is named as ever; so is the other rule of a replica."""
-    monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
-    auditing.checked(load(), "runner")
     logs = {name: running.folder / name for name in "ab"}
 
     def of(name: str, **options: Any) -> AbstractContextManager["subprocess.Popen[bytes]"]:

@@ -171,7 +171,6 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
     [
         (("process", "nothing"), {}, 2, "there is no domain nothing"),
         (("up",), {"ONEFOLD_PARTITIONS": "zero"}, 2, "ONEFOLD_PARTITIONS"),
-        (("up",), {"ONEFOLD_AUDITED": "runner,sheets"}, 2, "sheets is not audited: its workers make objects"),
         (("up",), {"ONEFOLD_AUDITED": "nothing"}, 2, "there is no domain nothing"),
         (("audit",), {}, 2, "no pipeline is audited"),
         (("audit", "--once"), {"ONEFOLD_AUDITED": "all"}, 2, "--once and --until-found are for one domain"),

@@ -120,6 +120,27 @@ def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
     assert len(standing.findings) == 1, "all the rest is right"
 
 
+def test_results_that_are_read_before_their_inputs_wait_for_them(
+    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when there are many more inputs than results, and the auditor is far behind."""
+    assert auditor._following is not None
+    log, inputs = auditor._following._log, list(auditor._following._reads)
+    read, judged = log.read, auditor.standing.judged
+    with monkeypatch.context() as slow:
+        log.hold(inputs, True)
+        slow.setattr(
+            log, "read", lambda ends, take: read({at: end for at, end in ends.items() if at not in inputs}, take)
+        )
+        play(stage, 1)
+        send(stage, 1)
+        turns = iter(range(5))
+        ran(auditor, lambda standing: next(turns, None) is None)
+    log.hold(inputs, False)
+    standing = ran(auditor, lambda standing: standing.judged > judged)
+    assert (standing.outcome, standing.findings) == (VALID, [])
+
+
 def test_what_sql_has_done_is_named(stage: Stage, auditor: Auditor) -> None:
     """One thing after the other: each is named by itself."""
     spoiled = (
@@ -248,9 +269,7 @@ def test_where_it_cannot_see_it_says_so_and_goes_on_later(stage: Stage, auditor:
 
 def test_a_pipeline_that_is_not_audited_is_refused() -> None:
     """By a sentence, and never by a *valid*."""
-    assert [refusal(one.WORKLOAD) for one in (trades, runner, campaigns, averages)] == [""] * 4
-    assert "writes into inputs or queues of its own" in refusal(bank.WORKLOAD)
-    assert "its workers make objects" in refusal(sheets.WORKLOAD)
+    assert [refusal(one.WORKLOAD) for one in (trades, runner, campaigns, averages, bank, sheets)] == [""] * 6
     bare = replace(trades.WORKLOAD, tables=(trades.CURRENT, replace(trades.RISK, sums=None)))
     assert "its model does not say what trades.risk is the sum of" in refusal(bare)
 

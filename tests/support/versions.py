@@ -1,4 +1,4 @@
-"""Another version of a program: the runner's pipeline with another rule."""
+"""Other versions of a program: the pipelines of the runner and of the bank with another rule."""
 
 from dataclasses import replace
 from threading import Event as Never
@@ -50,3 +50,14 @@ def hangs(state: Any, event: Event) -> Any:
 def with_hang(topology: Topology) -> Topology:
     """The pipeline as a version has it whose handler hangs."""
     return replace(topology, handle=hangs)
+
+
+def keeps(state: Any, event: Event) -> Any:
+    """The bank's rule, but what is withdrawn goes nowhere."""
+    account, outputs = topology_of("bank").handle(state, event)
+    return account, [output for output in outputs if output[0] != "bank.deposits"]
+
+
+def that_keeps(topology: Topology) -> Topology:
+    """The pipeline as a version has it that loses money on its way."""
+    return replace(topology, handle=keeps)

@@ -1,0 +1,55 @@
+"""An auditor beside real parts, which takes its turns in the test's own thread."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+from onefold.processor.core.topology import Topology
+from onefold.proof.audit.auditor import Auditor, Standing
+from onefold.proof.verdict import INVALID, VALID, Finding
+
+#: What an operator is promised, from the commit to the name.
+NAMED_WITHIN_S = 5.0
+
+
+class Audited:
+    """A pipeline whose auditor has not begun yet.
+
+    Args:
+        folder: for whatever a test keeps.
+        more: of the auditor.
+    """
+
+    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, folder: Path, **more: Any) -> None:
+        self.topology = topology
+        self.client = client
+        self.dsn = dsn
+        self.folder = folder
+        self.auditor = Auditor(topology.name, client=client, dsn=dsn, **more)
+
+    def closing(self) -> AbstractContextManager[Auditor]:
+        """Closes it in the end."""
+        return closing(self.auditor)
+
+    def audit(self, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
+        """Turns of the auditor, until it is enough."""
+        deadline = time.monotonic() + seconds
+        found = self.auditor.run(lambda standing: None, lambda pause: time.monotonic() > deadline, enough)
+        assert enough(found), found
+        return found
+
+    def valid(self, judged: int) -> None:
+        """So many output records were judged, and all rows anew."""
+        self.audit(lambda standing: standing.judged >= judged and standing.waiting == 0)
+        self.auditor.standing.cycle_s = None
+        standing = self.audit(lambda standing: standing.cycle_s is not None)
+        assert (standing.outcome, standing.findings) == (VALID, [])
+
+    def named(self) -> Finding:
+        """The first thing that it finds from now on; it has to be soon."""
+        before = len(self.auditor.standing.findings)
+        standing = self.audit(lambda standing: len(standing.findings) > before, NAMED_WITHIN_S)
+        assert standing.outcome == INVALID
+        return standing.findings[before]
