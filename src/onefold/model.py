@@ -29,7 +29,7 @@ a tick, `model` is given a `tick` function, or the class has a method `tick(at_m
 itself the `Workload` names those inputs in `fed`, and `feeds()` of the model says what the last value makes it write there.
 
 A table whose rows are added up from its output records says so, for `onefold audit`: `adds` names the columns of which a record
-says by how much they grow, and `sums`, a `Sums`, which table's rows are summed.
+says by how much they grow, and `sums` says which table's rows are summed, by a `Sums`, or gathered into rows, by a `Gathered`.
 
 It imports nothing of the handler's, or the verdict would prove nothing.
 """
@@ -37,7 +37,19 @@ It imports nothing of the handler's, or the verdict would prove nothing.
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Source, Table, View, Workload
 from onefold.proof.model import Rows, model
-from onefold.proof.summed import Sums
+from onefold.proof.summed import Gathered, Sums
 from onefold.proof.workloads.shaping import Input
 
-__all__ = ["Column", "Inadmissible", "Input", "Rows", "Source", "Sums", "Table", "View", "Workload", "model"]
+__all__ = [
+    "Column",
+    "Gathered",
+    "Inadmissible",
+    "Input",
+    "Rows",
+    "Source",
+    "Sums",
+    "Table",
+    "View",
+    "Workload",
+    "model",
+]

@@ -84,7 +84,7 @@ class History:
 
 
 def in_table(wanted: Wanted | None) -> Any:
-    return wanted and (wanted.values, wanted.written.partition, wanted.written.offset)
+    return wanted and wanted.written and (wanted.values, wanted.written.partition, wanted.written.offset)
 
 
 @pytest.mark.parametrize("seed", range(8))
