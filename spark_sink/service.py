@@ -21,7 +21,7 @@ from onefold.spark_sink.kafka.topics import Ends
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.spark_sink.precedence import Precedence
-from onefold.spark_sink.spark import checkpoint, session
+from onefold.spark_sink.spark import checkpoint, session, warm
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -104,11 +104,16 @@ def run(
             raise left_out.worst()
         left_out.tell(telemetry)
         start = lambda: session.start(jars, java_home, checkpoint_root, uses(archive))  # noqa: E731
-        return _land(plans, left_out, status, patience_s, start, gate)
+        return _land(plans, left_out, status, patience_s, start, gate, _rehearsal(pipelines, checkpoint_root))
     except SinkError as error:
         log.error(sentence(error))
         status.write("waiting", sentence(error))
         return error.exit_code
+
+
+def _rehearsal(pipelines: Sequence[Pipeline], folder: Path) -> Callable[[Any, threading.Event], None]:
+    """Given a session, tries once what landing these takes, until it is enough."""
+    return partial(warm.rehearse, pipelines=pipelines, folder=folder)
 
 
 def _watched(queries: Sequence[Query], plan: Plan, stop: threading.Event) -> dict[str, Standing]:
@@ -160,6 +165,7 @@ def _land(
     patience_s: float,
     start_spark: Callable[[], Any],
     gate: Gate,
+    rehearse: Callable[[Any, threading.Event], None],
 ) -> int:
     precedence = Precedence()
     ask = partial(precedence.ask, plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)
@@ -169,7 +175,7 @@ def _land(
         spark = start_spark()
         _on_signals(stop)  # PySpark took SIGINT for itself
         if not may_begin:
-            if not _let_in(gate, plans, status, stop):
+            if not _let_in(gate, plans, status, stop, partial(rehearse, spark)):
                 _within(_STOP_DEADLINE_S, [spark.stop])
                 return 0
             ask().join(_ASKED_S)
@@ -179,16 +185,31 @@ def _land(
         return _serve(supervisors, left_out, status, stop, spark.stop, watched, precedence)
 
 
-def _let_in(gate: Gate, plans: Sequence[Plan], status: Status, stop: threading.Event) -> bool:
-    """Waits at the gate. Returns False when asked to stop before it opens. Who waits is well."""
-    while not stop.is_set():
-        if (waits := gate()) is None:
-            return True
-        status.write(*waits)
-        for plan in plans:
-            plan.telemetry.stands(plan.domain.name, "", time.monotonic(), waits[1])
-        stop.wait(_AT_THE_GATE_S)
-    return False
+def _let_in(
+    gate: Gate,
+    plans: Sequence[Plan],
+    status: Status,
+    stop: threading.Event,
+    rehearse: Callable[[threading.Event], None],
+) -> bool:
+    """Waits at the gate. Returns False when asked to stop before it opens. Who waits is well, and where that may take long, as
+    for one that stands by, `rehearse` is called beside, and told when it is enough.
+    """
+    enough = threading.Event()
+    rehearsal = threading.Thread(target=rehearse, args=(enough,), name="rehearsal", daemon=True)
+    try:
+        while not stop.is_set():
+            if (waits := gate()) is None:
+                return True
+            status.write(*waits)
+            for plan in plans:
+                plan.telemetry.stands(plan.domain.name, "", time.monotonic(), waits[1])
+            if waits[0] == "running" and rehearsal.ident is None:
+                rehearsal.start()
+            stop.wait(_AT_THE_GATE_S)
+        return False
+    finally:
+        enough.set()
 
 
 def _serve(

@@ -97,12 +97,14 @@ def _sink(
     """One whose JVM starts while Kafka and PostgreSQL do: it waits for topics and tables by itself."""
     turns = ("--turn", turn) if settings.sink_standby else ()
     words = ("sink", *domains, "--instance", instance, "--after", PREPARE, *turns)
-    return replace(_onefold(settings, public, f"sink-{instance}", words, None, SINK_STOP_S, needed), early=True)
+    sink = _onefold(settings, public, f"sink-{instance}", words, None, SINK_STOP_S, needed)
+    return replace(sink, early=True, spare=f"sink-{turn}-standby" if settings.sink_standby else "")
 
 
 def _standby(settings: Settings, public: dict[str, Any], domains: Sequence[str], number: str) -> Service:
     """Not early: it is of no use before there is a sink to stand by, and would make that one slower."""
-    return replace(_sink(settings, public, domains, f"{number}-standby", number, needed=False), early=False)
+    sink = _sink(settings, public, domains, f"{number}-standby", number, needed=False)
+    return replace(sink, early=False, spare=f"sink-{number}")
 
 
 def _warm(settings: Settings, public: dict[str, Any]) -> Service:

@@ -47,6 +47,8 @@ class Service:
         needed: whether the stack is of no use without it; one pipeline's processor is not.
         after_s: of a task for which nobody waits, and which is tried once: how long after the supervisor has taken it in.
         early: it starts with the first stage, and waits itself for what it needs of those before its own.
+        spare: the name of a service that goes on in its place when it ends: while that one runs, there is no hurry to start this
+            one again.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Service:
     needed: bool = True
     after_s: float = 0.0
     early: bool = False
+    spare: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The service as plain JSON values, by the names that plan.json has."""

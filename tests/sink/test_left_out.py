@@ -157,8 +157,26 @@ def test_a_sink_at_a_closed_gate_says_so_and_is_well() -> None:
     answers: list[tuple[str, str] | None] = [("starting", "waiting for prepare"), ("running", "standing by"), None]
     plan = cast("Plan", SimpleNamespace(telemetry=told, domain=SimpleNamespace(name="runner")))
 
-    assert service._let_in(lambda: answers.pop(0), [plan], status, stop)
+    assert service._let_in(lambda: answers.pop(0), [plan], status, stop, lambda enough: None)
     assert status.lines == [("starting", "waiting for prepare"), ("running", "standing by")]
     assert told.standing["runner", ""][1] == "standing by"
     stop.set()
-    assert not service._let_in(lambda: ("running", "standing by"), [plan], status, stop)
+    assert not service._let_in(lambda: ("running", "standing by"), [plan], status, stop, lambda enough: None)
+
+
+def test_who_stands_by_rehearses_until_it_is_let_in() -> None:
+    """Not who waits for topics and tables: that is a start, which has no time for it."""
+    began, ended = threading.Event(), threading.Event()
+
+    def rehearse(enough: threading.Event) -> None:
+        began.set()
+        assert enough.wait(10)
+        ended.set()
+
+    answers = [("starting", "waiting for prepare"), None]
+    assert service._let_in(lambda: answers.pop(0), [], Reported(), threading.Event(), rehearse)
+    assert not began.is_set()
+
+    standing_by = lambda: None if began.is_set() else ("running", "standing by")  # noqa: E731
+    assert service._let_in(standing_by, [], Reported(), threading.Event(), rehearse)
+    assert ended.wait(10), "it is told that it is enough"

@@ -148,6 +148,8 @@ def test_a_sink_starts_early_and_one_that_stands_by_last(tmp_path: Path) -> None
     assert (sink.early, sink.needed, sink.argv[-4:]) == (True, True, ("--after", "prepare", "--turn", "1"))
     assert (standby.name, standby.early, standby.needed) == ("sink-1-standby", False, False)
     assert standby.argv[-2:] == ("--turn", "1"), "they take turns"
+    assert (sink.spare, standby.spare) == ("sink-1-standby", "sink-1"), "one leaves the other time to take over"
     alone = plan.pipeline(Settings(home=tmp_path), ["runner"], public)
     assert len(alone) == 2
-    assert "--turn" not in next(service for service in alone[1] if service.name == "sink-1").argv
+    sink = next(service for service in alone[1] if service.name == "sink-1")
+    assert (sink.spare, "--turn" in sink.argv) == ("", False)
