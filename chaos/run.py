@@ -85,7 +85,7 @@ def run(
 
     Args:
         stack: what the fault is done to.
-        settings: with the servers of the stack.
+        settings: with the servers of the stack, and how much later than on a quiet machine is in time.
         workload: the domain under load.
         nemesis: the fault.
         seed: of the events.
@@ -96,12 +96,13 @@ def run(
         UserError: something cannot be done to the stack.
     """
     began = time.monotonic()
+    bounds = bounds_of(nemesis, settings)
+    most = GIVE_UP_S + max(bounds.values())
     with Readers(workload, settings) as readers:
         with ProgressMonitor(workload, settings) as monitor, Load(workload, settings, seed) as load:
             say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
             _wait(lambda: monitor.progressing(CALM_S), WARM_S, WARM_MAX_S)
             injected, since = _inflict(stack, nemesis, say)
-            most = GIVE_UP_S + max(nemesis.processor_s, nemesis.sink_s)
             _wait(lambda: monitor.progressing(CALM_S), seconds, most)
             until = time.monotonic()
             stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
@@ -114,13 +115,19 @@ def run(
         load.sent,
         stalls_while_held,
         stalls,
-        {"processor": nemesis.processor_s, "sink": nemesis.sink_s},
+        bounds,
         readers.looks,
         readers.said,
         verdict.outcome,
         verdict.reason,
         round(time.monotonic() - began, 1),
     )
+
+
+def bounds_of(nemesis: Nemesis, settings: Settings) -> dict[str, float]:
+    """By stage the seconds that are in time."""
+    bounds = {"processor": nemesis.processor_s, "sink": nemesis.sink_s}
+    return {stage: settings.chaos_patience * seconds for stage, seconds in bounds.items()}
 
 
 def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:

@@ -102,6 +102,9 @@ class Settings(BaseSettings):
     job_timeout_s: float = Field(
         30.0, ge=1, le=3600, description="seconds without a checkpoint after which a job's worker is taken for dead"
     )
+    chaos_patience: float = Field(
+        1.0, ge=1, le=10, description="how many times the bounds of `chaos` a stall may take: 1 on two quiet cores"
+    )
     fail_state_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of processor transactions to fail")
     fail_map_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink batches whose tasks fail")
     fail_reduce_pct: float = Field(0.0, ge=0, le=FAIL_PCT_MAX, description="share of sink transactions to fail")

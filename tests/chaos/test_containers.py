@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
+# 1 on two quiet cores.
+PATIENCE = float(os.environ.get("ONEFOLD_CHAOS_PATIENCE", "1"))
 # A first-time user's patience, on two busy cores; a quiet machine takes a third of it.
 FIRST_ROW_S = 90.0
 # One for each half of the pipeline, and the two that a first customer would try.
@@ -39,7 +41,7 @@ IN_CI = (("campaigns", "kill-spark_sink"), ("runner", "kill-processor"))
 @pytest.fixture(scope="module")
 def settings(containers: Containers) -> Settings:
     """How this machine reaches the stack."""
-    return containers.settings(Settings())
+    return containers.settings(Settings(chaos_patience=PATIENCE))
 
 
 def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:

@@ -8,6 +8,8 @@ import pytest
 from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.nemeses.table import SERVICES, nemeses
 from onefold.chaos.progress import Stage
+from onefold.chaos.run import bounds_of
+from onefold.operate.settings import Settings
 
 NEMESES = nemeses()
 # What undoes what. A kill and a restart heal by themselves; deleted scratch files need no healing.
@@ -68,3 +70,9 @@ def test_a_partition_that_is_at_its_end_does_not_stall() -> None:
         stage.note({("topic", 0): offset}, float(now), {("topic", 0): end})
 
     assert stage.longest_stall(0, 5) == 3  # from 2, when it was last at its end, to 5
+
+
+@pytest.mark.parametrize("patience", [1.0, 3.0])
+def test_bounds_are_those_of_a_quiet_machine_unless_somebody_has_more_patience(patience: float) -> None:
+    settings = Settings(chaos_patience=patience)
+    assert bounds_of(NEMESES["kill-spark_sink"], settings) == {"processor": 5.0 * patience, "sink": 20.0 * patience}

@@ -55,7 +55,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     program.write_text(PYTEST.format(python=folder / "bin" / "python"))
     program.chmod(0o755)
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("ONEFOLD_", "PYTEST_", "PYTHON"))}
-    keep |= {"ONEFOLD_CACHE": os.environ["ONEFOLD_CACHE"]} if "ONEFOLD_CACHE" in os.environ else {}
+    keep |= {name: os.environ[name] for name in ("ONEFOLD_CACHE", "ONEFOLD_CHAOS_PATIENCE") if name in os.environ}
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return {**keep, **pip, "VIRTUAL_ENV": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
