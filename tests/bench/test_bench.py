@@ -37,6 +37,7 @@ from onefold.proof.expect import Source
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.postgres import Postgres
 from tests.support.migrated import migrate_all
+from tests.support.needs import first_of
 from tests.support.waiting import eventually
 
 
@@ -128,12 +129,18 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
-def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.matrix
+def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table shows the figures of what came after the first batch; without such a batch there are none."""
     monkeypatch.setattr(sink, "MAX_OFFSETS_PER_BATCH", 1)
-    monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(UserError, match="ask for more events"):
         sink_command.command(events=1000, pipeline="runner", partitions=1, seed=1, as_json=False)
+
+
+def test_a_figure_that_there_is_none_of_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     common.render("sink", {"processor": "one"}, {"rows": 1234, "cpu": 1.5, "verify": "valid", "none": None})
     told = capsys.readouterr().out
     assert re.search(r"rows +│ 1,234 ", told)
@@ -222,7 +229,7 @@ def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
 
 @pytest.mark.broker
 @pytest.mark.postgres
-@pytest.mark.parametrize("pipeline", ["runner", "trades"])
+@pytest.mark.parametrize("pipeline", first_of(["trades", "runner"]))
 def test_the_processor_bench_counts_every_event_once(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
     processor.command(pipeline=pipeline, events=3000, instances=1, partitions=2, seed=1, as_json=True)
     told = json.loads(capsys.readouterr().out)

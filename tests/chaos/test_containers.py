@@ -26,7 +26,7 @@ from onefold.operate.settings import Settings
 from tests.support.docker import ROOT
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.docker, pytest.mark.alone]
+pytestmark = pytest.mark.docker
 
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
@@ -70,6 +70,7 @@ def logs(containers: Containers) -> str:
     return lines
 
 
+@pytest.mark.alone
 def test_from_up_to_the_first_right_row(containers: Containers, settings: Settings, asked_for: float) -> None:
     """The first of all tests, so that nothing is warm."""
     send = '{"id": -2, "email": "A", "subject": "A", "sent": 7, "date": "2021-12-01 12:00:00"}'
@@ -88,12 +89,17 @@ def test_a_kill_that_kills_nothing_is_reported(containers: Containers, monkeypat
         containers.kill("processor")
 
 
-@pytest.mark.parametrize("workload", pipelines.domains())
+@pytest.mark.parametrize(
+    "workload",
+    # These have a run in CI below, which tells as much.
+    [pytest.param(name, marks=[pytest.mark.matrix] if name in dict(IN_CI) else []) for name in pipelines.domains()],
+)
 def test_control(containers: Containers, settings: Settings, workload: str) -> None:
     """Nothing happens: separates what is broken from what breaks under faults. It comes first."""
     check(containers, settings, workload, "none")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("workload", "nemesis"), IN_CI)
 def test_chaos(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
     """A killed processor's partitions and a killed sink are back within their bounds, and every row is correct."""

@@ -26,6 +26,7 @@ from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.stack.embedded import Infrastructure
 from tests.support.infrastructure import delete_topics
+from tests.support.needs import first_of
 from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.waiting import eventually
 
@@ -38,7 +39,7 @@ def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes |
     return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count)]
 
 
-@pytest.mark.parametrize("domain", WORKLOADS)
+@pytest.mark.parametrize("domain", first_of(WORKLOADS))
 def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str) -> None:
     """One process after the other is killed, each at another step and with input under way; the last one finishes.
 

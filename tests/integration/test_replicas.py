@@ -27,6 +27,7 @@ from tests.support.decided_history import (
     total_and_sum_of_steps,
     winners,
 )
+from tests.support.needs import first_of
 from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.waiting import eventually
 
@@ -47,7 +48,7 @@ def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes |
     return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count)]
 
 
-@pytest.mark.parametrize("domain", WORKLOADS)
+@pytest.mark.parametrize("domain", first_of(WORKLOADS))
 def test_two_replicas_leave_what_one_task_leaves(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str
 ) -> None:

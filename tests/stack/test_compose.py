@@ -17,7 +17,7 @@ SETTINGS = {
     "AWS_DEFAULT_REGION": "eu-central-1",
 }
 #: Who reads or writes objects. `verify`, `sweep` and the other commands run in the worker.
-KEEPERS = {"worker", "dashboard", "judge"}
+KEEPERS = {"worker", "dashboard", "judge", "auditor"}
 
 
 def rendered() -> dict[str, Any]:

@@ -33,18 +33,25 @@ class Audited:
         """Closes it in the end."""
         return closing(self.auditor)
 
-    def audit(self, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
-        """Turns of the auditor, until it is enough."""
+    def audit(
+        self, enough: Callable[[Standing], bool], seconds: float = 30, between: Callable[[], object] = lambda: None
+    ) -> Standing:
+        """Turns of the auditor, until it is enough; `between` is called after each that was not."""
         deadline = time.monotonic() + seconds
-        found = self.auditor.run(lambda standing: None, lambda pause: time.monotonic() > deadline, enough)
+
+        def late(pause: float) -> bool:
+            between()
+            return time.monotonic() > deadline
+
+        found = self.auditor.run(lambda standing: None, late, enough)
         assert enough(found), found
         return found
 
-    def valid(self, judged: int) -> None:
+    def valid(self, judged: int, between: Callable[[], object] = lambda: None) -> None:
         """So many output records were judged, and all rows anew."""
-        self.audit(lambda standing: standing.judged >= judged and standing.waiting == 0)
+        self.audit(lambda standing: standing.judged >= judged and standing.waiting == 0, between=between)
         self.auditor.standing.cycle_s = None
-        standing = self.audit(lambda standing: standing.cycle_s is not None)
+        standing = self.audit(lambda standing: standing.cycle_s is not None, between=between)
         assert (standing.outcome, standing.findings) == (VALID, [])
 
     def named(self) -> Finding:

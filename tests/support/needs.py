@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 NEEDS = ("broker", "postgres", "spark", "s3", "docker", "browser")
@@ -74,6 +75,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {item for item in items if unwanted & {marker.name for marker in item.iter_markers()}}
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def first_of(names: Iterable[str]) -> list[ParameterSet]:
+    """Parameters of a test that does the same for each of them: from day to day the first one, all with -m matrix."""
+    return [pytest.param(name, marks=[pytest.mark.matrix] if number else []) for number, name in enumerate(names)]
 
 
 def needs(item: pytest.Item) -> set[str]:
