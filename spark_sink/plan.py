@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.decisions import log_of
@@ -21,7 +22,13 @@ DRIVER_STAGING_LINES = 100_000_000
 
 # The same of a decision log, whose records are transactions: by what they write, and not by how many there are.
 DRIVER_STAGING_BYTES = 8_000_000
-MAX_DECISIONS_PER_BATCH = 400
+# A batch of it covers as many records as have so many bytes together, about, but no fewer and no more than these: it is kept
+# while it is landed, on disk where memory has no room, and a record has a hundred bytes or some MB. Two replicas write 100
+# to 500 a second, and a batch takes seconds where no core is idle: with fewer in it than have come meanwhile, rows would
+# fall behind for ever (docs/decisions/0049).
+LOG_BATCH_BYTES = 256_000_000
+MIN_DECISIONS_PER_BATCH = 400
+MAX_DECISIONS_PER_BATCH = 10_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,11 @@ class Plan:
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None
     telemetry: Telemetry = SILENT
     clock: Callable[[], float] = time.monotonic
+
+    def of_decisions(self, mean_bytes: float) -> Self:
+        """For a log whose records have so many bytes, about: how many of them a batch covers."""
+        few = max(MIN_DECISIONS_PER_BATCH, int(LOG_BATCH_BYTES / max(1.0, mean_bytes)))
+        return replace(self, max_decisions=min(self.max_decisions, few))
 
     @property
     def reads(self) -> list[str]:

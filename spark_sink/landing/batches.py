@@ -19,6 +19,7 @@ from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
 from onefold.spark_sink.landing.protocols import Record, Records, Rows, Scheduler, Topics
+from onefold.spark_sink.landing.sizes import mean_bytes
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
 from onefold.spark_sink.landing.stages import Stages
 from onefold.spark_sink.plan import Plan
@@ -32,10 +33,9 @@ log = structlog.get_logger()
 # as a batch may be there is no larger one, and the next is read meanwhile as well.
 AHEAD_OFFSETS = 25_000
 
-# Up to this many offsets a batch goes through the driver unseen. Of the first larger one some records are looked at, in so many
-# partitions: a line has at most about so many times the bytes of its record, with numbers as text.
+# Up to this many offsets a batch goes through the driver unseen. Of the first larger one some records are looked at: a line has
+# at most about so many times the bytes of its record, with numbers as text.
 _UNSEEN_OFFSETS = 25_000
-_LOOKED_AT = 8
 _LINE_PER_RECORD = 2
 
 
@@ -54,12 +54,14 @@ class Batches:
         ends: Callable[[int], dict[Partition, int]],
         scheduler: Scheduler,
         decided: Mapping[Partition, Decided] | None = None,
+        record_bytes: float = 0.0,
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
         `connection` lands; beside it `reader` reads the ledger, and empties the tables for the executors. `ends` gives the end
         offsets of a batch by its id.
-        `decided`: the topic is a decision log, and this is what its records below `start` amount to.
+        `decided`: the topic is a decision log, and this is what its records below `start` amount to. One of those that come
+        has `record_bytes`, about.
         """
         self._plan = plan
         self._connection = connection
@@ -75,6 +77,7 @@ class Batches:
         self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
         self._bytes_per_offset: float | None = None  # of the lines of the last batch that was not small
+        self._record_bytes = record_bytes  # of the decision log; later what one of the last batch writes
         self.landed = 0
 
     @property
@@ -156,7 +159,8 @@ class Batches:
     def _decide(self, batch: Batch, rows: Rows) -> Batch:
         """What comes true in the batch, by the rule and by what came true before it. Postgres is asked when it is landed."""
         assert self._decided is not None, "only of a decision log"
-        seen = rows.seen()
+        seen = rows.seen(on_driver=self._record_bytes * batch.offsets <= self._plan.driver_staging_bytes)
+        self._record_bytes = sum(one.written for part in seen.values() for one in part) / batch.offsets
         return replace(
             batch,
             ranges=tuple(
@@ -249,10 +253,7 @@ class Batches:
         if self._bytes_per_offset is not None:
             return self._bytes_per_offset * batch.offsets
         self._lander.finish()  # which may ask Kafka for records as well
-        places = [(part, at) for part in batch.ranges[:_LOOKED_AT] for at in (part.start, (part.start + part.end) // 2)]
-        found = [self._topics.record_from(part.topic, part.partition, at) for part, at in places]
-        sizes = [len(record.value or b"") for record in found if record is not None]
-        return _LINE_PER_RECORD * batch.offsets * sum(sizes) / max(1, len(sizes))
+        return _LINE_PER_RECORD * batch.offsets * mean_bytes(self._topics, batch.ranges)
 
     def _full(self, batch: Batch) -> bool:
         """Is it as large as a batch may be? Spark rounds down in each partition."""

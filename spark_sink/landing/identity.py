@@ -7,7 +7,7 @@ are just numbers, and readers go on in the middle of other data.
 from onefold.spark_sink.decisions import Decided, log_of, refuse_closed
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Partition, Position
+from onefold.spark_sink.landing.ledger import OffsetRange, Partition, Position
 from onefold.spark_sink.landing.protocols import Reach, Topics
 from onefold.spark_sink.postgres.connection import Connection
 
@@ -80,6 +80,12 @@ def decided_at(
     ends = topics.reach([log])
     refuse_closed(log, {key[1]: now[key].decided for key in start if now[key].next_offset >= ends[key].end})
     return {key: now[key].next_offset for key in start}, {key: now[key].decided for key in start}
+
+
+def ahead(topics: Topics, start: dict[Partition, int], ids: dict[str, str]) -> list[OffsetRange]:
+    """What there is to be read now, of partitions that have any."""
+    ends = {key: reach.end for key, reach in topics.reach(sorted(ids)).items()}
+    return [OffsetRange(*key, at, ends[key], ids[key[0]]) for key, at in sorted(start.items()) if at < ends[key]]
 
 
 def same_topics(topics: Topics, ids: dict[str, str]) -> None:

@@ -1,9 +1,8 @@
 """The rows of a micro-batch of a decision log: which of its records came true is found out on the driver, what they write is
 decoded in the JVM, like the records of output topics."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Self
@@ -48,51 +47,55 @@ class LogRows(SparkRows):
         finally:
             frame.unpersist()
 
-    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
-        """One Spark job. Python reads the records, with the replicas' own code: what is a proposal is a part of the rule."""
+    def seen(self, *, on_driver: bool) -> Mapping[Partition, Sequence[Seen]]:
+        """One Spark job. Python reads the records, with the replicas' own code: what is a proposal is a part of the rule. For a
+        few the executors' Python would be woken, and they would wait for it."""
         known = self._frame.select("partition", "offset", "value", sf.expr(read.FINGERPRINT).alias("fingerprint"))
         log = log_of(self._plan.domain.name)
         found: dict[Partition, list[Seen]] = {}
-        for row in map_in_arrow(known, _summaries, _SEEN).toArrow().to_pylist():
+        if on_driver:
+            told = pa.Table.from_batches(_summaries(known.toArrow().to_batches()), _SEEN_SCHEMA)
+        else:
+            told = map_in_arrow(known, _summaries, _SEEN).toArrow()
+        for row in told.to_pylist():
             record = seen(row["offset"], row["fingerprint"], row["written"], row["proposal"])
             found.setdefault((log, row["partition"]), []).append(record)
         return found
 
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
-        """Of the records that came true."""
-        came_true = sf.lit(False)
-        for part in ranges:
-            if part.decisions is not None and part.decisions.offsets:
-                here = (sf.col("partition") == part.partition) & sf.col("offset").isin(list(part.decisions.offsets))
-                came_true = came_true | here
-        return self._of(self._frame.where(came_true), self._offsets)
-
-    @cached_property
-    def _rows(self) -> DataFrame:
-        domain = self._plan.domain
-        lines = read.lines(written(self._frame, domain), domain, "written_to")
-        return self._reduced(lines).coalesce(self._tasks(self._offsets))
+        """Of the records that came true. In one expression: a call into the JVM for each offset took seconds of a batch."""
+        came_true = [
+            f"partition = {part.partition} AND offset IN ({', '.join(map(str, part.decisions.offsets))})"
+            for part in ranges
+            if part.decisions is not None and part.decisions.offsets
+        ]
+        return self._of(self._frame.where(" OR ".join(came_true) or "false"), self._offsets)
 
 
-def written(decisions: DataFrame, domain: Domain) -> DataFrame:
-    """What `decisions` write for the topics that have tables, a row for each, in the shape of Kafka's reader. `offset` is its
-    place in the log, and `written_to` the topic."""
+def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
+    """What makes rows to be staged of decisions: of what these write for the topics that have tables, as `read.Lines` makes
+    them of records, and then `reduced`. `offset` is the place in the log. Its columns are made once, and not for each batch.
+    """
     failed = sf.raise_error(sf.lit("what a decision writes cannot be read"))
-    body = from_avro(sf.expr("substring(value, 2)"), _DECISION, read.AVRO)["writes"]
-    writes = decisions.select("topic", "partition", "offset", "timestamp", body.alias("writes"))
-    listed = sf.coalesce(from_avro(sf.col("writes"), _WRITES, read.AVRO), failed)
-    return (
-        writes.select("topic", "partition", "offset", "timestamp", listed.alias("writes"))
-        .select("topic", "partition", "offset", "timestamp", sf.posexplode("writes").alias("number", "write"))
-        .where(sf.col("write.topic").isin(list(domain.contracts)))
-        .select(
-            *("topic", "partition", "timestamp"),
-            (sf.shiftleft("offset", PLACE_BITS).bitwiseOR(sf.col("number").cast("bigint"))).alias("offset"),
-            sf.col("write.topic").alias("written_to"),
-            sf.col("write.key").alias("key"),
-            sf.col("write.value").alias("value"),
-        )
-    )
+    body = from_avro(sf.expr("substring(value, 2)"), _DECISION, read.AVRO)["writes"].alias("writes")
+    listed = sf.coalesce(from_avro(sf.col("writes"), _WRITES, read.AVRO), failed).alias("writes")
+    numbered = sf.posexplode("writes").alias("number", "write")
+    has_tables = sf.col("write.topic").isin(list(domain.contracts))
+    place = sf.shiftleft("offset", PLACE_BITS).bitwiseOR(sf.col("number").cast("bigint")).alias("offset")
+    fields = [
+        sf.col("write.topic").alias("written_to"),
+        sf.col("write.key").alias("key"),
+        sf.col("write.value").alias("value"),
+    ]
+    origin = [sf.col(name) for name in ("topic", "partition", "timestamp")]
+    known = [*origin, sf.col("offset")]
+    to_lines = read.Lines(domain, "written_to")
+
+    def made(decisions: DataFrame) -> DataFrame:
+        writes = decisions.select(*known, body).select(*known, listed).select(*known, numbered).where(has_tables)
+        return reduced(to_lines(writes.select(*origin, place, *fields)))
+
+    return made
 
 
 def _summaries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

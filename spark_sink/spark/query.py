@@ -23,12 +23,13 @@ from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
+from onefold.spark_sink.landing.sizes import mean_bytes
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
-from onefold.spark_sink.spark.decided import LogRows
+from onefold.spark_sink.spark.decided import LogRows, of_decisions
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
 from onefold.telemetry import QUERY_STARTS
@@ -135,15 +136,19 @@ class Query:
         start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
-        decided = None
+        decided, record_bytes = None, 0.0
+        reducer = reduce.reducer(plan.domain, stage.targets)
         if plan.decided:
             start, decided = identity.decided_at(connection, self.name, topics, start)
+            record_bytes = mean_bytes(topics, identity.ahead(topics, start, ids))
+            plan, reducer = plan.of_decisions(record_bytes), of_decisions(plan.domain, reducer)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
-        frame = self._frame(start)
+        frame = self._frame(plan, start)
         parallelism = self._spark.sparkContext.defaultParallelism
-        reducer = reduce.reducer(plan.domain, stage.targets)
         ends = partial(checkpoint.ends, folder)
-        self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided)
+        self._batches = batches = Batches(
+            plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided, record_bytes
+        )
         kind = LogRows if plan.decided else SparkRows
 
         def on_batch(records: DataFrame, batch_id: int) -> None:
@@ -153,8 +158,7 @@ class Query:
         self._query = writer.option("checkpointLocation", str(folder)).start()
         plan.telemetry.add(QUERY_STARTS, domain=self.name)
 
-    def _frame(self, start: dict[Partition, int]) -> DataFrame:
-        plan = self._plan
+    def _frame(self, plan: Plan, start: dict[Partition, int]) -> DataFrame:
         if plan.decided:
             return read.source(self._spark, plan.reads, plan.java_options, start, plan.max_decisions)
         return read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)

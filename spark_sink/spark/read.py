@@ -64,7 +64,7 @@ def stream(
 
     `kafka_options` are those of Kafka's Java client. A batch holds at most about `max_offsets` records.
     """
-    return lines(source(spark, list(domain.contracts), kafka_options, start, max_offsets), domain)
+    return Lines(domain)(source(spark, list(domain.contracts), kafka_options, start, max_offsets))
 
 
 def source(
@@ -88,38 +88,45 @@ def source(
     )
 
 
-def lines(records: DataFrame, domain: Domain, written_to: str = "topic") -> DataFrame:
-    """`records` in the shape of Kafka's reader -> rows to be staged.
+class Lines:
+    """What makes rows to be staged of records in the shape of Kafka's reader.
 
-    `written_to` is the column with the topic whose contract a record keeps. In `topic` is the one that it was read from.
+    Its columns are made once: each takes some calls into the JVM, and a batch of a decision log is made into lines anew.
     """
-    numbered = list(enumerate(domain.contracts.items()))
-    carrier = sf.col(written_to)
-    decoded = [_decoded(carrier == topic, contract).alias(_record(number)) for number, (topic, contract) in numbered]
-    flawed = [sf.when(carrier == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered]
-    written = [
-        sf.when(carrier == topic, sf.expr(_csv(_fields(_record(number), contract))))
-        for number, (topic, contract) in numbered
-        if topic in domain.targets
-    ]
-    kept = [
-        sf.when(sf.col("flaw").isNull(), sf.col(_record(number))).alias(_record(number))
-        for number, (topic, _) in numbered
-        if topic in domain.reduced
-    ]
-    reduced = carrier.isin(domain.reduced)
-    flaw, rejected = sf.col("flaw"), sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
-    given = dict.fromkeys(("topic", "partition", "offset", "value", written_to))
-    return (
-        records.select(*given, sf.expr(FINGERPRINT).alias("fingerprint"), *decoded)
-        .select("*", sf.coalesce(*flawed).alias("flaw"))
-        .select(
+
+    def __init__(self, domain: Domain, written_to: str = "topic") -> None:
+        """`written_to`: the column with the topic whose contract a record keeps. In `topic` is the one that it was read from."""
+        numbered = list(enumerate(domain.contracts.items()))
+        carrier = sf.col(written_to)
+        decoded = [
+            _decoded(carrier == topic, contract).alias(_record(number)) for number, (topic, contract) in numbered
+        ]
+        flawed = [sf.when(carrier == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered]
+        written = [
+            sf.when(carrier == topic, sf.expr(_csv(_fields(_record(number), contract))))
+            for number, (topic, contract) in numbered
+            if topic in domain.targets
+        ]
+        kept = [
+            sf.when(sf.col("flaw").isNull(), sf.col(_record(number))).alias(_record(number))
+            for number, (topic, _) in numbered
+            if topic in domain.reduced
+        ]
+        reduced, flaw = carrier.isin(domain.reduced), sf.col("flaw")
+        rejected = sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
+        given = [sf.col(name) for name in dict.fromkeys(("topic", "partition", "offset", "value", written_to))]
+        self._read = [*given, sf.expr(FINGERPRINT).alias("fingerprint"), *decoded]
+        self._judged = [sf.col("*"), sf.coalesce(*flawed).alias("flaw")]
+        self._made = [
             sf.when(flaw.isNotNull(), REJECTED).when(~reduced, carrier).alias("target"),
-            *("topic", "partition", "offset", "fingerprint"),
+            *(sf.col(name) for name in ("topic", "partition", "offset", "fingerprint")),
             sf.when(flaw.isNotNull(), rejected).otherwise(sf.coalesce(*written, sf.lit(None))).alias("line"),
             *kept,
-        )
-    )
+        ]
+
+    def __call__(self, records: DataFrame) -> DataFrame:
+        """Of these."""
+        return records.select(*self._read).select(*self._judged).select(*self._made)
 
 
 def record_column(domain: Domain, topic: str) -> str:

@@ -103,7 +103,7 @@ def exercise(spark: SparkSession, pipeline: Pipeline, checkpoint: Path, enough: 
             done.set()
 
     query = (
-        read.lines(_ticks(spark, domain), domain)
+        read.Lines(domain)(_ticks(spark, domain))
         .writeStream.foreachBatch(on_batch)
         .option("checkpointLocation", str(checkpoint))
         .start()
