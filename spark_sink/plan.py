@@ -22,13 +22,13 @@ DRIVER_STAGING_LINES = 100_000_000
 
 # The same of a decision log, whose records are transactions: by what they write, and not by how many there are.
 DRIVER_STAGING_BYTES = 8_000_000
-# A batch of it covers as many records as have so many bytes together, about, but no fewer and no more than these: it is kept
-# while it is landed, on disk where memory has no room, and a record has a hundred bytes or some MB. Two replicas write 100
-# to 500 a second, and a batch takes seconds where no core is idle: with fewer in it than have come meanwhile, rows would
-# fall behind for ever (docs/decisions/0049).
-LOG_BATCH_BYTES = 256_000_000
+# A batch of it covers as many records as have so many bytes together, about, but no fewer and no more than these. It is kept
+# while it is landed and the next one is read: two of them in a JVM of 1 GB, and on disk what has no room. A record has a hundred
+# bytes or some MB. Two replicas write 100 to 500 a second, and a batch takes seconds where no core is idle: with fewer in it
+# than have come meanwhile, rows would fall behind for ever (docs/decisions/0049).
+LOG_BATCH_BYTES = 64_000_000
 MIN_DECISIONS_PER_BATCH = 400
-MAX_DECISIONS_PER_BATCH = 10_000
+MAX_DECISIONS_PER_BATCH = 4_000
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,12 @@ class Batches:
         ends: Callable[[int], dict[Partition, int]],
         scheduler: Scheduler,
         decided: Mapping[Partition, Decided] | None = None,
-        record_bytes: float = 0.0,
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
         `connection` lands; beside it `reader` reads the ledger, and empties the tables for the executors. `ends` gives the end
         offsets of a batch by its id.
-        `decided`: the topic is a decision log, and this is what its records below `start` amount to. One of those that come
-        has `record_bytes`, about.
+        `decided`: the topic is a decision log, and this is what its records below `start` amount to.
         """
         self._plan = plan
         self._connection = connection
@@ -77,7 +75,6 @@ class Batches:
         self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
         self._bytes_per_offset: float | None = None  # of the lines of the last batch that was not small
-        self._record_bytes = record_bytes  # of the decision log; later what one of the last batch writes
         self.landed = 0
 
     @property
@@ -159,8 +156,7 @@ class Batches:
     def _decide(self, batch: Batch, rows: Rows) -> Batch:
         """What comes true in the batch, by the rule and by what came true before it. Postgres is asked when it is landed."""
         assert self._decided is not None, "only of a decision log"
-        seen = rows.seen(on_driver=self._record_bytes * batch.offsets <= self._plan.driver_staging_bytes)
-        self._record_bytes = sum(one.written for part in seen.values() for one in part) / batch.offsets
+        seen = rows.seen()
         return replace(
             batch,
             ranges=tuple(

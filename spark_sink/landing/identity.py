@@ -83,9 +83,13 @@ def decided_at(
 
 
 def ahead(topics: Topics, start: dict[Partition, int], ids: dict[str, str]) -> list[OffsetRange]:
-    """What there is to be read now, of partitions that have any."""
-    ends = {key: reach.end for key, reach in topics.reach(sorted(ids)).items()}
-    return [OffsetRange(*key, at, ends[key], ids[key[0]]) for key, at in sorted(start.items()) if at < ends[key]]
+    """What there is to be read now; of a partition in which nothing is new its last record, the likest to what will come."""
+    reaches = topics.reach(sorted(ids))
+    return [
+        OffsetRange(*key, min(at, reaches[key].end - 1), reaches[key].end, ids[key[0]])
+        for key, at in sorted(start.items())
+        if reaches[key].start < reaches[key].end
+    ]
 
 
 def same_topics(topics: Topics, ids: dict[str, str]) -> None:

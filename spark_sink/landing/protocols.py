@@ -23,9 +23,8 @@ class Rows(Protocol):
     def held(self, offsets: int) -> AbstractContextManager[Self]:
         """These rows while they are in use: they may be asked for more than once. `offsets`: how many the batch covers."""
 
-    def seen(self, *, on_driver: bool) -> Mapping[Partition, Sequence[Seen]]:
-        """Of a decision log: every record of the batch, as whoever decides needs it. They are small enough for the driver to
-        read all of them, or the executors do."""
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        """Of a decision log: every record of the batch, as whoever decides needs it."""
 
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
         """Of a decision log: the rows made of what the decisions write. Before it is called there are none."""

@@ -35,6 +35,12 @@ _SEEN_SCHEMA = pa.schema(
 )
 
 
+# Partition and offset of a record as one number: offsets have no more bits (`PLACE_BITS`). No record is at `_NOWHERE`.
+_OFFSET_BITS = 63 - PLACE_BITS
+_PLACE = f"(shiftleft(cast(partition AS bigint), {_OFFSET_BITS}) | offset)"
+_NOWHERE = -1
+
+
 class LogRows(SparkRows):
     """A micro-batch as `read.source` gives it. It has rows when it is known what came true."""
 
@@ -47,29 +53,33 @@ class LogRows(SparkRows):
         finally:
             frame.unpersist()
 
-    def seen(self, *, on_driver: bool) -> Mapping[Partition, Sequence[Seen]]:
-        """One Spark job. Python reads the records, with the replicas' own code: what is a proposal is a part of the rule. For a
-        few the executors' Python would be woken, and they would wait for it."""
-        known = self._frame.select("partition", "offset", "value", sf.expr(read.FINGERPRINT).alias("fingerprint"))
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        """Python reads the records, with the replicas' own code: what is a proposal is a part of the rule. Small ones come to
+        the driver in one Spark job; for large ones, which it may have no memory for, there is another in the executors' Python.
+        """
+        small = f"coalesce(length(value), 0) <= {_small(self._plan.driver_staging_bytes, self._offsets)}"
+        about = ["partition", "offset", f"{read.FINGERPRINT} AS fingerprint"]
+        given = self._frame.selectExpr(*about, f"if({small}, value, NULL) AS value", f"{small} AS small").toArrow()
+        told = [pa.Table.from_batches(_summaries(given.filter(given["small"]).to_batches()), _SEEN_SCHEMA)]
+        if told[0].num_rows < given.num_rows:
+            large = self._frame.where(f"NOT {small}").selectExpr(*about, "value")
+            told.append(map_in_arrow(large, _summaries, _SEEN).toArrow())
         log = log_of(self._plan.domain.name)
         found: dict[Partition, list[Seen]] = {}
-        if on_driver:
-            told = pa.Table.from_batches(_summaries(known.toArrow().to_batches()), _SEEN_SCHEMA)
-        else:
-            told = map_in_arrow(known, _summaries, _SEEN).toArrow()
-        for row in told.to_pylist():
+        for row in pa.concat_tables(told).to_pylist():
             record = seen(row["offset"], row["fingerprint"], row["written"], row["proposal"])
             found.setdefault((log, row["partition"]), []).append(record)
         return found
 
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
-        """Of the records that came true. In one expression: a call into the JVM for each offset took seconds of a batch."""
-        came_true = [
-            f"partition = {part.partition} AND offset IN ({', '.join(map(str, part.decisions.offsets))})"
-            for part in ranges
-            if part.decisions is not None and part.decisions.offsets
-        ]
-        return self._of(self._frame.where(" OR ".join(came_true) or "false"), self._offsets)
+        """Of the records that came true. In one expression: a call into the JVM for each offset took seconds of a batch. And in
+        one list, never of one number: the code that Spark generates is the same for each batch then, and compiled once."""
+        came_true = [_NOWHERE, _NOWHERE - 1]
+        for part in ranges:
+            if part.decisions is not None:
+                came_true += [part.partition << _OFFSET_BITS | offset for offset in part.decisions.offsets]
+        listed = ", ".join(map(str, came_true))
+        return self._of(self._frame.where(f"{_PLACE} IN ({listed})"), self._offsets)
 
 
 def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
@@ -98,8 +108,15 @@ def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> C
     return made
 
 
+def _small(bytes_in_all: int, offsets: int) -> int:
+    """How large each of so many records may be, to be no more than that together. A power of two: it is a part of the code that
+    Spark generates, which is compiled anew for another one.
+    """
+    return 1 << max(1, bytes_in_all // max(1, offsets)).bit_length() - 1
+
+
 def _summaries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in an executor."""
+    """Runs on the driver, or in an executor."""
     for batch in batches:
         told = [summary(value) for value in batch["value"].to_pylist()]
         columns = {

@@ -36,8 +36,8 @@ _SETTINGS = {
     # (docs/decisions/0017)
     "spark.sql.execution.usePartitionEvaluator": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # what came true in a batch of a decision log is a list of offsets: never a part of the code that is generated, which is
-    # compiled once then, and not for each batch
+    # what came true in a batch of a decision log is a list of numbers: however short, not a part of the code that is generated,
+    # which is compiled once then, and not for each batch
     "spark.sql.optimizer.inSetConversionThreshold": "0",
     # larger buffers, fewer COPY statements in executor staging
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",

@@ -136,19 +136,17 @@ class Query:
         start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
-        decided, record_bytes = None, 0.0
+        decided = None
         reducer = reduce.reducer(plan.domain, stage.targets)
         if plan.decided:
             start, decided = identity.decided_at(connection, self.name, topics, start)
-            record_bytes = mean_bytes(topics, identity.ahead(topics, start, ids))
-            plan, reducer = plan.of_decisions(record_bytes), of_decisions(plan.domain, reducer)
+            plan = plan.of_decisions(mean_bytes(topics, identity.ahead(topics, start, ids)))
+            reducer = of_decisions(plan.domain, reducer)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
         frame = self._frame(plan, start)
         parallelism = self._spark.sparkContext.defaultParallelism
         ends = partial(checkpoint.ends, folder)
-        self._batches = batches = Batches(
-            plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided, record_bytes
-        )
+        self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided)
         kind = LogRows if plan.decided else SparkRows
 
         def on_batch(records: DataFrame, batch_id: int) -> None:

@@ -89,6 +89,7 @@ def test_a_kill_that_kills_nothing_is_reported(containers: Containers, monkeypat
         containers.kill("processor")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "workload",
     # These have a run in CI below, which tells as much.

@@ -20,7 +20,7 @@ class Log:
         return Record(offset, None, bytes(offset), 0) if offset >= 10 else None
 
     def reach(self, topics: list[str]) -> dict[tuple[str, int], Reach]:
-        return {(topic, partition): Reach(0, 30) for topic in topics for partition in (0, 1)}
+        return {(topic, partition): Reach(0, end) for topic in topics for partition, end in enumerate((30, 30, 0))}
 
 
 def test_the_first_record_and_the_one_in_the_middle_are_looked_at() -> None:
@@ -30,12 +30,14 @@ def test_the_first_record_and_the_one_in_the_middle_are_looked_at() -> None:
 
 
 def test_what_lies_ahead_leaves_out_what_has_landed() -> None:
-    start = {("log", 1): 7, ("log", 0): 30}
-    assert ahead(cast(Any, Log()), start, {"log": "id"}) == [OffsetRange("log", 1, 7, 30, "id")]
+    """Of a partition in which nothing is new there is the last record; of an empty one nothing."""
+    start = {("log", 2): 0, ("log", 1): 7, ("log", 0): 30}
+    expected = [OffsetRange("log", 0, 29, 30, "id"), OffsetRange("log", 1, 7, 30, "id")]
+    assert ahead(cast(Any, Log()), start, {"log": "id"}) == expected
 
 
 @pytest.mark.parametrize(
-    ("mean", "covers"), [(0.0, 10_000), (300.0, 10_000), (LOG_BATCH_BYTES / 1000, 1_000), (2_000_000.0, 400)]
+    ("mean", "covers"), [(0.0, 4_000), (300.0, 4_000), (LOG_BATCH_BYTES / 1000, 1_000), (2_000_000.0, 400)]
 )
 def test_a_batch_has_as_many_decisions_as_may_be_kept(sink_plan: Plan, mean: float, covers: int) -> None:
     """The smaller they are the more, or a sink that is behind stays behind; and never more than it was told."""

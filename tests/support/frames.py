@@ -94,13 +94,12 @@ class Frame:
 
 
 class Rows:
-    """A batch of records that are staged as they are. `kept`: how often it is held now. `seen_on_driver`: who read it."""
+    """A batch of records that are staged as they are. `kept`: how often it is held now."""
 
     def __init__(self, *records: Record, proposals: Mapping[Record, Proposal] | None = None) -> None:
         self.records = list(records)
         self.proposals = proposals or {}
         self.kept = 0
-        self.seen_on_driver: bool | None = None
 
     @contextmanager
     def held(self, offsets: int) -> Iterator[Rows]:
@@ -110,8 +109,7 @@ class Rows:
         finally:
             self.kept -= 1
 
-    def seen(self, *, on_driver: bool) -> dict[Partition, list[Seen]]:
-        self.seen_on_driver = on_driver
+    def seen(self) -> dict[Partition, list[Seen]]:
         found: dict[Partition, list[Seen]] = {}
         for topic, partition, offset in self.records:
             found.setdefault((topic, partition), []).append(
@@ -191,7 +189,6 @@ class World:
         driver_bytes: int = 1000,
         max_offsets: int = 1000,
         driver_lines: int = 1_000_000,
-        record_bytes: float = 0.0,
     ) -> Batches:
         plan = SimpleNamespace(
             domain=SimpleNamespace(name="made_up"),
@@ -210,9 +207,7 @@ class World:
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
         made: Callable[..., Batches] = Batches
-        return made(
-            plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads(), decided, record_bytes
-        )
+        return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads(), decided)
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
         """What Spark writes down about a batch before it hands it over."""
