@@ -172,6 +172,7 @@ def test_the_course_of_latency_is_told_from_the_first_event_on() -> None:
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
+@pytest.mark.matrix
 def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
     latency.command(rate=100, seconds=2.0, warm_up=1.0, pipeline="runner", partitions=1, seed=1, as_json=False)
     told = capsys.readouterr().out

@@ -23,7 +23,7 @@ from onefold.chaos.nemeses.table import nemeses
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
-from tests.support.docker import ROOT
+from tests.support.docker import ROOT, compose
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.docker
@@ -70,9 +70,16 @@ def logs(containers: Containers) -> str:
     return lines
 
 
+def test_every_service_has_an_image(images: None) -> None:
+    """They are built here, beside other tests: it takes minutes, and the next test has the machine alone."""
+    names = compose("--profile", "chaos", "config", "--images", timeout=60).split()
+    assert names
+    subprocess.run(["docker", "image", "inspect", *names], check=True, capture_output=True, timeout=60)
+
+
 @pytest.mark.alone
 def test_from_up_to_the_first_right_row(containers: Containers, settings: Settings, asked_for: float) -> None:
-    """The first of all tests, so that nothing is warm."""
+    """The first that the stack is started for, so that nothing is warm."""
     send = '{"id": -2, "email": "A", "subject": "A", "sent": 7, "date": "2021-12-01 12:00:00"}'
     console_producer(containers, "campaigns.sends", f"-2|{send}\n")
     landed(settings, "SELECT computed FROM campaigns.totals WHERE id = -2", [(7,)])

@@ -72,6 +72,7 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
         assert (whole["outcome"], whole["proved"], whole["checks"]) == ("valid", 0, verdict["checks"])
 
 
+@pytest.mark.matrix
 def test_a_counter_in_the_database_is_increased_once_whatever_is_killed(onefold: Onefold) -> None:
     """Two streams into one pipeline, whose alarms are added to a counter: an addition that came twice would stay."""
     load = [onefold.start("produce", f"averages.{side}", "--count", "4000", "--seed", "7", "--rate", "1000")
@@ -114,6 +115,7 @@ def new_send(campaign: int) -> bytes:
     return json.dumps({"id": campaign, "email": "A", "subject": "A", "sent": 1, "date": "2021-12-01 12:00:00"}).encode()
 
 
+@pytest.mark.matrix
 def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
     """A second sink on the same tables, from the same topics, while the first one works."""
     second = onefold.start("sink", "campaigns", "--instance", "second")
