@@ -6,6 +6,7 @@ from itertools import islice
 from onefold.spark_sink.landing.ledger import OffsetRange
 from onefold.spark_sink.landing.protocols import Records
 
+# Two questions to Kafka for each, one after the other, some milliseconds together: enough for a mean that is only about right.
 _PARTITIONS = 8
 
 
