@@ -1,6 +1,11 @@
 """One fixture module a resource; this list is all that pytest needs to know."""
 
+import os
 import signal
+
+# A sink of a test lives for seconds. The second compiler of its JVM would take a third of what its start costs the processor, and
+# never give it back (docs/decisions/0010).
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 # A shell that starts something in the background has it ignore Ctrl-C, and its children too: those that are to be stopped
 # by one in a test could not be.

@@ -222,6 +222,7 @@ def test_small_batches_have_no_more_partitions_than_cores(
 
 @pytest.mark.broker
 @pytest.mark.postgres
+@pytest.mark.matrix
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
     with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
@@ -280,7 +281,7 @@ def test_a_project_of_ones_own_is_measured(orders: Path, arguments: tuple[str, .
     assert figures[counted] >= at_least
 
 
-@pytest.mark.parametrize("which", ["processor", "sink", "latency"])
+@pytest.mark.parametrize("which", first_of(["processor", "sink", "latency"]))
 def test_a_pipeline_without_a_workload_is_not_measured(orders: Path, which: str) -> None:
     """Nothing is started for it."""
     project = orders / "pyproject.toml"

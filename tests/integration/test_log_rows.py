@@ -74,7 +74,7 @@ def test_what_is_known_of_a_record_is_the_same_whoever_reads_it(
 
     monkeypatch.setattr("onefold.spark_sink.spark.decided.map_in_arrow", counted)
     log = f"{plan.domain.name}.decisions"
-    found = LogRows(replace(plan, driver_staging_bytes=driver_bytes), frame, lambda it: it, 1, len(values)).seen()[
+    found = LogRows(replace(plan, driver_reading_bytes=driver_bytes), frame, lambda it: it, 1, len(values)).seen()[
         log, 0
     ]
 

@@ -32,7 +32,6 @@ from tests.support.processes import drained, instance, judge, opened, produce, r
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
-KILLS = 50
 # A million by hand, for docs/performance.md: AWAY_DECISIONS=1000000 pytest -s -k away_for_long
 AWAY_DECISIONS = int(os.environ.get("AWAY_DECISIONS", "20_000"))
 # As many as a producer takes without a pause.
@@ -119,7 +118,8 @@ def test_a_frozen_replica_wakes_and_changes_nothing(
     judge(topology, client)
 
 
-def test_fifty_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [15, pytest.param(50, marks=pytest.mark.matrix)])
+def test_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, kills: int) -> None:
     """At any moment of its life; the other one has opened its tasks by then, and goes on."""
     topology = fresh_domain("runner")
     lives = itertools.count()
@@ -131,7 +131,7 @@ def test_fifty_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path:
             return stack.enter_context(instance(topology, client, log, name=name, **options)), log
 
         running = {name: start(name) for name in "ab"}
-        for kill in range(KILLS):
+        for kill in range(kills):
             killed, other = ("a", "b") if kill % 2 else ("b", "a")
             eventually(partial(has_opened, running[other][1]), 30, f"{other} has its tasks")
             # More or less work, so that the kill falls into another moment each time.

@@ -35,6 +35,7 @@ class Crash(BaseException):
 pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 
+@pytest.mark.matrix  # with a crash at every step below
 @pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_everything_is_landed_once_by_both_ways(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int

@@ -180,6 +180,7 @@ def test_sums_survive_a_crash_at_every_step(
     assert len(auditor.totals) > 3
 
 
+@pytest.mark.matrix  # of a sink without sums in test_sink_stream.py, and in every order in test_sink_interleaved.py
 def test_two_sinks_at_once_add_everything_once(
     deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader, auditor: Auditor
 ) -> None:
