@@ -57,7 +57,7 @@ class LogRows(SparkRows):
         """Python reads the records, with the replicas' own code: what is a proposal is a part of the rule. Small ones come to
         the driver in one Spark job; for large ones, which it may have no memory for, there is another in the executors' Python.
         """
-        small = f"coalesce(length(value), 0) <= {_small(self._plan.driver_staging_bytes, self._offsets)}"
+        small = f"coalesce(length(value), 0) <= {_small(self._plan.driver_reading_bytes, self._offsets)}"
         about = ["partition", "offset", f"{read.FINGERPRINT} AS fingerprint"]
         given = self._frame.selectExpr(*about, f"if({small}, value, NULL) AS value", f"{small} AS small").toArrow()
         told = [pa.Table.from_batches(_summaries(given.filter(given["small"]).to_batches()), _SEEN_SCHEMA)]
