@@ -93,7 +93,9 @@ def audit(
         objects_endpoint=settings.objects_endpoint,
     )
     status.write("running", "it has just begun")
-    teller = _Teller(domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres()))
+    teller = _Teller(
+        domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres(), verdicts.AUDIT)
+    )
     deadline: list[float] = []
 
     def enough(standing: Standing) -> bool:

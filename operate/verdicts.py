@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from onefold.operate.settings import Settings
     from onefold.proof.verdict import Finding, Verdict
 
+#: Who says it.
+VERIFY, AUDIT = "verify", "audit"
+
 CONNECT_S = 5  # the database has just answered the judge
 
 # Of the findings; the command prints them all.
@@ -25,15 +28,17 @@ KEPT_MAX = 20
 _TEXT_MAX = 200
 
 _KEEP = """
-INSERT INTO onefold.verdict (domain, outcome, reason, counts, offsets, findings, judged_at)
-VALUES (%(domain)s, %(outcome)s, %(reason)s, %(counts)s, %(offsets)s, %(findings)s, clock_timestamp())
+INSERT INTO onefold.verdict AS before (domain, outcome, reason, counts, offsets, findings, judge, judged_at)
+VALUES (%(domain)s, %(outcome)s, %(reason)s, %(counts)s, %(offsets)s, %(findings)s, %(judge)s, clock_timestamp())
 ON CONFLICT (domain) DO UPDATE
 SET outcome   = excluded.outcome,
     reason    = excluded.reason,
     counts    = excluded.counts,
     offsets   = excluded.offsets,
     findings  = excluded.findings,
+    judge     = excluded.judge,
     judged_at = excluded.judged_at
+WHERE excluded.judge = 'verify' OR before.judge IS DISTINCT FROM 'verify' OR before.outcome <> 'invalid'
 """
 
 
@@ -52,11 +57,13 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
     )
 
 
-def keep(verdict: Verdict, dsn: str) -> str:
-    """Writes the verdict over the one before. Returns "" or, where that was not possible, one sentence with the reason:
-    a judge who may only read has judged all the same.
+def keep(verdict: Verdict, dsn: str, judge: str = VERIFY) -> str:
+    """Writes the verdict over the one before. What `verify` has found wrong stands until `verify` takes it back: an auditor does
+    not judge all of it. Returns "" or, where that was not possible, one sentence with the reason: a judge who may only read has
+    judged all the same.
     """
     values = {
+        "judge": judge,
         **{name: getattr(verdict, name) for name in ("domain", "outcome", "reason")},
         "counts": Jsonb(verdict.counts),
         "offsets": Jsonb(verdict.offsets),

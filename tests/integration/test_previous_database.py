@@ -89,6 +89,7 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
         "onefold.09.jobs.sql",
         "onefold.10.findings.sql",
         "onefold.11.contracts.sql",
+        "onefold.12.judge.sql",
         "averages.01.sql",
         "bank.01.sql",
         "bank.02.sql",

@@ -19,6 +19,24 @@ def test_the_last_verdict_takes_the_place_of_the_one_before(database: str) -> No
     assert kept == [("shop", VALID, "a reason", {"records": 3}, {"shop.sales": {"0": 4}})]
 
 
+def test_what_verify_found_wrong_is_not_taken_back_by_an_auditor(database: str) -> None:
+    """It does not judge all of it. What it found itself it takes back, and it may find wrong what was right for `verify`."""
+    migrate_all(database, ROOT / "sql")
+    turns = [
+        (verdicts.AUDIT, INVALID, INVALID),
+        (verdicts.AUDIT, VALID, VALID),
+        (verdicts.VERIFY, VALID, VALID),
+        (verdicts.AUDIT, INVALID, INVALID),
+        (verdicts.VERIFY, INVALID, INVALID),
+        (verdicts.AUDIT, VALID, INVALID),
+        (verdicts.VERIFY, VALID, VALID),
+    ]
+    with psycopg.connect(database, autocommit=True) as connection:
+        for judge, outcome, stands in turns:
+            assert verdicts.keep(Verdict("shop", outcome, "a reason"), database, judge) == ""
+            assert connection.execute("SELECT outcome FROM onefold.verdict").fetchone() == (stands,), (judge, outcome)
+
+
 def test_a_few_findings_stay_as_texts(database: str) -> None:
     """Whatever is in them, and however many there are: those who look are told the first, and how many of what."""
     migrate_all(database, ROOT / "sql")
