@@ -56,7 +56,7 @@ def test_without_one_objects_are_in_a_volume_and_nothing_leaves_the_machine(monk
     assert not any(given(service) for service in found["services"].values())
     for name in KEEPERS:
         mounted = {volume["source"]: volume["target"] for volume in found["services"][name]["volumes"]}
-        assert mounted == {"objects": "/var/lib/onefold"}
+        assert mounted["objects"] == "/var/lib/onefold"
     assert found["networks"]["objects"]["internal"]
 
 
@@ -71,3 +71,15 @@ def test_auditors_are_started_when_they_are_asked_for(monkeypatch: pytest.Monkey
         name: service.get("environment", {}).get("ONEFOLD_AUDITED") for name, service in rendered()["services"].items()
     }
     assert {name: value for name, value in told.items() if value} == {"auditor": "runner"}
+
+
+@pytest.mark.docker
+def test_what_was_proved_is_kept_where_the_judge_alone_may_write() -> None:
+    """Else each verdict would read the whole log again, and be unknown where retention has removed its beginning."""
+    mounted = {
+        (name, bool(volume.get("read_only")))
+        for name, service in rendered()["services"].items()
+        for volume in service.get("volumes", [])
+        if volume["source"] == "judge" and volume["target"] == service["environment"]["ONEFOLD_JUDGE_HOME"]
+    }
+    assert mounted == {("judge", False), ("auditor", True)}
