@@ -278,7 +278,7 @@ def _not_ready(service: Service, what: str, entry: dict[str, Any]) -> UserError:
 def _wipe(home: Path) -> None:
     """Removes what the stack made in `home`. The lock file stays: a new one would let a second holder in."""
     Postgres(home / "postgres", 0).wipe()
-    for name in ("kafka", "checkpoints", "judge", "logs", "objects"):
+    for name in ("kafka", "checkpoints", "judge", "logs", "objects", "states"):
         shutil.rmtree(home / name, ignore_errors=True)
-    for file in (home / "run").glob("*.json"):
+    for file in (home / "run").glob("*.json*"):  # also the lines of the day's history
         file.unlink()
