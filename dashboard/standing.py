@@ -203,8 +203,14 @@ def _all_well(well: Sequence[Standing]) -> Standing:
 def _well(facts: Facts) -> Standing:
     verdict = facts.verdict
     since = "" if verdict is None or not verdict.since else f"; {whole(verdict.since)} offsets have landed since"
-    when = "" if verdict is None else f"Verified at {verdict.judged_at:%H:%M:%S}{since}."
+    when = "" if verdict is None else f"{_verified(facts, verdict)}{since}."
     return _said(facts, Rank.WELL, "good", "is well", when)
+
+
+def _verified(facts: Facts, verdict: Verdict) -> str:
+    """When, in UTC: with the day where that is not today."""
+    same_day = verdict.judged_at.date() == facts.now.date()
+    return f"Verified at {verdict.judged_at:{'%H:%M:%S' if same_day else '%Y-%m-%d %H:%M:%S'}}"
 
 
 def _tables(facts: Facts) -> Iterator[Standing]:
@@ -228,7 +234,7 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         return
     detail = sentence(verdict.reason)
     if verdict.outcome == "invalid":
-        yield _said(facts, Rank.WRONG, "bad", "is wrong", f"Verified at {verdict.judged_at:%H:%M:%S}: {detail}", verify)
+        yield _said(facts, Rank.WRONG, "bad", "is wrong", f"{_verified(facts, verdict)}: {detail}", verify)
     elif verdict.outcome != "valid":
         yield _said(facts, Rank.UNKNOWN, "busy", "could not be verified", detail, verify)
     elif verdict.since and facts.now - verdict.judged_at > VERDICT_OLD:

@@ -30,7 +30,9 @@ KILLED = Service("processor-shop-1", "running", 2, "was killed by signal 9", NOW
 #: What is true, the headline, a part of the sentence below it, and where to look; the worst first.
 CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"broken": ["shop.stock: left -2"]}, "shop breaks an invariant", "shop.stock: left -2.", "onefold verify shop"),
-    ({"verdict": verdict("invalid")}, "shop is wrong", "3 differences.", "onefold verify shop"),
+    ({"verdict": verdict("invalid")}, "shop is wrong", "Verified at 11:59:00: 3 differences.", "onefold verify shop"),
+    ({"verdict": verdict("invalid", ago=timedelta(days=2))}, "shop is wrong",
+     "Verified at 2026-11-19 12:00:00: 3 differences.", "onefold verify shop"),
     ({"sums": ("differs from its producer", "Nothing is on the way.")}, "shop differs from its producer", "Nothing is on",
      "onefold verify shop"),
     ({"held": [LOADER]}, "shop is held back", "the transaction of loader is open for 93 s", LOADER.remedy),
