@@ -67,9 +67,12 @@ def shown(name: str, value: Any) -> Any:
 
 
 def misspelt(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[tuple[str, str]]:
-    """(name that is given and is no setting, the setting that it resembles), of the environment and of these files."""
+    """(name that is given and is no setting, the setting that it resembles or begins), of the environment and of these files."""
     known = [prefix + name.upper() for name in kind.model_fields]
     given = {name.upper() for file in files for name in DotEnvSettingsSource(kind, env_file=file).env_vars}
     given |= {name for name in os.environ if name.startswith(prefix)}
-    found = {name: get_close_matches(name, known, 1, _ALIKE) for name in sorted(given - set(known) - NO_SETTINGS)}
+    found = {
+        name: get_close_matches(name, known, 1, _ALIKE) or [one for one in known if one.startswith(f"{name}_")]
+        for name in sorted(given - set(known) - NO_SETTINGS)
+    }
     return [(name, alike[0]) for name, alike in found.items() if alike and name.startswith(prefix)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import Annotated
 
@@ -46,9 +46,8 @@ def command(
     main_class = TOOLS.get(tool.removeprefix("kafka-").removesuffix(".sh"))
     if main_class is None:
         raise UserError(f"there is no tool {tool}", f"There are: {', '.join(TOOLS)}.", USAGE)
-    settings, given = load(), list(arguments or [])
-    if SERVER not in given:
-        given = [SERVER, settings.kafka(), *given]
+    settings = load()
+    given = with_servers(arguments or [], settings.kafka)
     found = java.locate(settings.cache)
     progress = Progress()
     paths = jars.ensure(
@@ -62,6 +61,14 @@ def command(
         _check_answers(given[given.index(SERVER) + 1 :][:1])
     argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
     os.execv(argv[0], argv)  # noqa: S606  the tool takes this process's place, and with it the terminal and the exit code
+
+
+def with_servers(arguments: Sequence[str], ours: Callable[[], str]) -> list[str]:
+    """The arguments with the servers as a word of its own: those that are named, in either spelling, or ours, which are asked for
+    only where none are.
+    """
+    given = [part for word in arguments for part in (word.split("=", 1) if word.startswith(f"{SERVER}=") else [word])]
+    return given if SERVER in given else [SERVER, ours(), *given]
 
 
 def _check_answers(servers: Sequence[str]) -> None:

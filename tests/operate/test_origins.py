@@ -78,6 +78,7 @@ def test_an_address_without_a_password_is_shown_as_it_is(url: str) -> None:
         ("ONEFOLD_SINK", "ONEFOLD_SINKS"),
         ("ONEFOLD_BOOTSTRAP_SERVER", "ONEFOLD_BOOTSTRAP_SERVERS"),
         ("ONEFOLD_PROCESOR_INSTANCES", "ONEFOLD_PROCESSOR_INSTANCES"),
+        ("ONEFOLD_BOOTSTRAP", "ONEFOLD_BOOTSTRAP_SERVERS"),
     ],
 )
 @pytest.mark.parametrize("where", ["environment", "file"])
