@@ -69,6 +69,8 @@ def command(
     control.down(settings, wipe=True)
     try:
         control.up(settings, _shown(), [], progress)
+        if dashboard := state.read_running(settings.home)["dashboard"]:
+            progress.done(f"the dashboard shows it live: {dashboard}")
         killed = _run(settings, events, seed, progress)
         passed = _show(settings, killed, seed)
     except BaseException as error:

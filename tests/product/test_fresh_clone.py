@@ -54,6 +54,7 @@ def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
     said = ran.stdout.decode() + ran.stderr.decode()
     assert ran.returncode == 0, said
     assert "What was proved" in said
+    assert "the dashboard shows it live: http://127.0.0.1:" in said
     where = (
         "from onefold.stack import java; import pathlib, sys; print(java.locate(pathlib.Path(sys.argv[1])).executable)"
     )
