@@ -1,11 +1,12 @@
 """How many dead letters each pipeline has that nobody has put back. Kafka's ends of topics are asked for now and then, all in one
-question; dead letters are read only where something has come since, and only where they are few.
+question; dead letters are read only where something has come since, and seldom where they are many.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from onefold.dashboard.standing import Dead
@@ -20,8 +21,12 @@ from onefold.processor import loading
 if TYPE_CHECKING:
     from onefold.processor.core.topology import Topology
 
-# Each is up to 64 KiB: of more than so many offsets it is said that there are at most so many.
+# Each is up to 64 KiB, and those of a bad hour come faster than they are read: of more than so many offsets it is said that there
+# are at most so many, and they are counted now and then, as they may all have been put back.
 READ_MAX = 1_000
+SELDOM_S = 300.0
+# A gigabyte at most, and never more than that.
+SELDOM_MAX = 20_000
 # Of the reasons.
 REASONS_MAX = 5
 
@@ -29,9 +34,12 @@ REASONS_MAX = 5
 class DeadCounts:
     """Keeps what was counted, and between which offsets. Blocks while it asks: for a thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds."""
         self._settings = settings
+        self._clock = clock
         self._counted: dict[str, tuple[Ranges, Dead]] = {}
+        self._read_at: dict[str, float] = {}  # where they are many
 
     def look(self) -> Mapping[str, Dead]:
         """By pipeline. One whose topics are missing, or cannot be read, is left out; all are as before when Kafka is silent."""
@@ -47,7 +55,7 @@ class DeadCounts:
         topics = {*topology.dead.values(), topology.replays}
         mine = {place: span for place, span in ranges.items() if place[0] in topics}
         before = self._counted.get(name)
-        if before is not None and before[0] == mine:
+        if before is not None and before[0] == mine and before[1].exact:
             return
         dead = {place: span for place, span in mine.items() if place[0] != topology.replays}
         if not dead:
@@ -61,14 +69,22 @@ class DeadCounts:
         """offsets: records, markers and what was aborted."""
         if not offsets:
             return Dead(0)
-        if offsets > READ_MAX:
+        if offsets > READ_MAX and not self._may_read(name, offsets):
             return Dead(offsets, exact=False)
         try:
-            letters = list(DeadLetters(name, self._settings).select(Wanted(open=True)))
+            letters = DeadLetters(name, self._settings).select(Wanted(open=True))
+            reasons = Counter(letter.reason or "no reason is given" for letter in letters)
         except UserError:
             return None
-        reasons = Counter(letter.reason or "no reason is given" for letter in letters)
-        return Dead(len(letters), reasons=reasons.most_common(REASONS_MAX))
+        return Dead(reasons.total(), reasons=reasons.most_common(REASONS_MAX))
+
+    def _may_read(self, name: str, offsets: int) -> bool:
+        """Whether so many are counted now."""
+        now, before = self._clock(), self._read_at.get(name)
+        if offsets > SELDOM_MAX or (before is not None and now - before < SELDOM_S):
+            return False
+        self._read_at[name] = now
+        return True
 
 
 def _topologies() -> Mapping[str, Topology]:

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from onefold.dashboard import diagram, watcher
 from onefold.dashboard.day import SLOT_S, Day, Minute
-from onefold.dashboard.dead import DeadCounts
+from onefold.dashboard.dead import SELDOM_S, DeadCounts
 from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
 from onefold.dashboard.reader import Reader
@@ -172,8 +172,9 @@ def test_a_row_is_found_by_its_key(site: Site, floor: Floor) -> None:
 def test_dead_letters_are_read_only_when_some_have_come(
     refused: Callable[..., None], bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not at all where they are many."""
-    counts = DeadCounts(Settings(bootstrap_servers=bootstrap_servers))
+    """Seldom where they are many, or nobody would see that they were put back; and not at all where they are very many."""
+    now = [0.0]
+    counts = DeadCounts(Settings(bootstrap_servers=bootstrap_servers), lambda: now[0])
     read: list[str] = []
     count = DeadCounts._count
 
@@ -195,9 +196,17 @@ def test_dead_letters_are_read_only_when_some_have_come(
     assert read.count("runner") == asked
     monkeypatch.setattr("onefold.dashboard.dead.READ_MAX", 3)
     refused("no run")
-    told(Dead(4, exact=False))
+    told(Dead(4, True, [("no run", 3), ("no key", 1)]))
+    refused("no key")
+    told(Dead(5, exact=False))
+    now[0] += SELDOM_S
+    told(Dead(5, True, [("no run", 3), ("no key", 2)]))
+    monkeypatch.setattr("onefold.dashboard.dead.SELDOM_MAX", 5)
+    now[0] += SELDOM_S
+    refused("no run")
+    told(Dead(6, exact=False))
     monkeypatch.setattr(positions, "readable", lambda *_: None)  # Kafka is away: what was known stays
-    assert counts.look()["runner"].count == 4
+    assert counts.look()["runner"].count == 6
 
 
 def test_how_fast_a_sum_grows() -> None:
