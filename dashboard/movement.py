@@ -18,12 +18,15 @@ class Seen(NamedTuple):
 
     Attributes:
         oldest_at: when the oldest was sent that waits to be folded, in seconds of any clock.
+        no_fold, no_land: why it is unknown what waits; "": topics are missing, and nothing waits there.
     """
 
     to_fold: int | None
     to_land: int | None
     landed: int | None
     oldest_at: float | None = None
+    no_fold: str = ""
+    no_land: str = ""
 
     @property
     def made(self) -> int | None:
@@ -45,16 +48,11 @@ class Movement:
         self._seen: dict[str, Seen] = {}
         self._moved_at: dict[tuple[str, str], float] = {}
 
-    def take(self, domain: str, now: Seen, problem: str = "") -> None:
-        """What is seen of a pipeline, after what was seen before.
-
-        Args:
-            problem: why nothing is known of any pipeline. Of one of which alone nothing is known, topics are missing: nothing
-                waits there.
-        """
+    def take(self, domain: str, now: Seen) -> None:
+        """What is seen of a pipeline, after what was seen before."""
         before = self._seen.get(domain)
-        self._part((domain, self.FOLD), now.to_fold, before is None or _folded(before, now), problem)
-        self._part((domain, self.LAND), now.to_land, before is None or _landed(before, now), problem)
+        self._part((domain, self.FOLD), now.to_fold, before is None or _folded(before, now), now.no_fold)
+        self._part((domain, self.LAND), now.to_land, before is None or _landed(before, now), now.no_land)
         self._seen[domain] = now
 
     def moved_at(self, domain: str, part: str) -> float:
@@ -65,8 +63,8 @@ class Movement:
         """So long nothing has moved that waits."""
         return self._clock() - self.moved_at(domain, part)
 
-    def _part(self, at: tuple[str, str], waiting: int | None, moved: bool, problem: str) -> None:
-        if moved or waiting == 0 or (waiting is None and not problem) or at not in self._moved_at:
+    def _part(self, at: tuple[str, str], waiting: int | None, moved: bool, unknown: str) -> None:
+        if moved or waiting == 0 or (waiting is None and not unknown) or at not in self._moved_at:
             self._moved_at[at] = self._clock()
 
 

@@ -10,7 +10,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import psycopg
 from starlette.requests import Request
@@ -21,6 +20,7 @@ from onefold.dashboard.movement import Movement, Seen
 from onefold.operate import pipelines, positions
 from onefold.operate.errors import UserError
 from onefold.operate.exposed import METRICS_TYPE, Exposed
+from onefold.operate.positions import Behind
 from onefold.operate.settings import Settings
 from onefold.telemetry import LAG_TO_FOLD, LAG_TO_LAND
 
@@ -28,25 +28,30 @@ from onefold.telemetry import LAG_TO_FOLD, LAG_TO_LAND
 ASK_EVERY_S = 5.0
 TEXT = "text/plain; charset=utf-8"
 
-#: Per pipeline; and why nothing of them is known, or "".
+#: Per pipeline, without those whose topics are missing; and why nothing of any is known, or "".
 Asked = tuple[dict[str, Seen], str]
 
 
 def ask(settings: Settings, dsn: str) -> Asked:
     """What is seen of every pipeline now. Blocks for some seconds when a server does not answer."""
     try:
-        lag = positions.lag_of_all(settings)
+        behind = positions.behind_of_all(settings)
     except UserError as error:
         return {}, error.message
-    problem = "Kafka does not answer" if all(now["input_events"] is None for now in lag.values()) else ""
-    found = {}
-    for domain, now in lag.items():
-        landed = None
-        if now["output_events"] is not None:
-            with suppress(psycopg.Error):
-                landed = sum(positions.landed(dsn, domain).values())
-        found[domain] = Seen(now["input_events"], now["output_events"], landed)
-    return found, problem
+    if behind is None:
+        return {}, "Kafka does not answer"
+    return {domain: _seen(domain, now, dsn) for domain, now in behind.items()}, ""
+
+
+def _seen(domain: str, now: Behind, dsn: str) -> Seen:
+    to_fold, to_land = (None if ranges is None else positions.offsets(ranges) for ranges in (now.inputs, now.outputs))
+    landed, no_land = None, now.no_outputs
+    if to_land is not None:
+        try:
+            landed = sum(positions.landed(dsn, domain).values())
+        except psycopg.Error as error:  # the page may read as another user, or elsewhere
+            no_land = positions.unanswered(error)
+    return Seen(to_fold, to_land, landed, no_fold=now.no_inputs, no_land=no_land)
 
 
 class Totals:
@@ -88,10 +93,11 @@ class Totals:
     def take(self, found: dict[str, Seen], problem: str) -> None:
         """What was seen, after what was seen before."""
         for domain in self._domains:
-            now = found.get(domain, Seen(None, None, None))
+            now = found.get(domain, Seen(None, None, None, no_fold=problem, no_land=problem))
             self._told.put(LAG_TO_FOLD, math.nan if now.to_fold is None else now.to_fold, domain=domain)
             self._told.put(LAG_TO_LAND, math.nan if now.to_land is None else now.to_land, domain=domain)
-            self._movement.take(domain, now, problem)
-            for part, waiting in ((Movement.FOLD, now.to_fold), (Movement.LAND, now.to_land)):
-                why = problem if waiting is None else f"{waiting:,} offsets wait"
+            self._movement.take(domain, now)
+            parts = ((Movement.FOLD, now.to_fold, now.no_fold), (Movement.LAND, now.to_land, now.no_land))
+            for part, waiting, unknown in parts:
+                why = unknown or f"{waiting or 0:,} offsets wait"
                 self._told.stands(domain, part, self._movement.moved_at(domain, part), why)

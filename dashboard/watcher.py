@@ -206,8 +206,8 @@ class Watcher:
         sums = {}
         for name, one in found.items():
             oldest_at = now - one.input_s if one.input_events and one.input_s is not None else None
-            seen = Seen(one.input_events, one.output_events, landed.get(name), oldest_at)
-            self._movement.take(name, seen, problem)
+            seen = Seen(one.input_events, one.output_events, landed.get(name), oldest_at, problem, problem)
+            self._movement.take(name, seen)
             if seen.made is not None:
                 sums[name] = seen.made
         self._made.add(time.time(), sums)

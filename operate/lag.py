@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onefold.operate import pipelines, positions
 from onefold.operate.positions import Behind, Place, Ranges
 from onefold.operate.settings import Settings
-from onefold.pipelines import Faulty
-from onefold.processor import loading
 from onefold.processor.core.values import Record
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ UNKNOWN = Lag()
 
 def of(domain: str, settings: Settings) -> Lag:
     """Of one pipeline. Raises UserError when no servers are set and the embedded stack is not running."""
-    return _of([domain], settings, True)[domain]
+    return looked_at(positions.behind_of([domain], settings), settings).get(domain, UNKNOWN)
 
 
 def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
@@ -80,22 +78,16 @@ def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
     Args:
         ask_database: False where it is known not to answer.
     """
-    names = pipelines.domains()
-    missing = positions.missing_topics(settings)
-    asked = [] if missing is None else [name for name in names if name not in missing]
-    return dict.fromkeys(names, UNKNOWN) | _of(asked, settings, ask_database)
+    behind = positions.behind_of_all(settings, ask_database) or {}
+    return dict.fromkeys(pipelines.domains(), UNKNOWN) | looked_at(behind, settings)
 
 
-def _of(names: list[str], settings: Settings, ask_database: bool) -> dict[str, Lag]:
-    behind: dict[str, Behind] = {}
-    for name in names:
-        with suppress(Faulty):
-            topology = loading.load_topology(pipelines.found()[name])
-            behind[name] = positions.behind(topology, settings, ask_database)
+def looked_at(behind: Mapping[str, Behind], settings: Settings) -> dict[str, Lag]:
+    """The lag of the pipelines of which somebody has asked already what is behind. Reads nothing where nothing is."""
     # A partition may be one pipeline's output and another's input, and they are not equally far.
-    wanted: list[Ranges] = [ranges for found in behind.values() for ranges in found if ranges]
+    wanted: list[Ranges] = [ranges for found in behind.values() for ranges in (found.inputs, found.outputs) if ranges]
     seen = [_look(positions.quiet(settings), part) for part in _disjoint(wanted)]
-    return dict.fromkeys(names, UNKNOWN) | {name: _lag(found, seen) for name, found in behind.items()}
+    return {name: _lag(found, seen) for name, found in behind.items()}
 
 
 def _disjoint(wanted: list[Ranges]) -> list[Ranges]:
@@ -138,7 +130,7 @@ class _Seen:
 
 
 def _lag(behind: Behind, seen: list[dict[Place, _Seen]]) -> Lag:
-    inputs, outputs = (None if ranges is None else _found(ranges, seen) for ranges in behind)
+    inputs, outputs = (None if ranges is None else _found(ranges, seen) for ranges in (behind.inputs, behind.outputs))
     parts = [*(inputs or ()), *(outputs or ())]
     now_ms = int(time.time() * 1000)
     return Lag(*_sum(inputs, now_ms), *_sum(outputs, now_ms), exact=all(part.at >= part.end for part in parts))

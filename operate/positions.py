@@ -7,12 +7,14 @@ when Kafka is asked: the dashboard takes the ledger's query from here and asks f
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from onefold.operate import pipelines
+from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from onefold.processor.io.admin import Standing
 
 CALL_S = 5.0  # one question; a healthy server answers in milliseconds
+DATABASE_IS_SILENT = "PostgreSQL does not answer"
 
 #: (topic, partition)
 Place = tuple[str, int]
@@ -87,10 +90,15 @@ def sinks(connection: psycopg.Connection[Any]) -> list[str]:
 class Behind(NamedTuple):
     """The offsets of a pipeline that are not folded, and those that are not landed, where there are any. None: it cannot be
     determined. Not each of them is a record: there are markers, what was aborted, and the gaps of compaction.
+
+    Attributes:
+        no_inputs, no_outputs: why it cannot be determined, or "".
     """
 
     inputs: Ranges | None
     outputs: Ranges | None
+    no_inputs: str = ""
+    no_outputs: str = ""
 
 
 class LastBatch(NamedTuple):
@@ -226,7 +234,7 @@ def lag_of(domain: str, settings: Settings) -> Lag:
     except Faulty:
         return dict(UNKNOWN)
     found = behind(topology, settings)
-    waiting_in, waiting_out = (None if ranges is None else _offsets(ranges) for ranges in found)
+    waiting_in, waiting_out = (None if ranges is None else offsets(ranges) for ranges in (found.inputs, found.outputs))
     total = waiting_in + waiting_out if waiting_in is not None and waiting_out is not None else None
     return {"input_events": waiting_in, "output_events": waiting_out, "events": total}
 
@@ -269,27 +277,58 @@ def quiet(settings: Settings) -> dict[str, Any]:
 
 def behind(topology: Topology, settings: Settings, ask_database: bool = True) -> Behind:
     """What is not folded and not landed now: first asked of the inputs, so that nothing slips through between the two."""
-    reached = _reached(topology, settings)
+    reached, no_inputs = _reached(topology, settings)
+    found = Behind(_after(reached), None, no_inputs)
+    if not ask_database:
+        return found._replace(no_outputs=DATABASE_IS_SILENT)
     try:
-        if not ask_database:
-            return Behind(_after(reached), None)
         at = landed(settings.postgres(), topology.name)
         if any(topic == topology.decisions for topic, _ in at):
             from_log = decided(settings.postgres(), topology.name, topology.decisions)
-            return _behind_log(topology, settings, reached, from_log, at)
-    except psycopg.Error:
-        return Behind(_after(reached), None)
+            return _behind_log(topology, settings, reached, no_inputs, from_log, at)
+    except psycopg.Error as error:
+        return found._replace(no_outputs=unanswered(error))
     topics = landed_topics(topology.name)
     if not at:  # nobody has landed anything, and nobody knows yet from where
         topics = [topology.decisions, *topics]
     ends = _ends(topics, settings)
-    return Behind(_after(reached), _between(at, ends) if ends is not None else None)
+    if ends is None:
+        return found._replace(no_outputs="the ends of its outputs cannot be read")
+    return found._replace(outputs=_between(at, ends))
+
+
+def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Behind] | None:
+    """What is behind of every pipeline but those whose topics are missing, or which cannot be loaded; None when Kafka does not
+    answer the first question, of which nothing more is asked then.
+    """
+    missing = missing_topics(settings)
+    if missing is None:
+        return None
+    return behind_of([name for name in pipelines.domains() if name not in missing], settings, ask_database)
+
+
+def behind_of(names: Collection[str], settings: Settings, ask_database: bool = True) -> dict[str, Behind]:
+    """The same of these pipelines. A database that does not answer is waited for once, and not for each of them."""
+    found: dict[str, Behind] = {}
+    for name in names:
+        with suppress(Faulty):
+            topology = loading.load_topology(pipelines.found()[name])
+            found[name] = behind(topology, settings, ask_database)
+            ask_database = ask_database and found[name].no_outputs != DATABASE_IS_SILENT
+    return found
+
+
+def unanswered(error: psycopg.Error) -> str:
+    """Why the database has not said what it was asked. Who may not read there does not look for a server that is away."""
+    silent = isinstance(error, psycopg.OperationalError)
+    return DATABASE_IS_SILENT if silent else f"PostgreSQL refuses: {first_line(error)}"
 
 
 def _behind_log(
     topology: Topology,
     settings: Settings,
     published: dict[Place, Standing] | None,
+    no_inputs: str,
     from_log: Decided,
     at: dict[Place, int],
 ) -> Behind:
@@ -298,18 +337,23 @@ def _behind_log(
     """
     inputs, log = _ends(topology.reads, settings), _ends([topology.decisions], settings)
     if inputs is None or log is None or published is None:
-        return Behind(_after(published), None)
+        why = no_inputs or "the ends of its inputs and its decision log cannot be read"
+        return Behind(_after(published), None, no_inputs, why)
     done = {place: max(now.reached, from_log.reached.get(place, 0)) for place, now in published.items()}
-    return Behind(_between(done, inputs), None if from_log.left else _between(at, log))
+    if from_log.left:
+        why = "a task has left its decision log, and what it does now lands nowhere"
+        return Behind(_between(done, inputs), None, no_outputs=why)
+    return Behind(_between(done, inputs), _between(at, log))
 
 
-def _reached(topology: Topology, settings: Settings) -> dict[Place, Standing] | None:
+def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standing] | None, str]:
+    """How far the inputs are folded; or why that cannot be read."""
     from onefold.processor.io import admin
 
     try:
-        return admin.standing(topology, quiet(settings))
-    except ProcessorError:
-        return None
+        return admin.standing(topology, quiet(settings)), ""
+    except ProcessorError as error:
+        return None, first_line(error)
 
 
 def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int] | None:
@@ -332,5 +376,6 @@ def _between(at: dict[Place, int], ends: dict[Place, int]) -> Ranges:
     return {place: (at.get(place, 0), end) for place, end in ends.items() if at.get(place, 0) < end}
 
 
-def _offsets(ranges: Ranges) -> int:
+def offsets(ranges: Ranges) -> int:
+    """How many there are of them."""
     return sum(end - start for start, end in ranges.values())

@@ -1,11 +1,19 @@
 """Metrics and health of the whole, as the dashboard tells them."""
 
+from types import SimpleNamespace
+
+import psycopg
 import pytest
 
 from onefold.dashboard.movement import Seen
-from onefold.dashboard.totals import Totals
-from onefold.operate import pipelines
+from onefold.dashboard.totals import Totals, ask
+from onefold.operate import pipelines, positions
+from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
+from onefold.processor import loading
+from onefold.processor.core.errors import Retriable
+from onefold.processor.io import admin
+from onefold.processor.io.admin import Standing
 from onefold.telemetry import LAG_TO_FOLD, LAG_TO_LAND, METRICS
 from tests.support.clock import Clock
 from tests.support.site import Site
@@ -25,9 +33,55 @@ class Looked:
 
     def trouble(self, to_fold: int | None, to_land: int | None, landed: int | None, problem: str = "") -> str:
         """After 40 more seconds: what is wrong, with what is seen then."""
+        return self.after({} if problem else {"orders": Seen(to_fold, to_land, landed)}, problem)
+
+    def after(self, found: dict[str, Seen], problem: str) -> str:
+        """The same of what is found."""
         self.clock.now += 40
-        self.totals.take({} if problem else {"orders": Seen(to_fold, to_land, landed)}, problem)
+        self.totals.take(found, problem)
         return self.totals._told.health.trouble()
+
+
+class Away:
+    """What `ask` finds when a server does not answer, of pipelines whose servers are none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self.error: psycopg.Error = psycopg.OperationalError("connection refused")
+        self.questions = 0
+        monkeypatch.setattr(loading, "load_topology", lambda name: SimpleNamespace(name=name))
+        monkeypatch.setattr(positions, "landed", self._landed)
+        self.domains("orders")
+        self.missing({})
+
+    def asked(self) -> tuple[dict[str, Seen], str]:
+        return ask(Settings(bootstrap_servers="nowhere:1", postgres_dsn="host=nowhere"), "host=nowhere")
+
+    def domains(self, *names: str) -> None:
+        self._patch.setattr(pipelines, "domains", lambda: list(names))
+        self._patch.setattr(pipelines, "found", lambda: {name: name for name in names})
+
+    def missing(self, topics: dict[str, list[str]] | None) -> None:
+        self._patch.setattr(positions, "missing_topics", lambda settings: topics)
+
+    def kafka(self, answer: dict[Place, Standing] | Exception) -> None:
+        """What the changelog says, or why it does not."""
+
+        def standing(*_: object) -> dict[Place, Standing]:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        self._patch.setattr(admin, "standing", standing)
+
+    def _landed(self, *_: object) -> dict[Place, int]:
+        self.questions += 1
+        raise self.error
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Away:
+    return Away(monkeypatch)
 
 
 @pytest.fixture
@@ -69,6 +123,45 @@ def test_what_cannot_be_known_is_no_health(looked: Looked) -> None:
     assert f'{LAG_TO_FOLD}{{domain="orders"}} NaN' in shown
     looked.trouble(7, 3, 5)
     assert f'{LAG_TO_LAND}{{domain="orders"}} 3.0' in looked.totals._told.metrics().decode()
+
+
+def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Looked, away: Away) -> None:
+    """A moment without it is no alarm; and when it is back and everything has landed, it is well at once."""
+    away.kafka({("orders.events", 0): Standing(5, 5)})
+    looked.trouble(0, 0, 5)
+    assert looked.after(*away.asked()) == ""
+    assert looked.after(*away.asked()) == "orders to land: nothing has moved for 80 s: PostgreSQL does not answer"
+    assert looked.totals._told.healthz()[0] == 503
+    assert looked.trouble(0, 0, 9) == ""
+
+
+def test_a_changelog_that_cannot_be_read_is_no_health(looked: Looked, away: Away) -> None:
+    away.kafka(Retriable("the end of orders.changelog cannot be read"))
+    looked.trouble(0, 0, 5)
+    assert looked.after(*away.asked()) == ""
+    assert "orders to fold: nothing has moved for 80 s: the end of orders.changelog cannot be read" in looked.after(
+        *away.asked()
+    )
+
+
+def test_a_kafka_that_does_not_answer_is_no_missing_topic(looked: Looked, away: Away) -> None:
+    looked.trouble(0, 0, 5)
+    away.missing(None)
+    assert away.asked() == ({}, AWAY)
+    away.missing({"orders": ["orders.events"]})
+    assert away.asked() == ({}, "")
+
+
+def test_a_database_that_does_not_answer_is_waited_for_once(away: Away) -> None:
+    """Whoever asks would have gone before the last pipeline had waited. To be refused is another matter."""
+    away.kafka({})
+    away.domains("orders", "mails")
+    found, _ = away.asked()
+    assert [one.no_land for one in found.values()] == ["PostgreSQL does not answer"] * 2
+    assert away.questions == 1
+    away.error = psycopg.errors.InsufficientPrivilege("permission denied for table ledger")
+    found, _ = away.asked()
+    assert found["mails"].no_land == "PostgreSQL refuses: permission denied for table ledger"
 
 
 def test_they_are_on_the_page_s_own_address(site: Site) -> None:
