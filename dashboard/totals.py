@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
 import psycopg
 from starlette.requests import Request
@@ -17,19 +20,33 @@ from starlette.responses import Response
 
 from onefold.dashboard.answers import HEADERS
 from onefold.dashboard.movement import Movement, Seen
-from onefold.operate import pipelines, positions
+from onefold.operate import lag, pipelines, positions
 from onefold.operate.errors import UserError
 from onefold.operate.exposed import METRICS_TYPE, Exposed
+from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.positions import Behind
 from onefold.operate.settings import Settings
-from onefold.telemetry import LAG_TO_FOLD, LAG_TO_LAND
+from onefold.telemetry import LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND
 
 # Whoever asks more often is told the same: asking Kafka makes clients of their own.
 ASK_EVERY_S = 5.0
+# To look at what is behind takes some ten milliseconds, and behind much that was aborted some seconds, which no scrape has.
+LOOK_S = 0.5
 TEXT = "text/plain; charset=utf-8"
 
-#: Per pipeline, without those whose topics are missing; and why nothing of any is known, or "".
-Asked = tuple[dict[str, Seen], str]
+
+class Asked(NamedTuple):
+    """What there is to tell of the pipelines.
+
+    Attributes:
+        seen: of each, without those whose topics are missing.
+        problem: why nothing is known of any, or "".
+        look: gives how many events these are behind, and how old; it may take longer.
+    """
+
+    seen: Mapping[str, Seen]
+    problem: str = ""
+    look: Callable[[], Mapping[str, Lag]] = dict
 
 
 def ask(settings: Settings, dsn: str) -> Asked:
@@ -37,10 +54,11 @@ def ask(settings: Settings, dsn: str) -> Asked:
     try:
         behind = positions.behind_of_all(settings)
     except UserError as error:
-        return {}, error.message
+        return Asked({}, error.message)
     if behind is None:
-        return {}, "Kafka does not answer"
-    return {domain: _seen(domain, now, dsn) for domain, now in behind.items()}, ""
+        return Asked({}, "Kafka does not answer")
+    seen = {domain: _seen(domain, now, dsn) for domain, now in behind.items()}
+    return Asked(seen, look=partial(lag.looked_at, behind, settings))
 
 
 def _seen(domain: str, now: Behind, dsn: str) -> Seen:
@@ -72,6 +90,7 @@ class Totals:
         self._movement = Movement(clock)
         self._turn = asyncio.Lock()
         self._asked_at: float | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def metrics(self, request: Request) -> Response:
         """/metrics"""
@@ -87,10 +106,31 @@ class Totals:
     async def _look(self) -> None:
         async with self._turn:
             if self._asked_at is None or self._clock() - self._asked_at > ASK_EVERY_S:
-                self.take(*await asyncio.to_thread(self._ask))
+                asked = await asyncio.to_thread(self._ask)
+                self.take(asked.seen, asked.problem)
                 self._asked_at = self._clock()
+                if self._looking is None or self._looking.done():
+                    self._looking = asyncio.create_task(self._look_behind(asked.look))
+                await asyncio.wait([self._looking], timeout=LOOK_S)
 
-    def take(self, found: dict[str, Seen], problem: str) -> None:
+    async def _look_behind(self, look: Callable[[], Mapping[str, Lag]]) -> None:
+        found: Mapping[str, Lag] = {}
+        with suppress(UserError):  # the embedded stack has ended meanwhile
+            found = await asyncio.to_thread(look)
+        self.take_lag(found)
+
+    def take_lag(self, found: Mapping[str, Lag]) -> None:
+        """How far the pipelines are behind, as a person means it."""
+        for domain in self._domains:
+            now = found.get(domain, UNKNOWN)
+            for name, value in ((LAG_EVENTS, now.events), (LAG_S, now.seconds)):
+                # An alarm that compares with a bound takes NaN for well; that a series is absent can be asked.
+                if value is None:
+                    self._told.withdraw(name, domain=domain)
+                else:
+                    self._told.put(name, value, domain=domain)
+
+    def take(self, found: Mapping[str, Seen], problem: str) -> None:
         """What was seen, after what was seen before."""
         for domain in self._domains:
             now = found.get(domain, Seen(None, None, None, no_fold=problem, no_land=problem))

@@ -57,6 +57,10 @@ class Exposed(Telemetry):
         """See `Telemetry`."""
         self._series(name, labels).set(value)
 
+    def withdraw(self, name: str, **labels: str) -> None:
+        """No longer tells a gauge, because what it is now is unknown."""
+        self._metrics[name].remove_by_labels(labels)
+
     def took(self, name: str, seconds: float, **labels: str) -> None:
         """See `Telemetry`."""
         self._series(name, labels).observe(seconds)

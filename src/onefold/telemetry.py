@@ -58,6 +58,8 @@ WORKER_WAITS = "onefold_worker_waiting"
 
 LAG_TO_FOLD = "onefold_lag_input_offsets"
 LAG_TO_LAND = "onefold_lag_output_offsets"
+LAG_EVENTS = "onefold_lag_events"
+LAG_S = "onefold_lag_seconds"
 
 AUDIT_READ = "onefold_audit_records_total"
 AUDIT_OUTPUTS = "onefold_audit_outputs_total"
@@ -104,6 +106,14 @@ METRICS = (
     Metric(WORKER_WAITS, "gauge", "worker", "0 or 1", "Whether it waits for a server or a topic.", _PER_QUEUE),
     Metric(LAG_TO_FOLD, "gauge", "dashboard", "offsets", "Input offsets that no processor has folded; NaN: unknown."),
     Metric(LAG_TO_LAND, "gauge", "dashboard", "offsets", "Output offsets that no sink has landed; NaN: unknown."),
+    Metric(
+        LAG_EVENTS,
+        "gauge",
+        "dashboard",
+        "records",
+        "Input records to fold and output records to land, without markers and aborted records; absent: unknown.",
+    ),
+    Metric(LAG_S, "gauge", "dashboard", "seconds", "How long ago the oldest of them was sent; absent: unknown."),
     Metric(AUDIT_READ, "counter", "auditor", "records", "Records of all topics that the auditor has read."),
     Metric(AUDIT_OUTPUTS, "counter", "auditor", "records", "Output records that it has compared with its model."),
     Metric(AUDIT_ROWS, "counter", "auditor", "rows", "Rows of tables that it has compared."),

@@ -1,20 +1,25 @@
 """Metrics and health of the whole, as the dashboard tells them."""
 
+import asyncio
+from collections.abc import Mapping
+from threading import Event
 from types import SimpleNamespace
 
 import psycopg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from onefold.dashboard.movement import Seen
-from onefold.dashboard.totals import Totals, ask
+from onefold.dashboard.totals import Asked, Totals, ask
 from onefold.operate import pipelines, positions
+from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io import admin
 from onefold.processor.io.admin import Standing
-from onefold.telemetry import LAG_TO_FOLD, LAG_TO_LAND, METRICS
+from onefold.telemetry import LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND, METRICS
 from tests.support.clock import Clock
 from tests.support.site import Site
 from tests.support.told import families
@@ -28,14 +33,19 @@ class Looked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pipelines, "domains", lambda: ["orders"])
         self.clock = Clock()
-        self.totals = Totals(Settings(), lambda: ({}, ""), self.clock)
+        self.totals = Totals(Settings(), lambda: Asked({}), self.clock)
         self.totals._told.health._clock = self.clock
 
     def trouble(self, to_fold: int | None, to_land: int | None, landed: int | None, problem: str = "") -> str:
         """After 40 more seconds: what is wrong, with what is seen then."""
         return self.after({} if problem else {"orders": Seen(to_fold, to_land, landed)}, problem)
 
-    def after(self, found: dict[str, Seen], problem: str) -> str:
+    def lag(self) -> dict[str, float]:
+        """How far behind it is told to be, by what is told of it."""
+        shown = text_string_to_metric_families(self.totals._told.metrics().decode())
+        return {one.name: one.value for family in shown for one in family.samples if one.name in (LAG_EVENTS, LAG_S)}
+
+    def after(self, found: Mapping[str, Seen], problem: str) -> str:
         """The same of what is found."""
         self.clock.now += 40
         self.totals.take(found, problem)
@@ -54,8 +64,9 @@ class Away:
         self.domains("orders")
         self.missing({})
 
-    def asked(self) -> tuple[dict[str, Seen], str]:
-        return ask(Settings(bootstrap_servers="nowhere:1", postgres_dsn="host=nowhere"), "host=nowhere")
+    def asked(self) -> tuple[Mapping[str, Seen], str]:
+        seen, problem, _ = ask(Settings(bootstrap_servers="nowhere:1", postgres_dsn="host=nowhere"), "host=nowhere")
+        return seen, problem
 
     def domains(self, *names: str) -> None:
         self._patch.setattr(pipelines, "domains", lambda: list(names))
@@ -162,6 +173,44 @@ def test_a_database_that_does_not_answer_is_waited_for_once(away: Away) -> None:
     away.error = psycopg.errors.InsufficientPrivilege("permission denied for table ledger")
     found, _ = away.asked()
     assert found["mails"].no_land == "PostgreSQL refuses: permission denied for table ledger"
+
+
+def test_lag_is_told_in_events_and_in_seconds(looked: Looked) -> None:
+    """As a person means it: to the database. What is unknown is absent, and no old figure stays."""
+    assert looked.lag() == {}
+    looked.totals.take_lag({"orders": Lag(3, 1.5, 4, 70.0)})
+    assert looked.lag() == {LAG_EVENTS: 7, LAG_S: 70.0}
+    looked.totals.take_lag({"orders": Lag(3, None, 0, 0.0)})
+    assert looked.lag() == {LAG_EVENTS: 3}
+    for unknown in ({"orders": UNKNOWN}, {}):
+        looked.totals.take_lag({"orders": Lag(0, 0.0, 0, 0.0)})
+        assert looked.lag() == {LAG_EVENTS: 0, LAG_S: 0}
+        looked.totals.take_lag(unknown)
+        assert looked.lag() == {}
+
+
+def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one has what was found; meanwhile nobody looks a second time."""
+    monkeypatch.setattr("onefold.dashboard.totals.LOOK_S", 0.01)
+    found, looks = Event(), []
+
+    def look() -> Mapping[str, Lag]:
+        looks.append(1)
+        assert found.wait(20)
+        return {"orders": Lag(2, 9.0, 0, 0.0)}
+
+    async def scrape() -> None:
+        for _ in range(2):
+            looked.clock.now += 10
+            await looked.totals._look()
+        assert (looked.lag(), len(looks)) == ({}, 1)
+        found.set()
+        assert looked.totals._looking is not None
+        await looked.totals._looking
+        assert looked.lag() == {LAG_EVENTS: 2, LAG_S: 9.0}
+
+    looked.totals._ask = lambda: Asked({}, look=look)
+    asyncio.run(scrape())
 
 
 def test_they_are_on_the_page_s_own_address(site: Site) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]  # exported, as no checker sees
 
 from onefold.cli import main
+from onefold.dashboard.totals import ask
 from onefold.exit_codes import OK, UNAVAILABLE
 from onefold.operate import held, lag, positions
 from onefold.operate.held import Held
@@ -132,6 +133,8 @@ def test_drained_is_zero_also_behind_aborted_transactions(
     found = now(settings)
     assert found == Lag(0, 0.0, 0, 0.0)
     assert (found.events, found.seconds) == (0, 0.0)
+    told = ask(settings, database)
+    assert (told.seen["runner"].to_fold, told.look()["runner"]) == (16, found), "as metrics have it"
 
 
 @pytest.mark.usefixtures("topology")

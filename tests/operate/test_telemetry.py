@@ -11,7 +11,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import exposed
 from onefold.operate.errors import UserError
 from onefold.stack.embedded import free_ports
-from onefold.telemetry import HEALTHY, METRICS, PROGRESS_AT, RECORDS, TRANSACTION_S, Health
+from onefold.telemetry import HEALTHY, LAG_S, METRICS, PROGRESS_AT, RECORDS, TRANSACTION_S, Health
 from tests.support.clock import Clock
 from tests.support.rooms import ROOT
 from tests.support.told import asked, families, sums
@@ -74,6 +74,7 @@ def test_the_grafana_dashboard_asks_only_for_what_there_is() -> None:
     there |= {f"{one.name}{end}" for one in METRICS if one.kind == "histogram" for end in ("_bucket", "_sum", "_count")}
     named = {name for query in queries(panels) for name in re.findall(r"\bonefold_\w+", query)}
     assert named <= there
+    assert {LAG_S, HEALTHY, PROGRESS_AT} <= named, "what an alarm is made of is seen"
     labels = {one for query in queries(panels) for one in re.findall(r"(\w+)=~", query)}
     assert labels == {"domain"}
 
