@@ -5,7 +5,6 @@ asks the servers for all else that it shows.
 """
 
 import sys
-import time
 
 import psycopg
 from confluent_kafka import KafkaException
@@ -13,28 +12,18 @@ from confluent_kafka import KafkaException
 from onefold.operate import lag
 from onefold.operate.errors import UserError
 from onefold.operate.settings import load
+from tests.support.waiting import eventually
 
 LOOK_AGAIN_S = 0.25
 
 
-def main(deadline_s: float) -> str | None:
-    """What is left at the deadline, which is what `SystemExit` makes an exit code of."""
-    deadline = time.monotonic() + deadline_s
-    while left := _left():
-        if time.monotonic() > deadline:
-            return left
-        time.sleep(LOOK_AGAIN_S)
-    return None
-
-
-def _left() -> str:
-    """Of which pipelines, or why nobody knows: a server may be away for the moment. "" when all is drained."""
+def is_drained() -> bool:
+    """Whether all pipelines are. A server that is away for the moment is asked again."""
     try:
-        found = lag.of_all(load())
-    except (UserError, psycopg.Error, KafkaException) as error:
-        return str(error)
-    return ", ".join(f"{domain}: {now}" for domain, now in found.items() if now.events != 0)
+        return all(now.events == 0 for now in lag.of_all(load()).values())
+    except (UserError, psycopg.Error, KafkaException):
+        return False
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(float(sys.argv[1])))
+    eventually(is_drained, float(sys.argv[1]), "drained", LOOK_AGAIN_S)

@@ -11,8 +11,11 @@ _LOOK_AGAIN_S = 0.002
 _LOOK_AGAIN_MAX_S = 0.05
 
 
-def eventually(predicate: Callable[[], T], deadline_s: float, why: str) -> T:
-    """The first true value of `predicate`; fails with `why` when there is none in time."""
+def eventually(
+    predicate: Callable[[], T], deadline_s: float, why: str, look_again_max_s: float = _LOOK_AGAIN_MAX_S
+) -> T:
+    """The first true value of `predicate`; fails with `why` when there is none in time. A look that costs much is taken less
+    often, `look_again_max_s` after the one before."""
     deadline = time.monotonic() + deadline_s
     pause_s = _LOOK_AGAIN_S
     while True:
@@ -21,4 +24,4 @@ def eventually(predicate: Callable[[], T], deadline_s: float, why: str) -> T:
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {deadline_s} s: {why}")
         time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_MAX_S)
+        pause_s = min(pause_s * 1.5, look_again_max_s)
