@@ -25,9 +25,8 @@ def test_longest_gaps_are_of_times_of_the_same_length() -> None:
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("stop", "rows"), [(False, From.LOG), pytest.param(True, From.TOPICS, marks=pytest.mark.matrix)]
-)
+@pytest.mark.matrix
+@pytest.mark.parametrize(("stop", "rows"), [(False, From.LOG), (True, From.TOPICS)])
 def test_gaps_are_measured_in_decisions_and_in_rows(stop: bool, rows: From, capsys: pytest.CaptureFixture[str]) -> None:
     command(
         rate=100, seconds=1.0, kills=1, stop=stop, rows=rows, warm_up=1.0, untouched=1.0, pipeline="runner", partitions=2,

@@ -108,12 +108,12 @@ def test_every_difference_in_tables_queues_and_objects_is_found(
             payload.write(b'[1,1,"t","imported"]\n[2000,9,"n","1.5"]\n')
             import_payload(open_store(objects), to_kafka(client), "sheet-1", "request", payload)
         for seed in (1, 2):
-            send(client, list(sheets.generate(seed, 1500, shape=SHAPE, sheets=3)))
+            send(client, list(sheets.generate(seed, 700, shape=SHAPE, sheets=3)))
             drained(topology, client)
         assert killed.process.wait(120) == -signal.SIGKILL
         again = sink()
         eventually(lambda: again.is_in("running"), 90, "the second sink runs")
-        send(client, list(sheets.generate(3, 500, shape=SHAPE, sheets=3)))
+        send(client, list(sheets.generate(3, 300, shape=SHAPE, sheets=3)))
         drained(topology, client)
         verdict = judged()
         assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason

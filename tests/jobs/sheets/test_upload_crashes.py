@@ -128,21 +128,17 @@ def test_a_client_that_never_comes_back_leaves_an_entry_with_its_object_or_neith
     assert {end.entries for end in ends} == {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("words", "who"),
-    [
-        (SWEPT[-1], KEEPERS),
-        # All pairs in all orders: some 70,000 runs.
-        *(pytest.param(words, EVERYBODY, marks=pytest.mark.matrix) for words in ORDERS),
-    ],
-)
-def test_after_two_crashes_it_ends_as_without_one(words: str, who: Sequence[str], folder: Servers) -> None:
-    """The second one at any step of what the first one made of it: while somebody comes back from that, too."""
+@pytest.mark.matrix
+@pytest.mark.parametrize("words", ORDERS)
+def test_after_two_crashes_it_ends_as_without_one(words: str, folder: Servers) -> None:
+    """The second one at any step of what the first one made of it: while somebody comes back from that, too. All pairs in all
+    orders are some 70,000 runs.
+    """
     expected, steps = ran(folder, words, ORDERS[words], Faults())
-    for first in of(steps, *who):
+    for first in of(steps, *EVERYBODY):
         end, after = ran(folder, words, ORDERS[words], Faults({first}))
         assert end == expected
-        for second in of(after, *who):
+        for second in of(after, *EVERYBODY):
             if second > first:
                 end, _ = ran(folder, words, ORDERS[words], Faults({first, second}))
                 assert end == expected, (words, first, second)
