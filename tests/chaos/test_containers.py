@@ -161,6 +161,16 @@ def test_kafkas_own_producer(containers: Containers, settings: Settings) -> None
         assert verdict.counts["dead"] > 0
 
 
+def test_a_judge_goes_on_from_what_the_one_before_it_has_proved(containers: Containers) -> None:
+    """Each is a container of its own, which is gone when it has judged."""
+    told = [
+        json.loads(containers.told_by_judge("campaigns", "--json", "--timeout", "60", patience_s=60.0))
+        for _ in range(2)
+    ]
+    assert [verdict["outcome"] for verdict in told] == ["valid", "valid"]
+    assert told[1]["proved"] > 0
+
+
 def test_the_walk_through_the_containers(containers: Containers) -> None:
     """Every command of it, in order, in one shell; each must succeed."""
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "walkthrough.md").read_text(), re.MULTILINE | re.DOTALL)
