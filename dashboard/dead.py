@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # are at most so many, and they are counted now and then, as they may all have been put back.
 READ_MAX = 1_000
 SELDOM_S = 300.0
-# A gigabyte at most, and never more than that.
-SELDOM_MAX = 20_000
+# At most some hundred MB, which the page's figures of Kafka wait for; of more it is never known how many are put back.
+SELDOM_MAX = 10_000
 # Of the reasons.
 REASONS_MAX = 5
 
@@ -76,15 +76,14 @@ class DeadCounts:
             reasons = Counter(letter.reason or "no reason is given" for letter in letters)
         except UserError:
             return None
+        if offsets > READ_MAX:
+            self._read_at[name] = self._clock()
         return Dead(reasons.total(), reasons=reasons.most_common(REASONS_MAX))
 
     def _may_read(self, name: str, offsets: int) -> bool:
         """Whether so many are counted now."""
-        now, before = self._clock(), self._read_at.get(name)
-        if offsets > SELDOM_MAX or (before is not None and now - before < SELDOM_S):
-            return False
-        self._read_at[name] = now
-        return True
+        before = self._read_at.get(name)
+        return offsets <= SELDOM_MAX and (before is None or self._clock() - before >= SELDOM_S)
 
 
 def _topologies() -> Mapping[str, Topology]:

@@ -320,7 +320,8 @@ def behind_of(names: Collection[str], settings: Settings, ask_database: bool = T
 
 def unanswered(error: psycopg.Error) -> str:
     """Why the database has not said what it was asked. Who may not read there does not look for a server that is away."""
-    silent = isinstance(error, psycopg.OperationalError)
+    # Some that the server itself says are of that kind too: a question that took too long, or a lock.
+    silent = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
     return DATABASE_IS_SILENT if silent else f"PostgreSQL refuses: {first_line(error)}"
 
 

@@ -192,10 +192,11 @@ def test_lag_is_told_in_events_and_in_seconds(looked: Looked) -> None:
 def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one has what was found; meanwhile nobody looks a second time."""
     monkeypatch.setattr("onefold.dashboard.totals.LOOK_S", 0.01)
-    found, looks = Event(), []
+    begun, found, looks = Event(), Event(), []
 
     def look() -> Mapping[str, Lag]:
         looks.append(1)
+        begun.set()
         assert found.wait(20)
         return {"orders": Lag(2, 9.0, 0, 0.0)}
 
@@ -203,6 +204,7 @@ def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Looked, monke
         for _ in range(2):
             looked.clock.now += 10
             await looked.totals._look()
+        assert await asyncio.to_thread(begun.wait, 20)
         assert (looked.lag(), len(looks)) == ({}, 1)
         found.set()
         assert looked.totals._looking is not None
