@@ -62,7 +62,14 @@ def blames_a_row(error: psycopg.Error) -> bool:
     return (error.sqlstate or "")[:2] in _DATA_ERROR_CLASSES
 
 
+# Spark wraps what a task's Python has raised into a text that begins with a sentence of its own, and says what it was below.
+_TRACE = "Traceback (most recent call last):"
+
+
 def sentence(error: BaseException) -> str:
-    """The first line of an error, for a status file or a log line: never a stack trace."""
-    lines = str(error).strip().splitlines()
+    """The first line of an error, for a status file or a log line: never a stack trace. Of one in a task of Spark what the task
+    has run into."""
+    before, trace, raised = str(error).rpartition(_TRACE)
+    lines = [line for line in raised.splitlines() if line.strip() and not (trace and line[:1].isspace())]
+    lines = lines or before.strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__

@@ -20,8 +20,9 @@ DRIVER_STAGING_OFFSETS = MAX_OFFSETS_PER_BATCH
 # But not more lines than this: of two batches they are in the memory of the JVM, which has 1 GB, and of the sink.
 DRIVER_STAGING_LINES = 100_000_000
 
-# The same of a decision log, whose records are transactions: by what they write, and not by how many there are.
-DRIVER_STAGING_BYTES = 8_000_000
+# The same of a decision log, whose records are transactions: by what they write, and not by how many there are. A line has up to
+# twice the bytes of what was written.
+DRIVER_STAGING_BYTES = DRIVER_STAGING_LINES // 2
 # A batch of it covers as many records as have so many bytes together, about, but no fewer and no more than these. It is kept
 # while it is landed and the next one is read: two of them in a JVM of 1 GB, and on disk what has no room. A record has a hundred
 # bytes or some MB. Two replicas write 100 to 500 a second, and a batch takes seconds where no core is idle: with fewer in it

@@ -2,7 +2,7 @@
 
 Driver staging, for small batches: the driver collects the lines and copies them into temporary tables, inside the
 transaction that lands them. Executor staging: every task copies its lines into UNLOGGED tables over a connection of its
-own and reports the id of its transaction; the driver merges the rows of exactly the transactions reported, so that
+own and reports the ids of its transactions; the driver merges the rows of exactly the transactions reported, so that
 rows of a task that failed or ran twice never count.
 """
 
@@ -208,13 +208,16 @@ class ExecutorStaged:
 
 
 def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str) -> Iterator[pa.RecordBatch]:
-    """Runs in an executor: copy in one transaction, and report only after it has been committed."""
+    """Runs in an executor: copy each in a transaction, and report only after all have been committed.
+
+    Not all in one: where no core is idle the next rows may come later than a session may be idle inside a transaction.
+    """
     reports: list[dict[str, object]] = []
     connection = connect(dsn, writer)
     try:
-        with transaction(connection):
-            attempt = str((connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
-            for batch in batches:
+        for batch in batches:
+            with transaction(connection):
+                attempt = str((connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
                 for name, part in by_target(batch):
                     if name is not None:
                         _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])

@@ -201,7 +201,8 @@ def test_a_batch_of_which_staged_rows_are_lost_is_not_landed(
 def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, other_sink: Sink, database: str) -> None:
     batches = sink.table(100, 101).to_batches()
     running = copy_as_attempt(batches, sink.stage, database, "x")
-    assert next(running)["rows"].to_pylist() == [2]
+    reported = next(running)
+    assert reported["rows"].to_pylist() == [2]
     assert staged_rows(sink) == 2
     assert list(running) == []
 
@@ -211,8 +212,26 @@ def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, other_sin
 
     with pytest.raises(OSError, match="the task is lost"):
         list(copy_as_attempt(fails(), sink.stage, database, "x"))
-    assert staged_rows(sink) == 2
+    staged = ExecutorStaged(sink.stage, pa.Table.from_batches([reported]))
+    counted = f"SELECT count(*) FROM ({staged.relation(sink.topic).as_string(None)}) AS counted"
+    assert (staged_rows(sink), sink.connection.execute(counted).fetchone()) == (4, (2,))
     assert list(copy_as_attempt([], sink.stage, database, "x")) == []
+
+
+def test_a_task_that_waits_for_rows_is_in_no_transaction(sink: Sink, database: str) -> None:
+    """Postgres ends a session that is idle inside one, and where no core is idle the next rows may take longer than that."""
+    idle = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onefold-sink waits' AND state LIKE %s"
+
+    def waits() -> Any:
+        yield sink.table(100, 101).to_batches()[0]
+        assert sink.connection.execute(idle, ["idle in transaction%"]).fetchone() == (0,)
+        assert sink.connection.execute(idle, ["idle"]).fetchone() == (1,)
+        yield sink.table(102).to_batches()[0]
+
+    reports = pa.Table.from_batches(copy_as_attempt(waits(), sink.stage, database, "waits"))
+    assert reports["rows"].to_pylist() == [2, 1]
+    assert len(set(reports["attempt"].to_pylist())) == 2
+    assert staged_rows(sink) == 3
 
 
 def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
