@@ -154,9 +154,7 @@ def _progress(message: Any) -> Moment | None:
 
 
 class _Sender:
-    """Sends at a steady rate until it is stopped, as producers do that nobody has tuned: records wait up to 5 ms for others, which
-    is a part of an event's latency. Each of its requests is one that the broker answers on the cores that are measured.
-    """
+    """Sends at a steady rate until it is stopped, as a producer that nobody has tuned: a record waits up to 5 ms for others."""
 
     def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int) -> None:
         self._producer = Producer({**client, "partitioner": "murmur2_random", "log_level": 0})
