@@ -197,7 +197,9 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
             )
             latest[row[: len(table.key)]] = row
         wanted = {key: values[: len(columns)] for key, (values, _) in expected.model.rows[table.name].items()}
-        assert wanted == latest, f"rows of {table.name}"
+        keys = sorted(wanted.keys() | latest.keys(), key=repr)
+        wrong = {key: (wanted.get(key), latest.get(key)) for key in keys if wanted.get(key) != latest.get(key)}
+        assert not wrong, f"rows of {table.name}, as they should be and as they are: {wrong}"
     findings = [*outputs.judge(expected), *expected.fed.findings(), *replays.findings()]
     assert not findings, findings
     assert not expected.uncopied, "misrouted records without a copy"
