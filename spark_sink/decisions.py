@@ -7,12 +7,14 @@ A row that is landed from the log has its *place* there as its `offset`: the off
 it is. So rows of one decision differ in it, and a later write has a greater one, as merges expect of an offset.
 """
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from onefold.processor.core.decision import Decision, History, Kind, Next, Position, Proposal, Standing
+from onefold.processor.core.decision import Decision, History, Kind, Next, Position, Proposal, Range, Standing
+from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused as NotDecidable
 from onefold.processor.io.proposals import AvroProposals
 from onefold.spark_sink.errors import Refused
@@ -42,9 +44,7 @@ def offset_of(at: int) -> int:
 
 
 class Seen(NamedTuple):
-    """A record of the log as whoever decides needs it. `written`: how many bytes it has for other topics. The proposal has no
-    body.
-    """
+    """A record of the log as whoever decides needs it. `written`: how many bytes it has for other topics."""
 
     offset: int
     fingerprint: int
@@ -81,15 +81,30 @@ class Decisions:
         return self.decided_at(self.end)
 
 
-def seen(offset: int, fingerprint: int, value: bytes | None) -> Seen:
-    """What there is to know of a record of the log. Raises `Refused` for one of a newer Onefold."""
+def summary(value: bytes | None) -> tuple[int, str | None]:
+    """The bytes that a record of the log has for other topics, and the proposal without its body, as a text for `seen`."""
     try:
         record = _PROPOSALS.decode(value)
     except NotDecidable as error:
-        raise Refused(str(error)) from error
-    if not isinstance(record, Proposal):
+        return 0, json.dumps({"refused": str(error)})
+    if record is None or isinstance(record, Note):
+        return 0, None
+    inputs = {topic: list(part) for topic, part in record.inputs.items()}
+    about = {"task": record.task, "version": record.version, "kind": record.kind.value, "inputs": inputs}
+    return len(record.body.writes), json.dumps({**about, "proposer": record.proposer, "log_id": record.log_id})
+
+
+def seen(offset: int, fingerprint: int, written: int, about: str | None) -> Seen:
+    """A record by its `summary`. Raises `Refused` for one of a newer Onefold."""
+    if about is None:
         return Seen(offset, fingerprint, 0, None)
-    return Seen(offset, fingerprint, len(record.body.writes), record._replace(body=None))
+    read = json.loads(about)
+    if "refused" in read:
+        raise Refused(read["refused"])
+    inputs = {topic: Range(*part) for topic, part in read["inputs"].items()}
+    kind = Kind(read["kind"])
+    proposal = Proposal(read["task"], read["version"], inputs, read["proposer"], None, kind, read["log_id"])
+    return Seen(offset, fingerprint, written, proposal)
 
 
 def decide(

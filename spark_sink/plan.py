@@ -30,6 +30,9 @@ DRIVER_STAGING_BYTES = DRIVER_STAGING_LINES // 2
 LOG_BATCH_BYTES = 64_000_000
 MIN_DECISIONS_PER_BATCH = 400
 MAX_DECISIONS_PER_BATCH = 4_000
+# What came true is found out by the driver, of records that have no more than this together if all were as large: one that is
+# larger wakes Python workers, which take longer for a few than the driver for thousands. It has that much memory twice.
+DRIVER_READING_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Plan:
     max_offsets: int = MAX_OFFSETS_PER_BATCH
     decided: bool = False
     driver_staging_bytes: int = DRIVER_STAGING_BYTES
+    driver_reading_bytes: int = DRIVER_READING_BYTES
     max_decisions: int = MAX_DECISIONS_PER_BATCH
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None
     telemetry: Telemetry = SILENT

@@ -156,7 +156,7 @@ class Batches:
     def _decide(self, batch: Batch, rows: Rows) -> Batch:
         """What comes true in the batch, by the rule and by what came true before it. Postgres is asked when it is landed."""
         assert self._decided is not None, "only of a decision log"
-        seen = rows.seen(batch.ranges)
+        seen = rows.seen()
         return replace(
             batch,
             ranges=tuple(

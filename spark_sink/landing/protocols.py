@@ -23,8 +23,8 @@ class Rows(Protocol):
     def held(self, offsets: int) -> AbstractContextManager[Self]:
         """These rows while they are in use: they may be asked for more than once. `offsets`: how many the batch covers."""
 
-    def seen(self, ranges: Sequence[OffsetRange]) -> Mapping[Partition, Sequence[Seen]]:
-        """Of a decision log: every record of the batch, which covers these, as whoever decides needs it."""
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        """Of a decision log: every record of the batch, as whoever decides needs it."""
 
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
         """Of a decision log: the rows made of what the decisions write. Before it is called there are none."""

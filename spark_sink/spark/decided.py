@@ -1,26 +1,39 @@
-"""The rows of a micro-batch of a decision log: which of its records came true is found out beside Spark, what they write is
+"""The rows of a micro-batch of a decision log: which of its records came true is found out on the driver, what they write is
 decoded in the JVM, like the records of output topics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Self
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
 from onefold.spark_sink.contracts import Domain
-from onefold.spark_sink.decisions import PLACE_BITS, Seen
-from onefold.spark_sink.kafka.log_reader import LogReader
+from onefold.spark_sink.decisions import PLACE_BITS, Seen, log_of, seen, summary
 from onefold.spark_sink.landing.ledger import OffsetRange, Partition
-from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark import read
-from onefold.spark_sink.spark.rows import SparkRows
+from onefold.spark_sink.spark.rows import SparkRows, map_in_arrow
 
 _FOLDER = Path(str(resources.files("onefold"))) / "avro" / "engine"
 _DECISION = (_FOLDER / "decision.avsc").read_text()
 _WRITES = (_FOLDER / "writes.avsc").read_text()
+
+# What there is to know of a record of the log, as Spark writes a schema. The proposal is small: it has no body.
+_SEEN = "partition int, offset long, fingerprint long, written long, proposal string"
+_SEEN_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("fingerprint", pa.int64()),
+        ("written", pa.int64()),
+        ("proposal", pa.string()),
+    ]
+)
+
 
 # Partition and offset of a record as one number: offsets have no more bits (`PLACE_BITS`). No record is at `_NOWHERE`.
 _OFFSET_BITS = 63 - PLACE_BITS
@@ -29,24 +42,34 @@ _NOWHERE = -1
 
 
 class LogRows(SparkRows):
-    """A micro-batch as `read.source` gives it. It has rows when it is known what came true: `log` reads that beside Spark."""
+    """A micro-batch as `read.source` gives it. It has rows when it is known what came true."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        frame: DataFrame,
-        reduced: Callable[[DataFrame], DataFrame],
-        parallelism: int,
-        offsets: int = 0,
-        *,
-        log: LogReader,
-    ) -> None:
-        super().__init__(plan, frame, reduced, parallelism, offsets)
-        self._log = log
+    @contextmanager
+    def held(self, offsets: int) -> Iterator[Self]:
+        """The records are kept meanwhile: they are read to find out what came true, and again for what that writes."""
+        frame = self._but_failing(self._frame).coalesce(self._tasks(offsets)).persist()
+        try:
+            yield self._of(frame, offsets)
+        finally:
+            frame.unpersist()
 
-    def seen(self, ranges: Sequence[OffsetRange]) -> Mapping[Partition, Sequence[Seen]]:
-        """Python reads the records, with the replicas' own code: what is a proposal is a part of the rule."""
-        return {part.key: self._log.records(part) for part in ranges}
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        """Python reads the records, with the replicas' own code: what is a proposal is a part of the rule. Small ones come to
+        the driver in one Spark job; for large ones, which it may have no memory for, there is another in the executors' Python.
+        """
+        small = f"coalesce(length(value), 0) <= {_small(self._plan.driver_reading_bytes, self._offsets)}"
+        about = ["partition", "offset", f"{read.FINGERPRINT} AS fingerprint"]
+        given = self._frame.selectExpr(*about, f"if({small}, value, NULL) AS value", f"{small} AS small").toArrow()
+        told = [pa.Table.from_batches(_summaries(given.filter(given["small"]).to_batches()), _SEEN_SCHEMA)]
+        if told[0].num_rows < given.num_rows:
+            large = self._frame.where(f"NOT {small}").selectExpr(*about, "value")
+            told.append(map_in_arrow(large, _summaries, _SEEN).toArrow())
+        log = log_of(self._plan.domain.name)
+        found: dict[Partition, list[Seen]] = {}
+        for row in pa.concat_tables(told).to_pylist():
+            record = seen(row["offset"], row["fingerprint"], row["written"], row["proposal"])
+            found.setdefault((log, row["partition"]), []).append(record)
+        return found
 
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
         """Of the records that came true. In one expression: a call into the JVM for each offset took seconds of a batch. And in
@@ -57,9 +80,6 @@ class LogRows(SparkRows):
                 came_true += [part.partition << _OFFSET_BITS | offset for offset in part.decisions.offsets]
         listed = ", ".join(map(str, came_true))
         return self._of(self._frame.where(f"{_PLACE} IN ({listed})"), self._offsets)
-
-    def _of(self, frame: DataFrame, offsets: int) -> Self:
-        return type(self)(self._plan, frame, self._reduced, self._parallelism, offsets, log=self._log)
 
 
 def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
@@ -86,3 +106,24 @@ def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> C
         return reduced(to_lines(writes.select(*origin, place, *fields)))
 
     return made
+
+
+def _small(bytes_in_all: int, offsets: int) -> int:
+    """How large each of so many records may be, to be no more than that together. A power of two: it is a part of the code that
+    Spark generates, which is compiled anew for another one.
+    """
+    return 1 << max(1, bytes_in_all // max(1, offsets)).bit_length() - 1
+
+
+def _summaries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on the driver, or in an executor."""
+    for batch in batches:
+        told = [summary(value) for value in batch["value"].to_pylist()]
+        columns = {
+            "partition": batch["partition"],
+            "offset": batch["offset"],
+            "fingerprint": batch["fingerprint"],
+            "written": pa.array([size for size, _ in told], pa.int64()),
+            "proposal": pa.array([about for _, about in told], pa.string()),
+        }
+        yield pa.RecordBatch.from_pydict(columns, schema=_SEEN_SCHEMA)

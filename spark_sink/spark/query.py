@@ -6,7 +6,6 @@ happened or has not; the compare-and-swap finds out. Only a transaction that fai
 once more before that (`batches`), by the same compare-and-swap.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 
@@ -19,7 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
-from onefold.spark_sink.kafka.log_reader import LogReader
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
@@ -140,21 +138,19 @@ class Query:
         plan.guarantee(self.name, plan.reads, connection)
         decided = None
         reducer = reduce.reducer(plan.domain, stage.targets)
-        rows_of: Callable[..., SparkRows] = SparkRows
         if plan.decided:
             start, decided = identity.decided_at(connection, self.name, topics, start)
             plan = plan.of_decisions(mean_bytes(topics, identity.ahead(topics, start, ids)))
             reducer = of_decisions(plan.domain, reducer)
-            log = held.enter_context(closing(LogReader(plan.bootstrap_servers, plan.kafka_options, start)))
-            rows_of = partial(LogRows, log=log)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
         frame = self._frame(plan, start)
         parallelism = self._spark.sparkContext.defaultParallelism
         ends = partial(checkpoint.ends, folder)
         self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided)
+        kind = LogRows if plan.decided else SparkRows
 
         def on_batch(records: DataFrame, batch_id: int) -> None:
-            batches.on_batch(rows_of(plan, records, reducer, parallelism), batch_id)
+            batches.on_batch(kind(plan, records, reducer, parallelism), batch_id)
 
         writer = frame.writeStream.foreachBatch(on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()

@@ -53,7 +53,7 @@ class SparkRows:
         finally:
             frame.unpersist()
 
-    def seen(self, ranges: Sequence[OffsetRange]) -> Mapping[Partition, Sequence[Seen]]:
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
         """Output topics decide nothing."""
         raise NotImplementedError
 

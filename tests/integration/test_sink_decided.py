@@ -110,7 +110,9 @@ def test_the_tables_need_no_publisher(
     with ExitStack() as stack:
         a = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", **silent))
         stack.enter_context(instance(topology, client, tmp_path / "b", name="b", **silent))
-        sink = landing.supervisor(driver_staging_bytes=driver_staging_bytes)
+        sink = landing.supervisor(
+            driver_staging_bytes=driver_staging_bytes, driver_reading_bytes=max(1, driver_staging_bytes)
+        )
         produce(client, topology.inputs[0], wave(domain, 1, 300))
         landing.until_drained(sink)
         a.kill()

@@ -19,6 +19,7 @@ from onefold.spark_sink.decisions import (
     place,
     refuse_closed,
     seen,
+    summary,
     write_at,
 )
 from onefold.spark_sink.errors import Refused
@@ -50,7 +51,7 @@ def test_the_first_of_each_version_comes_true() -> None:
 
 
 def test_the_records_may_come_in_any_order() -> None:
-    """Nobody promises one."""
+    """Spark promises none."""
     records = [Seen(0, 0, 1, OPEN), Seen(1, 0, 1, step(1, 0, 2)), Seen(2, 0, 1, step(1, 0, 3))]
     assert decide(LOG, 0, "log", None, range(3), reversed(records)).offsets == (0, 1)
 
@@ -76,19 +77,20 @@ def test_however_the_log_is_cut_into_batches_one_history_comes_of_it(seed: int) 
 
 
 def test_what_another_version_cannot_read_is_refused() -> None:
+    about = summary(b"\x02whatever")
     with pytest.raises(Refused, match="format 2, and this Onefold knows formats up to 1"):
-        seen(0, 0, b"\x02whatever")
+        seen(0, 0, *about)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\0", b"\x01", b"\x01garbage", PROPOSALS.encode_note(Note(0, "a", {}))])
 def test_what_is_no_proposal_decides_nothing(value: bytes | None) -> None:
-    assert seen(3, 7, value) == Seen(3, 7, 0, None)
+    assert seen(3, 7, *summary(value)) == Seen(3, 7, 0, None)
 
 
-def test_what_is_seen_has_all_that_the_rule_looks_at() -> None:
+def test_a_summary_has_all_that_the_rule_looks_at() -> None:
     body = Body(Counts(), [(b"k", b"v")], b"written")
     given = Proposal(3, 1 << 40, {"in": Range("id", 5, 6), "other": Range("x", 1, 1)}, "a", body, log_id="log")
-    assert seen(3, 7, PROPOSALS.encode(given)) == Seen(3, 7, len(b"written"), given._replace(body=None))
+    assert seen(3, 7, *summary(PROPOSALS.encode(given))) == Seen(3, 7, len(b"written"), given._replace(body=None))
 
 
 def test_a_record_that_is_missing_is_refused() -> None:

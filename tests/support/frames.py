@@ -109,7 +109,7 @@ class Rows:
         finally:
             self.kept -= 1
 
-    def seen(self, ranges: Sequence[OffsetRange]) -> dict[Partition, list[Seen]]:
+    def seen(self) -> dict[Partition, list[Seen]]:
         found: dict[Partition, list[Seen]] = {}
         for topic, partition, offset in self.records:
             found.setdefault((topic, partition), []).append(

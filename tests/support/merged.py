@@ -46,7 +46,7 @@ def land_decided(topology: Topology, client: dict[str, str], dsn: str) -> None:
     for partition in admin.list_topics().topics[log].partitions:
         found = identity(admin, log, partition)
         stored = list(reader.read(log, partition, found.start, found.end)) if found.end else []
-        seen = [decisions.seen(one.place.offset, 0, one.value) for one in stored]
+        seen = [decisions.seen(one.place.offset, 0, *decisions.summary(one.value)) for one in stored]
         decided = decisions.decide(log, partition, found.topic_id, None, range(found.start, found.end), seen)
         for offset in decided.offsets:
             proposal: Any = AvroProposals().decode(stored[offset].value)

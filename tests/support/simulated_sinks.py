@@ -142,7 +142,7 @@ class MemoryRows:
         self._process.step("reading")
         yield self
 
-    def seen(self, ranges: Sequence[OffsetRange]) -> Mapping[Partition, Sequence[Seen]]:
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
         log = self._process.world.log
         assert log is not None
         return {key: [log.seen(key, offset) for offset in found] for key, found in self._offsets.items()}

@@ -92,7 +92,7 @@ MAY_IMPORT = {
         "onefold.spark_sink.plan",
         "onefold.spark_sink.postgres",
     ),
-    "onefold.spark_sink.kafka": tuple(f"onefold.spark_sink.{room}" for room in ("decisions", "errors", "landing")),
+    "onefold.spark_sink.kafka": ("onefold.spark_sink.errors", "onefold.spark_sink.landing"),
     "onefold.spark_sink.supervisor": ("onefold.spark_sink.errors",),
     "onefold.spark_sink.spark": ("onefold.spark_sink",),
     "onefold.spark_sink": ("onefold.lineage",),
