@@ -107,9 +107,24 @@ class Onefold:
             env=self.environment | {"PYTHONPATH": os.pathsep.join((self.environment["PYTHONPATH"], str(ROOT)))},
             cwd=self.home,
         )
-        assert ran.returncode == 0, f"not drained within {deadline_s} s: {ran.stdout!r} {ran.stderr!r}"
+        assert ran.returncode == 0, (
+            f"not drained within {deadline_s} s:\n{ran.stdout.decode()}\n{self._how_services_are()}"
+        )
+
+    def _how_services_are(self) -> str:
+        """Each with its state and the end of its log, for whoever reads that something has not come about."""
+        return "\n".join(
+            "\n  ".join(
+                [f"{name}: {one['state']}, {one['restarts']} restarts, {one['detail']}", *_end_of(Path(one["log"]))]
+            )
+            for name, one in self.services().items()
+        )
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Ask the database."""
         with psycopg.connect(self.dsn) as connection:
             return connection.execute(query, values).fetchall()
+
+
+def _end_of(log: Path, lines: int = 12) -> list[str]:
+    return log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []

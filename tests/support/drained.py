@@ -5,11 +5,12 @@ asks the servers for all else that it shows.
 """
 
 import sys
+from contextlib import suppress
 
 import psycopg
 from confluent_kafka import KafkaException
 
-from onefold.operate import lag
+from onefold.operate import lag, positions
 from onefold.operate.errors import UserError
 from onefold.operate.settings import load
 from tests.support.waiting import eventually
@@ -25,5 +26,19 @@ def is_drained() -> bool:
         return False
 
 
+def what_is_left() -> str:
+    """Of each pipeline that is not drained its offsets, and what they hold."""
+    behind = positions.behind_of_all(load())
+    if behind is None:
+        return "Kafka does not answer"
+    waits = {name: now for name, now in lag.of_all(load()).items() if now.events != 0}
+    return "\n".join(f"{name}: {behind.get(name)} {now}" for name, now in waits.items())
+
+
 if __name__ == "__main__":
-    eventually(is_drained, float(sys.argv[1]), "drained", LOOK_AGAIN_S)
+    try:
+        eventually(is_drained, float(sys.argv[1]), "drained", LOOK_AGAIN_S)
+    except AssertionError:
+        with suppress(UserError, psycopg.Error, KafkaException):
+            sys.stdout.write(what_is_left())
+        raise
