@@ -48,11 +48,11 @@ class BenchmarkEnvironment:
         return self.infrastructure.postgres_dsn
 
     def run(self, *arguments: str) -> None:
-        """Run one command to its end; RuntimeError when it fails, which it has explained on stderr."""
+        """Run one command to its end; RuntimeError with what it has printed when it fails. Why it does is on stderr."""
         command = [sys.executable, "-P", "-m", "onefold.cli.main", *arguments]
-        ran = subprocess.run(command, env={**os.environ, **self.environment}, check=False, stdout=subprocess.DEVNULL)
+        ran = subprocess.run(command, env={**os.environ, **self.environment}, check=False, stdout=subprocess.PIPE)
         if ran.returncode:
-            raise RuntimeError(f"`onefold {' '.join(arguments)}` failed")
+            raise RuntimeError(f"`onefold {' '.join(arguments)}` failed\n{ran.stdout.decode(errors='replace')}".strip())
 
     def start(self, name: str, *arguments: str) -> Child:
         """Start a long-running command in the background and wait until it says that it runs."""

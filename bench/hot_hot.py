@@ -13,31 +13,27 @@ import gc
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
+from onefold.bench.follower import Follower, Sender
 from onefold.bench.rows import ROWS_FROM, Rows, gaps
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.pipelines import found
 from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE
-from onefold.processor.core.decision import Kind, Position, Proposal, decide
-from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.loading import topology_of
+from onefold.proof.verdict import VALID
 from onefold.stack.child import Child
 
-# Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
-_STEP_S = 0.002
 # Until every process has its tasks, and has folded something.
 WARM_UP_S = 5.0
 # Spark's code is compiled while it runs (decision 10).
@@ -49,138 +45,9 @@ _FROZEN_S = 3.0
 # Spark's first batch, in a JVM that has compiled nothing.
 _ROWS_S = 120.0
 _DRAIN_S = 60.0
+# All that a sink has not landed until then, where nobody but it has the cores.
+_JUDGED_S = 300
 _MARGIN = 3  # starting processes takes time as well, and the sender goes on meanwhile
-
-# What is true counts from the moment at which it is read. Of the inputs only their own timestamps matter, and a request less is
-# one that the broker does not answer on the cores that are measured.
-_AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
-_SELDOM = {"fetch.wait.max.ms": 200, "fetch.min.bytes": 1_000_000}
-
-#: Partition, and per input topic the offset to read next.
-Moment = tuple[int, dict[str, int]]
-
-
-class _Follower:
-    """Follows what is true in a thread of its own."""
-
-    def __init__(
-        self, client: dict[str, str], topic: str, starts: dict[tuple[str, int], int], partitions: int, logs: int
-    ) -> None:
-        self._client = client
-        self._topic = topic
-        self._starts = starts
-        self._done = threading.Event()
-        self._positions: dict[int, Position | None] = {}
-        self._proposals = AvroProposals()
-        self._logs = logs
-        self._hot = topic.endswith(".decisions")
-        self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
-        self.reached = dict(starts)
-        self._true: list[tuple[str, int, int, int, float]] = []  # topic, partition, from, to, when
-        self.winners: dict[str, int] = {}
-        self._made: dict[tuple[str, int], dict[int, float]] = {}
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._read_inputs, self._follow)]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join(5.0)
-
-    def latencies(self, since: float, until: float) -> list[float]:
-        """In order, of the events that became true between these moments. Both readers have to have ended."""
-        return sorted(
-            now - self._made[topic, partition][offset]
-            for topic, partition, start, end, now in self._true
-            if since < now < until
-            for offset in range(start, end)
-            if offset in self._made.get((topic, partition), {})
-        )
-
-    def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:
-        settings = {"group.id": "onefold-bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        consumer = Consumer({**self._client, **settings, **fetches, "log_level": 0})
-        consumer.assign([TopicPartition(topic, partition, at) for (topic, partition), at in starts.items()])
-        return consumer
-
-    def _read_inputs(self) -> None:
-        with closing(self._consumer(self._starts, _SELDOM)) as consumer:
-            while not self._done.is_set():
-                for message in consumer.consume(1_000, 0.05):
-                    if message.error() is None:
-                        made = self._made.setdefault((message.topic() or "", message.partition() or 0), {})
-                        made[message.offset() or 0] = message.timestamp()[1] / 1000
-
-    def _follow(self) -> None:
-        whole = {(self._topic, partition): 0 for partition in range(self._logs)}
-        with closing(self._consumer(whole, _AT_ONCE)) as consumer:
-            while not self._done.is_set():
-                for message in consumer.consume(1_000, 0.01):
-                    if message.error() is not None:
-                        continue
-                    moment = self._decided(message.value()) if self._hot else _progress(message)
-                    if moment is not None:
-                        self._note(moment, time.time())
-
-    def _decided(self, value: bytes | None) -> Moment | None:
-        proposal = self._proposals.decode(value)
-        if not isinstance(proposal, Proposal):
-            return None
-        position = decide(self._positions.get(proposal.task), proposal)
-        if position is None:
-            return None
-        self._positions[proposal.task] = position
-        if proposal.kind is not Kind.STEP:
-            return None
-        self.winners[proposal.proposer] = self.winners.get(proposal.proposer, 0) + 1
-        return proposal.task, {topic: at.offset for topic, at in position.inputs.items()}
-
-    def _note(self, moment: Moment, now: float) -> None:
-        partition, offsets = moment
-        self.moments[partition].append(now)
-        for topic, offset in offsets.items():
-            self._true.append((topic, partition, self.reached[topic, partition], offset, now))
-            self.reached[topic, partition] = offset
-
-
-def _progress(message: Any) -> Moment | None:
-    if message.key() != b"p":
-        return None
-    inputs = json.loads(message.value())["inputs"]
-    return message.partition(), {topic: at["next_offset"] for topic, at in inputs.items()}
-
-
-class _Sender:
-    """Sends at a steady rate until it is stopped, as a producer that nobody has tuned: a record waits up to 5 ms for others."""
-
-    def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int) -> None:
-        self._producer = Producer({**client, "partitioner": "murmur2_random", "log_level": 0})
-        self._inputs = inputs
-        self._rate = rate
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._done.set()
-        self._thread.join(5.0)
-        self._producer.flush(30)
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        while not self._done.wait(_STEP_S):
-            due = int((time.monotonic() - began) * self._rate)
-            while self.sent < due:
-                given = next(self._inputs)
-                self._producer.produce(given.topic, given.value, given.key)
-                self.sent += 1
-            self._producer.poll(0)
 
 
 @contextmanager
@@ -248,41 +115,54 @@ class Plan:
 def measure(
     environment: BenchmarkEnvironment, workload: Workload, partitions: int, plan: Plan, seed: int
 ) -> dict[str, Any]:
-    """Replicas first, then the same pipeline elastic, on the same topics; rows of a decision log with replicas alone.
+    """Replicas first, then the same pipeline elastic, with the same servers. The judge has the last word on both.
 
     Raises:
-        RuntimeError: what was sent is not all folded in the end.
+        RuntimeError: what was sent is not all folded in the end, or what came of it is not as it should be.
     """
-    _declare(environment, workload.name, plan.rows is RowsFrom.LOG)
     topology = topology_of(workload.name)
-    decision_logs = None if plan.rows is RowsFrom.LOG else found()[workload.name].decision_logs
     figures: dict[str, Any] = {
         "pipeline": workload.name,
         "events_per_second": plan.rate,
         f"{plan.what}s": plan.kills,
         **({"rows_from": ROWS_FROM[plan.rows]} if plan.rows else {}),
     }
-    sink: Child | None = None
     for mode, replicas, topic in (("hot_hot", 2, topology.decisions), ("elastic", 1, topology.changelog)):
+        from_log = plan.rows is RowsFrom.LOG and mode == "hot_hot"
+        _declare(environment, workload.name, plan, from_log)
         environment.environment["ONEFOLD_REPLICAS"] = str(replicas)
-        if mode == "elastic" and plan.rows is RowsFrom.LOG and sink is not None:
-            sink.stop()
-            sink = None
         environment.say(f"{mode}: starting two processes")
         children = [_start(environment, workload.name, number) for number in (0, 1)]
-        if mode == "hot_hot" and plan.rows is not None:
-            environment.say("starting the sink")
-            sink = environment.start("sink", "sink", workload.name)
+        sink = _sink(environment, workload.name, mode) if plan.rows else None
+        decision_logs = None if plan.rows is RowsFrom.LOG else found()[workload.name].decision_logs
         logs = min(decision_logs or partitions, partitions) if mode == "hot_hot" else partitions
         ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
-        follower = _Follower(environment.client, topic, ends, partitions, logs)
-        rows = Rows(environment.dsn, workload.name, partitions) if sink is not None else None
+        follower = Follower(environment.client, topic, ends, partitions, logs)
+        rows = Rows(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
+        if sink is None and mode == "elastic":  # nothing was landed meanwhile, and all of it is
+            sink = _sink(environment, workload.name, mode)
+        if sink is not None:
+            figures |= _judged(environment, workload.name, mode)
+            sink.stop()
+        if from_log:  # such tables are never filled from output topics as well
+            environment.run("reset", workload.name, "--inputs", "--yes")
         seed += 1
     return figures
 
 
-def _declare(environment: BenchmarkEnvironment, name: str, decided_tables: bool) -> None:
+def _sink(environment: BenchmarkEnvironment, name: str, mode: str) -> Child:
+    environment.say(f"{mode}: starting the sink")
+    return environment.start("sink", "sink", name)
+
+
+def _judged(environment: BenchmarkEnvironment, name: str, mode: str) -> dict[str, str]:
+    environment.say(f"{mode}: verifying")
+    environment.run("verify", name, "--timeout", str(_JUDGED_S))
+    return {f"{mode}_verify": VALID}
+
+
+def _declare(environment: BenchmarkEnvironment, name: str, plan: Plan, decided_tables: bool) -> None:
     """The pipeline as it is declared, but for where its tables are filled from."""
     pipeline = found()[name]
     texts = {
@@ -295,10 +175,10 @@ def _declare(environment: BenchmarkEnvironment, name: str, decided_tables: bool)
     lines.append(f"kafka_only = {json.dumps(pipeline.kafka_only)}")
     if decided_tables:
         lines += ["replicas = 2", "decided_tables = true"]
-    elif pipeline.decision_logs is not None:
+    elif pipeline.decision_logs is not None and plan.rows is not RowsFrom.LOG:
         lines.append(f"decision_logs = {pipeline.decision_logs}")
     # The whole log is read by whoever follows it.
-    if not decided_tables:
+    if plan.rows is not RowsFrom.LOG:
         lines.append("decisions_kept_s = -1")
     table = "\n".join(["[tool.onefold]", "packages = []", f"[tool.onefold.pipelines.{name}]", *lines, ""])
     (environment.home / PROJECT_FILE).write_text(table)
@@ -314,11 +194,11 @@ def _of_mode(
     plan: Plan,
     mode: str,
     children: list[Child],
-    follower: _Follower,
+    follower: Follower,
     rows: Rows | None,
     seed: int,
 ) -> dict[str, Any]:
-    sender = _Sender(environment.client, workload.generate(seed, plan.events), plan.rate)
+    sender = Sender(environment.client, workload.generate(seed, plan.events), plan.rate)
     follower.start()
     sender.start()
     if rows is not None:
@@ -373,16 +253,14 @@ def _start(environment: BenchmarkEnvironment, pipeline: str, number: int) -> Chi
     return environment.start(f"processor-{number}", "process", pipeline, "--processes", "1", "--instance", str(number))
 
 
-def _wait_until_true(environment: BenchmarkEnvironment, follower: _Follower, ends: dict[tuple[str, int], int]) -> None:
+def _wait_until_true(environment: BenchmarkEnvironment, follower: Follower, ends: dict[tuple[str, int], int]) -> None:
     def reached() -> bool:
         return all(follower.reached[place] >= end for place, end in ends.items())
 
     environment.wait(reached, _DRAIN_S, "every event is folded")
 
 
-def _figures(
-    mode: str, what: str, follower: _Follower, began: float, calm_until: float, ended: float
-) -> dict[str, Any]:
+def _figures(mode: str, what: str, follower: Follower, began: float, calm_until: float, ended: float) -> dict[str, Any]:
     calm, killed = gaps(follower.moments, began, calm_until), gaps(follower.moments, calm_until, ended)
     latencies = follower.latencies(began, calm_until)
     if not latencies:

@@ -1,0 +1,162 @@
+"""One who sends at a steady rate, and one who follows what comes true: in a decision log by the rule, else in the changelog."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onefold.processor.core.decision import Kind, Position, Proposal, decide
+from onefold.processor.io.proposals import AvroProposals
+
+# Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
+_STEP_S = 0.002
+
+# What is true counts from the moment at which it is read. Of the inputs only their own timestamps matter, and a request less is
+# one that the broker does not answer on the cores that are measured.
+_AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
+_SELDOM = {"fetch.wait.max.ms": 200, "fetch.min.bytes": 1_000_000}
+
+#: Partition, and per input topic the offset to read next.
+Moment = tuple[int, dict[str, int]]
+
+
+class Follower:
+    """Follows what is true in a thread of its own.
+
+    Args:
+        topic: the decision log, or the changelog.
+        starts: (topic, partition) of the inputs to where they begin.
+        partitions, logs: how many the inputs, and the topic, have.
+
+    Attributes:
+        moments: by partition when something of it became true, in seconds since 1970.
+        reached: up to which offset the inputs are true.
+        winners: by the name of a replica how many decisions it has won.
+    """
+
+    def __init__(
+        self, client: dict[str, str], topic: str, starts: dict[tuple[str, int], int], partitions: int, logs: int
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._starts = starts
+        self._done = threading.Event()
+        self._positions: dict[int, Position | None] = {}
+        self._proposals = AvroProposals()
+        self._logs = logs
+        self._hot = topic.endswith(".decisions")
+        self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
+        self.reached = dict(starts)
+        self._true: list[tuple[str, int, int, int, float]] = []  # topic, partition, from, to, when
+        self.winners: dict[str, int] = {}
+        self._made: dict[tuple[str, int], dict[int, float]] = {}
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._read_inputs, self._follow)]
+
+    def start(self) -> None:
+        """Begin to read."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End; what was read is there."""
+        self._done.set()
+        for thread in self._threads:
+            thread.join(5.0)
+
+    def latencies(self, since: float, until: float) -> list[float]:
+        """In order, of the events that became true between these moments. Both readers have to have ended."""
+        return sorted(
+            now - self._made[topic, partition][offset]
+            for topic, partition, start, end, now in self._true
+            if since < now < until
+            for offset in range(start, end)
+            if offset in self._made.get((topic, partition), {})
+        )
+
+    def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:
+        settings = {"group.id": "onefold-bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        consumer = Consumer({**self._client, **settings, **fetches, "log_level": 0})
+        consumer.assign([TopicPartition(topic, partition, at) for (topic, partition), at in starts.items()])
+        return consumer
+
+    def _read_inputs(self) -> None:
+        with closing(self._consumer(self._starts, _SELDOM)) as consumer:
+            while not self._done.is_set():
+                for message in consumer.consume(1_000, 0.05):
+                    if message.error() is None:
+                        made = self._made.setdefault((message.topic() or "", message.partition() or 0), {})
+                        made[message.offset() or 0] = message.timestamp()[1] / 1000
+
+    def _follow(self) -> None:
+        whole = {(self._topic, partition): 0 for partition in range(self._logs)}
+        with closing(self._consumer(whole, _AT_ONCE)) as consumer:
+            while not self._done.is_set():
+                for message in consumer.consume(1_000, 0.01):
+                    if message.error() is not None:
+                        continue
+                    moment = self._decided(message.value()) if self._hot else _progress(message)
+                    if moment is not None:
+                        self._note(moment, time.time())
+
+    def _decided(self, value: bytes | None) -> Moment | None:
+        proposal = self._proposals.decode(value)
+        if not isinstance(proposal, Proposal):
+            return None
+        position = decide(self._positions.get(proposal.task), proposal)
+        if position is None:
+            return None
+        self._positions[proposal.task] = position
+        if proposal.kind is not Kind.STEP:
+            return None
+        self.winners[proposal.proposer] = self.winners.get(proposal.proposer, 0) + 1
+        return proposal.task, {topic: at.offset for topic, at in position.inputs.items()}
+
+    def _note(self, moment: Moment, now: float) -> None:
+        partition, offsets = moment
+        self.moments[partition].append(now)
+        for topic, offset in offsets.items():
+            self._true.append((topic, partition, self.reached[topic, partition], offset, now))
+            self.reached[topic, partition] = offset
+
+
+def _progress(message: Any) -> Moment | None:
+    if message.key() != b"p":
+        return None
+    inputs = json.loads(message.value())["inputs"]
+    return message.partition(), {topic: at["next_offset"] for topic, at in inputs.items()}
+
+
+class Sender:
+    """Sends at a steady rate until it is stopped, as a producer that nobody has tuned: a record waits up to 5 ms for others."""
+
+    def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int) -> None:
+        self._producer = Producer({**client, "partitioner": "murmur2_random", "log_level": 0})
+        self._inputs = inputs
+        self._rate = rate
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.sent = 0
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, when Kafka has all that was sent."""
+        self._done.set()
+        self._thread.join(5.0)
+        self._producer.flush(30)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._done.wait(_STEP_S):
+            due = int((time.monotonic() - began) * self._rate)
+            while self.sent < due:
+                given = next(self._inputs)
+                self._producer.produce(given.topic, given.value, given.key)
+                self.sent += 1
+            self._producer.poll(0)
