@@ -195,7 +195,8 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
                 None if fields[column.name] is None else KINDS[column.kind].from_output(fields[column.name])
                 for column in columns
             )
-            latest[row[: len(table.key)]] = row
+            key = row[: len(table.key)]
+            latest[key] = _added(row, latest.get(key), [column.name in table.adds for column in columns])
         wanted = {key: values[: len(columns)] for key, (values, _) in expected.model.rows[table.name].items()}
         keys = sorted(wanted.keys() | latest.keys(), key=repr)
         wrong = {key: (wanted.get(key), latest.get(key)) for key in keys if wanted.get(key) != latest.get(key)}
@@ -205,3 +206,10 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     assert not expected.uncopied, "misrouted records without a copy"
     assert not expected.unsent, "copies of nothing"
     return expected
+
+
+def _added(row: tuple[Any, ...], before: tuple[Any, ...] | None, adds: list[bool]) -> tuple[Any, ...]:
+    """The row after a record that says of some columns by how much they grow."""
+    if before is None:
+        return row
+    return tuple(was + now if grows else now for was, now, grows in zip(before, row, adds, strict=True))
