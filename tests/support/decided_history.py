@@ -45,14 +45,27 @@ def winners(topology: Topology, client: dict[str, str]) -> Counter[str]:
     """By replica, how many of its proposals were decided. Of those that continue a version it is the first one: nobody
     tampers with the log here.
     """
-    won: Counter[str] = Counter()
-    versions: dict[int, int] = {}
-    for record in records(client, topology.decisions):
-        proposal = AvroProposals().decode(record.value)
-        if isinstance(proposal, Proposal) and versions.get(record.partition) != proposal.version:
-            versions[record.partition] = proposal.version
-            won[proposal.proposer] += 1
-    return won
+    return _won(_proposals(topology, client))
+
+
+def lost(topology: Topology, client: dict[str, str]) -> int:
+    """How many proposals came to nothing."""
+    proposals = _proposals(topology, client)
+    return len(proposals) - _won(proposals).total()
+
+
+def _won(proposals: list[tuple[int, Proposal]]) -> Counter[str]:
+    first: dict[tuple[int, int], str] = {}
+    for partition, proposal in proposals:
+        # One that comes very late is behind decisions of later versions, and has lost all the same.
+        first.setdefault((partition, proposal.version), proposal.proposer)
+    return Counter(first.values())
+
+
+def _proposals(topology: Topology, client: dict[str, str]) -> list[tuple[int, Proposal]]:
+    """Each with its partition of the log."""
+    read = [(record.partition, AvroProposals().decode(record.value)) for record in records(client, topology.decisions)]
+    return [(partition, proposal) for partition, proposal in read if isinstance(proposal, Proposal)]
 
 
 def total_and_sum_of_steps(client: dict[str, str]) -> tuple[dict[Any, int], dict[Any, int]]:
