@@ -1,8 +1,12 @@
 """Tables that are filled from the decision log: replicas, a broker, a Postgres and a Spark that are real, and no publisher."""
 
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,17 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, delete_before
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify
-from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads import averages, campaigns, runner, trades
 from onefold.proof.workloads.shaping import Shape
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.decisions import offset_of, place
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
-from tests.support.processes import drained, instance, judge, opened, produce, records
+from tests.support.decided_history import lost
+from tests.support.migrated import migrate_all
+from tests.support.processes import drained, instance, judge, opened, produce, records, send
+from tests.support.sink_children import SinkOf
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -160,6 +167,68 @@ def test_two_sinks_and_the_way_back_that_is_refused(
         landing.until_drained(landing.supervisor(writer="three"))
     with pytest.raises(Refused, match="cannot be filled from its output topics as well"):
         landing.supervisor(writer="three", decided=False).tick()
+
+
+def test_a_counter_is_right_with_two_replicas_and_two_sinks(
+    fresh_domain: MakeDomain,
+    client: dict[str, str],
+    query: MakeQuery,
+    sink_of: SinkOf,
+    checkout: Path,
+    database: str,
+    reader: "psycopg.Connection[Any]",
+    tmp_path: Path,
+) -> None:
+    """Two streams, whose alarms are added to a counter: what is added twice stays. A replica is killed when it has proposed,
+    and a sink when it has added. Each sink is the only one for a while: so it is certain that both have landed something.
+    """
+    topology = fresh_domain("averages")
+    landing = Landing(query, checkout, topology, client, database)
+    migrate_all(database, checkout / "sql")  # or there would be no ledger to look at before a sink has started
+    numbers = averages.generate(7, 1_000_000)
+    replica = partial(instance, topology, client, replicas=2, decided_tables=True)
+    start_two = partial(sink_of("averages"), writer="two", decided=["averages"])
+    one = landing.supervisor(writer="one")
+
+    def go_on(count: int = 200) -> None:
+        send(client, list(islice(numbers, count)))
+        one.tick()
+
+    def killed(process: "subprocess.Popen[bytes]") -> int | None:
+        go_on()
+        return process.poll()
+
+    def landed_by(writer: str) -> bool:
+        landed = "SELECT FROM onefold.ledger WHERE sink = 'averages' AND writer = %s AND last_offset IS NOT NULL"
+        return reader.execute(landed, (writer,)).rowcount > 0
+
+    def some_are_lost() -> bool:
+        go_on()
+        drained(topology, client)
+        return lost(topology, client) > 0
+
+    with ExitStack() as stack:
+        stack.enter_context(replica(tmp_path / "a", name="a"))
+        b = stack.enter_context(replica(tmp_path / "b", name="b", failpoint="after_append:10"))
+        two = start_two("sink.after_merge:3")
+        send(client, list(islice(numbers, 1_000)))
+        eventually(partial(landed_by, "two"), LANDED_IN_S, "a sink has landed something")
+        for process in (two.process, b):
+            assert eventually(partial(killed, process), LANDED_IN_S, "it is killed", 0.5) == -signal.SIGKILL
+        go_on()
+        eventually(partial(landed_by, "one"), LANDED_IN_S, "the other sink has landed something")
+        stack.enter_context(replica(tmp_path / "b", name="b"))
+        two = start_two()
+        eventually(lambda: two.is_in("running"), LANDED_IN_S, "the killed sink runs again")
+        go_on(1_000)
+        eventually(some_are_lost, LANDED_IN_S, "a replica was slower with a decision")
+        landing.until_drained(one)
+    judge(topology, client)
+    verdict = landing.judged()
+    assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
+    sums = "SELECT (SELECT sum(alarms) FROM averages.alarms), count(*) FROM averages.averages WHERE numbers > 100"
+    ((alarms, told),) = reader.execute(sums).fetchall()
+    assert alarms == told > 0
 
 
 def test_emptied_tables_are_filled_from_either(
