@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold import class_archive
+from onefold.exit_codes import REFUSED
 from onefold.operate import private
 from onefold.operate.errors import UserError
 from onefold.stack.service import Ready, Service
@@ -34,6 +35,10 @@ JVM_FLAGS = (
 )
 
 LOGGING = Path(__file__).with_name("logging.properties")
+# Which Kafka has formatted a folder: a file beside meta.properties, so that both come with the same rename.
+MADE_BY = "kafka.version"
+# Before there was this file there was one Kafka, which writes what older ones do not read.
+MADE_BEFORE = "4.3.1"
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,19 @@ class Broker:
 
     def prepare(self) -> None:
         """Writes the configuration and formats the storage if that was not done yet. Raises UserError when Kafka
-        refuses.
+        refuses, or when a newer Kafka has written there.
         """
         private.folder(self.home)
         (self.home / "server.properties").write_text(self.configuration(self.home / "data"))
         if not (self.home / "data" / "meta.properties").exists():
             self._format()
+        self._check_version()
         private.folder(self.home / "data")
+
+    @property
+    def version(self) -> str:
+        """Of its Kafka, as "4.2.2"."""
+        return next((jar.stem.rpartition("-")[2] for jar in self.jars if jar.name.startswith("kafka_")), "")
 
     def configuration(self, data: Path) -> str:
         """The server.properties of this node with its log in `data`."""
@@ -117,8 +128,20 @@ class Broker:
                 f"Kafka could not format its storage in {draft}: {reason[-1] if reason else 'no reason given'}"
             )
         properties.unlink()
+        (draft / MADE_BY).write_text(f"{self.version}\n")
         shutil.rmtree(self.home / "data", ignore_errors=True)
         draft.rename(self.home / "data")
+
+    def _check_version(self) -> None:
+        made_by = self.home / "data" / MADE_BY
+        made = made_by.read_text().strip() if made_by.exists() else MADE_BEFORE
+        if _release(made) > _release(self.version):
+            raise UserError(
+                f"the topics in {self.home / 'data'} were written by Kafka {made}, and Kafka {self.version} does not read them",
+                "Start over with `onefold down --wipe`, or go on with the Onefold that wrote them; why it is an older Kafka is in"
+                " docs/operating.md, which Kafka.",
+                REFUSED,
+            )
 
     def _settings(self, data: Path) -> dict[str, object]:
         here = f"127.0.0.1:{self.port}"
@@ -159,3 +182,8 @@ class Broker:
             "num.recovery.threads.per.data.dir": 2,
             "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
         }
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """4.2 of 4.2.2: what the third number stands for changes nothing on the disk."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())

@@ -37,6 +37,31 @@ def test_kafkas_own_tools_run_on_the_same_jars(tmp_path: Path) -> None:
     assert command[-3:] == ["org.apache.kafka.tools.ConsoleProducer", "--topic", "t"]
 
 
+@pytest.mark.parametrize(("made", "refused"), [("", True), ("4.3.0", True), ("4.2.9", False), ("3.9.1", False)])
+def test_topics_that_a_newer_kafka_has_written_are_refused_with_a_sentence(
+    tmp_path: Path, made: str, refused: bool
+) -> None:
+    """Kafka itself says that it cannot deserialize a record. Data without a version are of the one that there was before."""
+    ours = Broker(
+        tmp_path, 1234, 1235, Path("/java"), [Path("/kafka-clients-4.2.2.jar"), Path("/kafka_2.13-4.2.2.jar")]
+    )
+    assert ours.version == "4.2.2"
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "meta.properties").touch()
+    if made:
+        (data / "kafka.version").write_text(f"{made}\n")
+    if not refused:
+        ours.prepare()
+        return
+    with pytest.raises(
+        UserError, match=f"written by Kafka {made or '4.3.1'}, and Kafka 4.2.2 does not read them"
+    ) as told:
+        ours.prepare()
+    assert told.value.exit_code == 3
+    assert "onefold down --wipe" in told.value.hint
+
+
 def test_the_database_listens_on_loopback_only_and_waits_for_the_disk(tmp_path: Path) -> None:
     command = postgres.Postgres(tmp_path, 4321).command()
     assert "listen_addresses=127.0.0.1" in command
