@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from onefold.dashboard import detail, engine, flow, jobs, rollups, sheets, summaries
+from onefold.dashboard.bars import Chart, Charts
 from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import Engine, Verdict
 from onefold.dashboard.flow import Flow
@@ -48,6 +49,7 @@ class Snapshot:
         rollup, level, flow: None in a database that has no rollup.
         jobs: none in a database without jobs.
         detail: of a view of one pipeline; None of every other.
+        charts: of a view of one pipeline.
     """
 
     engine: Engine
@@ -59,6 +61,7 @@ class Snapshot:
     jobs: Collection[Jobs] = ()
     has_sheets: bool = False
     detail: Detail | None = None
+    charts: Collection[Chart] = ()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -103,8 +106,8 @@ class Compared:
     detail: str
 
 
-async def take(reader: Reader, views: Collection[View]) -> dict[View, Snapshot]:
-    """The snapshots of several views, all of one moment. Raises psycopg.Error."""
+async def take(reader: Reader, views: Collection[View], charts: Charts) -> dict[View, Snapshot]:
+    """The snapshots of several views, all of one moment, but for large charts. Raises psycopg.Error."""
     async with reader.snapshot() as connection:
         state = await engine.fetch(connection)
         found = await rollups.find(connection)
@@ -118,8 +121,12 @@ async def take(reader: Reader, views: Collection[View]) -> dict[View, Snapshot]:
             path = rollup.path(dict(view)) if rollup and not isinstance(view, OfPipeline) else ()
             level = await rollups.fetch(connection, rollup, path) if rollup else None
             current = flows.get(rollup.schema) if rollup else None
-            more = await detail.fetch(connection, view.name, view.tables) if isinstance(view, OfPipeline) else None
-            snapshots[view] = Snapshot(state, found, rollup, level, current, reported, queues, has_sheets, more)
+            snapshot = Snapshot(state, found, rollup, level, current, reported, queues, has_sheets)
+            if isinstance(view, OfPipeline):
+                more = await detail.fetch(connection, view.name, view.tables)
+                drawn = await charts.fetch(connection, view.name, state.taken_at)
+                snapshot = replace(snapshot, detail=more, charts=drawn)
+            snapshots[view] = snapshot
     return snapshots
 
 

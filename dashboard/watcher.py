@@ -14,6 +14,7 @@ import psycopg
 import structlog
 
 from onefold.dashboard import engine, tasks
+from onefold.dashboard.bars import Charts
 from onefold.dashboard.day import MINUTE_S, Day, Minute
 from onefold.dashboard.dead import DeadCounts
 from onefold.dashboard.history import History
@@ -68,6 +69,7 @@ class Watcher:
         self._reader = reader
         self._settings = settings
         self._watched: Counter[View] = Counter()
+        self._charts = Charts()
         self._snapshots: dict[View, Snapshot] = {}
         self._trouble = ""
         self._lag = LagNow({}, None, None)
@@ -131,7 +133,7 @@ class Watcher:
 
     async def _fetch(self, views: list[View]) -> None:
         try:
-            taken = await take(self._reader, views)
+            taken = await take(self._reader, views, self._charts)
         except psycopg.Error as error:
             if not self._trouble:
                 log.warning(f"no snapshot: {error!r}")

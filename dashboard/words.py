@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -90,6 +91,13 @@ def grouped(number: str) -> str:
     return f"{MINUS if number.startswith('-') else ''}{int(before):,}{point}{behind}"
 
 
+def figure(value: Any) -> str:
+    """What a view of anybody's has in a column: numbers in thousands, with the digits that they have; else a text."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return grouped(f"{value:f}" if isinstance(value, Decimal) else str(value))
+    return NONE if value is None else printable(str(value))
+
+
 def rounded(number: Decimal) -> str:
     """What came out of a formula, with as many digits behind the point as a cell may have; a smaller one with its exponent."""
     if not number:
@@ -136,6 +144,7 @@ def templates() -> Environment:
     )
     made.filters.update(
         exact=exact,
+        figure=figure,
         signed=signed,
         whole=whole,
         signed_whole=signed_whole,
