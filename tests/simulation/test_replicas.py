@@ -14,7 +14,20 @@ from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import undecided
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
-from tests.support.replicas import RUNNER, Replicas, elastic, killed_25_times, outcome, update, values
+from tests.support.replicas import (
+    AVERAGES,
+    KILLS,
+    RUNNER,
+    Replicas,
+    elastic,
+    elastic_in_the_order_of,
+    killed_25_times,
+    numbers,
+    outcome,
+    update,
+    updates,
+    values,
+)
 from tests.support.versions import longer, other_rule
 
 
@@ -30,13 +43,24 @@ def test_two_replicas_give_what_one_task_gives() -> None:
     assert outcome(world.driver) == elastic(sent)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_kills_change_nothing(seed: int) -> None:
-    """Replicas and publishers, killed at steps that the seed chooses, 25 times in each of these lives."""
+@pytest.mark.parametrize("seed", range(1_000 // KILLS))
+def test_a_thousand_kills_change_nothing(seed: int) -> None:
+    """Replicas and publishers die at each of their steps, in an order that the seed chooses, 25 times in each of these lives."""
     world = Replicas(RUNNER, "abc" if seed % 2 else "ab")
-    sent = killed_25_times(world, seed)
+    sent = killed_25_times(world, seed, updates())
 
     assert outcome(world.driver) == elastic(sent)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kills_change_nothing_where_two_inputs_are_folded(seed: int) -> None:
+    """In which order is for the replicas to decide; so it is theirs that a task without replicas is given."""
+    world = Replicas(AVERAGES, "abc" if seed % 2 else "ab")
+    killed_25_times(world, seed, numbers())
+
+    expected = elastic_in_the_order_of(world.driver)
+    assert outcome(world.driver) == expected
+    assert len(expected["averages.averages"]) > 20
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -19,7 +19,7 @@ from onefold.processor.runtime.transact import Transact
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedSession
-from tests.support.replicas import RUNNER, Member, Replicas, elastic, killed_25_times, outcome, update
+from tests.support.replicas import RUNNER, Member, Replicas, elastic, killed_25_times, outcome, update, updates
 
 
 def start(world: Replicas) -> int:
@@ -49,9 +49,9 @@ def progresses(world: Replicas) -> list[Progress]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_kills_change_nothing_while_decisions_are_deleted(seed: int) -> None:
-    """Killed at steps that the seed chooses, those of deleting too; whoever comes back finds what it needs."""
+    """Killed as in `test_replicas`, and at the steps of deleting too; whoever comes back finds what it needs."""
     world = deleting("abc" if seed % 2 else "ab", young=seed % 3)
-    sent = killed_25_times(world, seed)
+    sent = killed_25_times(world, seed, updates())
 
     assert outcome(world.driver) == elastic(sent)
     assert start(world) > 0

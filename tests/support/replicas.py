@@ -1,7 +1,10 @@
 """Replicas of one task on the simulated log, stepped by hand or by a seed."""
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from itertools import count, islice
 from typing import Any
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError
@@ -15,8 +18,13 @@ from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.session import SimulatedInputs
+from onefold.proof.expect import Record
+from onefold.proof.order import Order
 
-RUNNER = topology_of("runner")
+RUNNER, AVERAGES = topology_of("runner"), topology_of("averages")
+#: In each life that `killed_25_times` leads.
+KILLS = 25
+RESTORED = "after_restore"
 
 
 def update(user: int, number: int) -> dict[str, int]:
@@ -26,10 +34,11 @@ def update(user: int, number: int) -> dict[str, int]:
 
 def outcome(driver: TopologyDriver) -> dict[str, Any]:
     """What anybody can see, in the order in which it came."""
+    topology = driver.topology
     seen: dict[str, Any] = {
-        topic: driver.table(topic) if rows else driver.read(topic) for topic, rows in RUNNER.outputs.items()
+        topic: driver.table(topic) if rows else driver.read(topic) for topic, rows in topology.outputs.items()
     }
-    return seen | {"dead": driver.records("runner.updates.dead"), "states": driver.states()}
+    return seen | {topic: driver.records(topic) for topic in topology.dead.values()} | {"states": driver.states()}
 
 
 def elastic(sent: list[Any]) -> dict[str, Any]:
@@ -40,9 +49,42 @@ def elastic(sent: list[Any]) -> dict[str, Any]:
     return outcome(driver)
 
 
-def values(count: int) -> list[Any]:
+def elastic_in_the_order_of(driver: TopologyDriver) -> dict[str, Any]:
+    """The outcome of one task that takes the records of several inputs one by one, in the order that was written down."""
+    topology = driver.topology
+    alone = TopologyDriver(topology)
+
+    def take(record: Record) -> None:
+        alone.log.append(record.topic, record.key, record.value, partition=0)
+        alone.run()
+
+    assert topology.order is not None
+    order = Order(topology.inputs, take)
+    for topic, hand_in in (*((topic, order.feed) for topic in topology.inputs), (topology.order, order.add)):
+        for offset, entry in driver.log.read(topic, 0, 0)[0]:
+            hand_in(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers)))
+    assert order.left_over() == ""
+    return outcome(alone)
+
+
+def updates() -> Iterator[tuple[str, Any]]:
+    """Without end."""
     dice = random.Random(7)
-    return [b"no event" if number % 17 == 0 else update(dice.randrange(5), number) for number in range(1, count)]
+    for number in count(1):
+        yield "runner.updates", b"no event" if number % 17 == 0 else update(dice.randrange(5), number)
+
+
+def values(number: int) -> list[Any]:
+    return [value for _, value in islice(updates(), number - 1)]
+
+
+def numbers() -> Iterator[tuple[str, Any]]:
+    """Of both streams of averages, without end. Some are late by a minute, so that their order matters."""
+    dice = random.Random(7)
+    for second in count(100):
+        at_ms = 1_000 * (second - 60 * (dice.random() < 0.1))
+        number = {"name": f"n{dice.randrange(3)}", "value": Decimal(dice.randrange(1_000)), "at_ms": at_ms}
+        yield dice.choice(AVERAGES.inputs), b"no number" if second % 17 == 0 else number
 
 
 class Killed(BaseException):
@@ -66,7 +108,14 @@ class Member:
         self.dies_at = (name, self.dies_at[1] - 1)
         if not self.dies_at[1]:
             self.dies_at = None
+            self.world.killed[name] += 1
             raise Killed(name)
+
+    def is_to_die(self, step: str, times: int) -> None:
+        """At the n-th time that it gets to the step. It restores once in a life: for that the one before has to end."""
+        self.dies_at = (step, times)
+        if step == RESTORED:
+            self.kill()
 
     def kill(self) -> None:
         self.replica = self.publisher = None
@@ -115,6 +164,8 @@ class Replicas:
         self.now = 0.0
         #: So many records at the end of the decision log are too young to be deleted; None: none is ever deleted.
         self.young: int | None = None
+        #: How often a member has died at each step. To be told to die there is not enough: it may never get there.
+        self.killed: Counter[str] = Counter()
         self.members = {name: Member(self, name, (versions or {}).get(name, topology)) for name in names}
 
     def clock(self) -> float:
@@ -183,25 +234,40 @@ class Replicas:
         )
 
 
-def killed_25_times(world: Replicas, seed: int) -> list[Any]:
-    """Lives of a world, with kills at steps that the seed chooses; when all is drained, what was sent."""
-    sent = values(80)
-    unsent = list(sent)
-    kills = 0
+def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]) -> list[Any]:
+    """The life of a world in which 25 kills take effect, shared out among the steps. When all is drained, what was sent.
+
+    Args:
+        given: topics and values without end: at most steps a member dies only when there is something to do.
+    """
+    sent = []
+    members = list(world.members.values())
+    # Without retention nobody gets to the steps of deleting.
+    steps = [step for step in REPLICA_STEPS if world.young is not None or not step.endswith("_delete")]
+    plan = [steps[number % len(steps)] for number in range(KILLS)]
+    to_come = list(plan)
+    random.Random(seed).shuffle(to_come)
 
     def act(dice: random.Random) -> None:
-        nonlocal kills
-        if unsent and dice.random() < 0.2:
-            world.driver.send("runner.updates", unsent.pop(0))
-        if kills < 25 and dice.random() < 0.15:
-            member = dice.choice(list(world.members.values()))
-            member.dies_at = (dice.choice(REPLICA_STEPS), dice.randint(1, 3))
-            kills += 1
+        if dice.random() < 0.2:
+            topic, value = next(given)
+            world.driver.send(topic, value)
+            sent.append(value)
+        member = dice.choice(members)
+        if to_come and member.dies_at is None and dice.random() < 0.3:
+            step = to_come.pop()
+            member.is_to_die(step, 1 if step == RESTORED else dice.randint(1, 3))
 
-    world.run(seed, 600, act)
-    for value in unsent:
-        world.driver.send("runner.updates", value)
-    for member in world.members.values():
-        member.dies_at = None
+    for part in range(30):
+        world.run(1000 * seed + part, 100, act)
+        if world.killed.total() == KILLS:
+            break
+        # Who always leaves the decisions to others does not get to a step of its own proposal: somebody else is to die there.
+        waiting = [member.dies_at for member in members]
+        for member, dies_at in zip(members, waiting[1:] + waiting[:1], strict=True):
+            member.dies_at = None
+            if dies_at:
+                member.is_to_die(*dies_at)
+    assert world.killed == Counter(plan), "a kill that does not happen proves nothing"
     world.drain()
     return sent
