@@ -32,6 +32,8 @@ CRASH: Budgets = {"proposals": 3, "crashes": 1}
 TWICE: Budgets = {"proposals": 3, "duplicates": 1}
 BOTH: Budgets = {"proposals": 2, "crashes": 1, "duplicates": 1}
 THREE: Budgets = {"replicas": 3, "proposals": 2, "crashes": 1}
+# Each of three may have one under way, that arrives when others have decided, and one of these arrives again.
+THREE_TWICE: Budgets = {"replicas": 3, "proposals": 3, "duplicates": 1}
 # A close, a handing over and another opening, with a proposal that may be under way all the time.
 SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
 
@@ -44,11 +46,24 @@ SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
         (Model(ends=(1, 1)), TWICE),
         (Model(), BOTH),
         (Model(ends=(1, 1)), THREE),
+        (Model(ends=(2, 0)), THREE_TWICE),
+        (Model(ends=(1, 1)), {**THREE_TWICE, "proposals": 2}),
         (Model(wrong_handler=True), BOTH),
         (Model(ends=(1, 1), wrong_handler=True, careless=True), TWICE),
         (Model(ends=(1, 0), wrong_handler=True, reopens=True, publishes=True), SHIFTS),
     ],
-    ids=["late", "crash", "retry", "crash and retry", "three", "wrong", "wrong and careless", "elastic and back"],
+    ids=[
+        "late",
+        "crash",
+        "retry",
+        "crash and retry",
+        "three",
+        "three and retry",
+        "three and retry of two inputs",
+        "wrong",
+        "wrong and careless",
+        "elastic and back",
+    ],
 )
 def test_in_every_order_the_rule_holds(model: Model, budgets: Budgets) -> None:
     """All readers agree at every prefix; every input once; each decision on the state before it; each replica alone goes on."""
@@ -62,15 +77,32 @@ def decided(world: World) -> tuple[Sent, ...]:
     return prefix(take, world.log, len(world.log)).history
 
 
+def late_and_twice(world: World) -> bool:
+    """The third one's comes after two versions that it is too old for; the first version's comes once more after that."""
+    log, came_true = world.log, decided(world)
+    if len(came_true) < 3 or len(log) < 5:
+        return False
+    first, late, again = came_true[1], log[-2], log[-1]
+    whose = {first.who, came_true[2].who, late.who}
+    return len(whose) == 3 and late.version == first.version and again == first and log.count(first) == 2
+
+
 @pytest.mark.parametrize(
     ("reached", "model", "budgets"),
     [
         (lambda world: decided(world)[-1].end == (2, 1), Model(), CRASH),
         (lambda world: decided(world)[-1].state == -1, Model(wrong_handler=True), CRASH),
         (lambda world: decided(world)[-1].who == "r2", Model(ends=(2, 0)), THREE),
+        (late_and_twice, Model(ends=(2, 0)), THREE_TWICE),
         (lambda world: decided(world)[-1].version > 3 and decided(world)[-1].kind == STEP, Model(), SHIFTS),
     ],
-    ids=["everything is read", "the wrong one wins", "the third one wins", "a step after a second opening"],
+    ids=[
+        "everything is read",
+        "the wrong one wins",
+        "the third one wins",
+        "late and twice",
+        "a step after a second opening",
+    ],
 )
 def test_the_search_gets_there(reached: Callable[[World], bool], model: Model, budgets: Budgets) -> None:
     """A property that holds for want of anything to hold for is none."""
@@ -113,6 +145,15 @@ def same_again(position: Position | None, proposal: Proposal) -> Position | None
     if position and proposal.kind is Kind.STEP:
         proposal = proposal._replace(version=position.version)
     return any_start(position, proposal)
+
+
+def sent_again(position: Position | None, proposal: Proposal) -> Position | None:
+    """What came true comes true again, when it comes again: its acknowledgement was lost."""
+    after = decide(position, proposal)
+    if after is None and position and proposal.kind is Kind.STEP and proposal.version == position.version - 1:
+        ends = {topic: Next(topic_id, end) for topic, (topic_id, _, end) in proposal.inputs.items()}
+        return position._replace(version=position.version + 1) if ends == position.inputs else None
+    return after
 
 
 def not_final(position: Position | None, proposal: Proposal) -> Position | None:
@@ -198,6 +239,7 @@ def anywhere(log: Identity, stored: Standing | None) -> Standing:
         (Model(by(stale_version), ends=(1, 0)), SHIFTS, "decided twice"),
         (Model(by(any_start), careless=True), CRASH, "comes next"),
         (Model(by(same_again)), CRASH, "decided twice"),
+        (Model(by(sent_again)), {**THREE_TWICE, "proposals": 1}, "decided twice"),
         (Model(by(not_final), ends=(1, 0)), SHIFTS, "decided twice"),
         (Model(by(any_opening), ends=(1, 0)), SHIFTS, "decided twice"),
         (Model(by(opening_at_the_close), ends=(1, 0), reopens=True), SHIFTS, "decided twice"),
@@ -214,6 +256,7 @@ def anywhere(log: Identity, stored: Standing | None) -> Standing:
         "stale version",
         "any start",
         "neither",
+        "sent again",
         "a close is not final",
         "any opening",
         "an opening at the close",
