@@ -190,12 +190,15 @@ def test_a_counter_is_right_with_two_replicas_and_two_sinks(
     start_two = partial(sink_of("averages"), writer="two", decided=["averages"])
     one = landing.supervisor(writer="one")
 
-    def go_on(count: int = 200) -> None:
+    def more(count: int = 200) -> None:
         send(client, list(islice(numbers, count)))
+
+    def go_on(count: int = 200) -> None:
+        more(count)
         one.tick()
 
     def killed(process: "subprocess.Popen[bytes]") -> int | None:
-        go_on()
+        more()
         return process.poll()
 
     def landed_by(writer: str) -> bool:
@@ -209,9 +212,9 @@ def test_a_counter_is_right_with_two_replicas_and_two_sinks(
 
     with ExitStack() as stack:
         stack.enter_context(replica(tmp_path / "a", name="a"))
-        b = stack.enter_context(replica(tmp_path / "b", name="b", failpoint="after_append:10"))
+        b = stack.enter_context(replica(tmp_path / "b", name="b", failpoint="after_append:3"))
         two = start_two("sink.after_merge:3")
-        send(client, list(islice(numbers, 1_000)))
+        more(1_000)
         eventually(partial(landed_by, "two"), LANDED_IN_S, "a sink has landed something")
         for process in (two.process, b):
             assert eventually(partial(killed, process), LANDED_IN_S, "it is killed", 0.5) == -signal.SIGKILL
