@@ -94,7 +94,9 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
         "bank.01.sql",
         "bank.02.sql",
         "campaigns.02.sql",
+        "campaigns.03.sql",
         "runner.02.sql",
+        "runner.03.sql",
         "sheets.01.sql",
         "trades.02.sql",
     ]

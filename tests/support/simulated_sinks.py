@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -199,8 +200,9 @@ class Process:
         self.pids: list[int] = []
 
     def start(self, name: str, run: Callable[[], None]) -> None:
-        """An actor of this process."""
-        self.world.scheduler.start(f"{self.writer}: {name}", run, self.is_blocked)
+        """An actor of this process. Who lands has the first session for itself, who reads the other one."""
+        pids = self.pids[:1] if name.startswith("landing") else self.pids[1:]
+        self.world.scheduler.start(f"{self.writer}: {name}", run, partial(self.is_blocked, pids))
 
     def wait(self, condition: Callable[[], bool]) -> None:
         self.world.scheduler.wait(condition)
@@ -226,10 +228,10 @@ class Process:
         while observer.execute(gone, (self.pids,)).fetchone() != (True,):
             assert time.monotonic() < deadline, "Postgres does not end a session"
 
-    def is_blocked(self) -> bool:
-        """Does one of its sessions wait for another one?"""
+    def is_blocked(self, pids: Sequence[int]) -> bool:
+        """Does one of these sessions wait for another one?"""
         asked = "SELECT bool_or(cardinality(pg_blocking_pids(pid)) > 0) FROM unnest(%s::int[]) AS pid"
-        found = self.world.observer.execute(asked, (self.pids,))
+        found = self.world.observer.execute(asked, (list(pids),))
         return found.fetchone() == (True,)
 
 
