@@ -7,6 +7,7 @@ none of them by name.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,9 @@ def _timeout(seconds: float) -> sql.Composed:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return value is None
+    return math.isfinite(value)
 
 
 def _share(value: Any, longest: Any) -> float:

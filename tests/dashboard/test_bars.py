@@ -14,6 +14,7 @@ from tests.support.floor import Floor
 from tests.support.site import READERS, SOON_S, LivePage, Site
 from tests.support.waiting import eventually
 
+NO_NUMBER = "The view needs a label, and then a number."
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 RUNS = (
     "INSERT INTO runner.stats SELECT run, 1 + run % 2, 1, 1000 * run, 300000 * run, 'runner.stats', 0, run"
@@ -117,13 +118,14 @@ def test_a_view_that_takes_long_or_does_not_work_costs_its_own_chart_alone(floor
         "CREATE VIEW runner.chart_3_slow AS SELECT 'a' AS label, 1 AS n, pg_sleep(3)::text AS s;"
         " CREATE VIEW runner.chart_4_wrong AS SELECT 'a' AS label, 1 / (count(*) - 12) AS n FROM runner.stats;"
         " CREATE VIEW runner.chart_5_texts AS SELECT 'a' AS label, 'b' AS n;"
+        " CREATE VIEW runner.chart_5_endless AS SELECT 'a' AS label, 'NaN'::numeric AS n;"
         " CREATE VIEW runner.chart_6_many AS SELECT n, -n AS below FROM generate_series(1, 50) AS n"
     )
     asker = Asker(database)
     charts = {one.name: one for one in asker.ask("runner")}
 
     assert [chart.trouble for chart in charts.values()] == [
-        "", "", TOO_LARGE, "The view does not work: division by zero.", "The view needs a label, and then a number.", "",
+        "", "", TOO_LARGE, "The view does not work: division by zero.", NO_NUMBER, NO_NUMBER, "",
     ]  # fmt: skip
     assert len(charts["chart_1_longest_runs"].bars) == 10
     assert charts["chart_6_many"].title == "chart_6_many"
