@@ -202,6 +202,8 @@ def _offsets_at(
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+    from onefold.processor.io.kafka_errors import told
+
     found = kafka.list_topics(timeout=timeout_s).topics
     places = [
         TopicPartition(name, partition) for name in topics if name in found for partition in found[name].partitions
@@ -213,7 +215,7 @@ def _offsets_at(
     asked: Any = dict.fromkeys(places, wanted)
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     answers = kafka.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
-    return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
+    return {(place.topic, place.partition): told(answer) for place, answer in answers.items()}
 
 
 def landed_topics(domain: str) -> list[str]:

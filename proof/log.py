@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -163,9 +164,12 @@ class Log:
         wanted = {TopicPartition(name, p): spec for name, p in self.places}
         try:
             asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_ANSWER_S)
-            return {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
+            found = {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
+            if OFFSET_INVALID in found.values():  # what librdkafka says of a partition whose leader changed meanwhile
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         except KafkaException as error:
             raise CannotTell(f"Kafka at {self._servers} does not say where topics end: {error.args[0].str()}") from None
+        return found
 
     def _describe(self, names: list[str]) -> dict[str, Topic]:
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_S)

@@ -12,6 +12,7 @@ from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.io.kafka_errors import told
 from onefold.processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
@@ -156,13 +157,15 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     try:
         described = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_TIMEOUT_S)[topic].result()
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
-        first = admin.list_offsets({at: earliest}, request_timeout=CALL_TIMEOUT_S)[at].result()
-        last = admin.list_offsets(
-            {at: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_TIMEOUT_S
-        )[at].result()
+        first = told(admin.list_offsets({at: earliest}, request_timeout=CALL_TIMEOUT_S)[at])
+        last = told(
+            admin.list_offsets(
+                {at: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_TIMEOUT_S
+            )[at]
+        )
     except KafkaException as error:
         raise _unanswered(error, f"topic {topic} cannot be described") from error
-    return Identity(str(described.topic_id), first.offset, last.offset)
+    return Identity(str(described.topic_id), first, last)
 
 
 def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int:
@@ -170,7 +173,7 @@ def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int
     at = TopicPartition(topic, partition)
     try:
         asked = admin.list_offsets({at: OffsetSpec.for_timestamp(at_ms)}, request_timeout=CALL_TIMEOUT_S)
-        found = asked[at].result().offset
+        found = told(asked[at])
     except KafkaException as error:
         raise _unanswered(error, f"topic {topic} cannot be described") from error
     return found if found >= 0 else high_watermark(admin, topic, partition)
@@ -328,7 +331,7 @@ def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[st
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=CALL_TIMEOUT_S,
         )
-        return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
+        return {(at.topic, at.partition): told(future) for at, future in asked.items()}
     except KafkaException as error:
         raise _unanswered(error, "the ends of topics cannot be read") from error
 

@@ -2,8 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 
@@ -33,6 +35,21 @@ _FORBIDDEN = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.SASL_AUTHENTICATION_FAILED,
 )
+
+
+def told(answer: "Future[Any]") -> int:
+    """The offset that `AdminClient.list_offsets` has come back with.
+
+    Where the leader of a partition changes while it is asked, librdkafka may come back with no error and no offset either. Who
+    takes that for a number finds a log that has lost all its records.
+
+    Raises:
+        KafkaException: no broker has told it.
+    """
+    offset: int = answer.result().offset
+    if offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    return offset
 
 
 def translate(error: KafkaError, doing: str) -> ProcessorError:

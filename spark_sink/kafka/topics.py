@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.spark_sink.errors import Waiting
@@ -116,7 +124,10 @@ class Ends:
             answers = self._admin.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
             )
-            return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
+            ends = {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
+            if OFFSET_INVALID in ends.values():  # what librdkafka says of a partition whose leader changed meanwhile
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return ends
 
 
 @contextmanager
