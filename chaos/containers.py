@@ -157,6 +157,10 @@ class Containers:
         """Delete its scratch files while it runs."""
         _run("docker", "exec", self.of(service)[0], "sh", "-c", FORGET)
 
+    def instances(self, service: str) -> int:
+        """How many containers of it there are."""
+        return len(self.of(service))
+
     def _compose(self, *arguments: str) -> tuple[str, ...]:
         return (
             "docker",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -36,10 +36,12 @@ class Embedded:
     Args:
         settings: of the home.
         domain: the pipeline under load; a fault of the processor hits its own.
+        publisher: says which of its replicas publishes; that one is hit, for it costs more than any other. None: nobody.
     """
 
-    def __init__(self, settings: Settings, domain: str) -> None:
+    def __init__(self, settings: Settings, domain: str, publisher: Callable[[], str | None] = lambda: None) -> None:
         self._home = settings.home
+        self._publisher = publisher
         self._names = {KAFKA: "kafka", POSTGRES: "postgres", SINK: "sink-1", PROCESSOR: f"processor-{domain}-1"}
         self._frozen: list[psutil.Process] = []
 
@@ -90,8 +92,15 @@ class Embedded:
         """Not possible: the scratch files are in the home, with everything else."""
         self._impossible("delete a service's files")
 
+    def instances(self, service: str) -> int:
+        """How many processes of it there are: of the processor, those of the pipeline under load."""
+        running: Iterable[str] = state.read_running(self._home).get("services", {})
+        return sum(_kind(name) == _kind(self._names[service]) for name in running)
+
     def _process(self, service: str) -> psutil.Process:
         name = self._names[service]
+        if service == PROCESSOR and (publishes := self._publisher()) is not None:
+            name = f"{_kind(name)}{publishes}"
         entry: dict[str, Any] = state.read_running(self._home).get("services", {}).get(name, {})
         pid, born = entry.get("pid"), entry.get("create_time")
         if not pid or not born or not state.alive(pid, born):
@@ -104,3 +113,8 @@ class Embedded:
 
     def _impossible(self, what: str) -> NoReturn:
         raise UserError(f"the embedded stack cannot {what}", "Use --stack docker, or another nemesis.")
+
+
+def _kind(name: str) -> str:
+    """The name of a service without its number."""
+    return name.rstrip("0123456789")

@@ -15,9 +15,11 @@ from typing import Any
 
 from onefold.chaos.judging import judge
 from onefold.chaos.load import Load
-from onefold.chaos.nemeses import Nemesis, Stack
+from onefold.chaos.nemeses import Nemesis, Stack, nothing
+from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR
 from onefold.chaos.progress import ProgressMonitor
 from onefold.chaos.readers import Readers
+from onefold.operate import pipelines
 from onefold.operate.settings import Settings
 from onefold.proof.verdict import VALID
 
@@ -96,6 +98,7 @@ def run(
         UserError: something cannot be done to the stack.
     """
     began = time.monotonic()
+    nemesis = as_it_hits(stack, settings, workload, nemesis)
     bounds = bounds_of(nemesis, settings)
     most = GIVE_UP_S + max(bounds.values())
     with Readers(workload, settings) as readers:
@@ -122,6 +125,18 @@ def run(
         verdict.reason,
         round(time.monotonic() - began, 1),
     )
+
+
+def as_it_hits(stack: Stack, settings: Settings, workload: str, nemesis: Nemesis) -> Nemesis:
+    """The nemesis as this pipeline has to bear it: one of several replicas may be missing at no time."""
+    replicated = settings.replicas_of(pipelines.found()[workload]) > 1
+    if (
+        replicated
+        and nemesis.one_of == PROCESSOR
+        and (nemesis.prepare is not nothing or stack.instances(PROCESSOR) > 1)
+    ):
+        return nemesis.among_replicas(*BOUNDS_OF_REPLICAS)
+    return nemesis
 
 
 def bounds_of(nemesis: Nemesis, settings: Settings) -> dict[str, float]:

@@ -108,6 +108,13 @@ def replicas_of_all(settings: Settings) -> dict[str, ReplicasNow]:
     return found
 
 
+def publisher_of(name: str, settings: Settings) -> str | None:
+    """The replica of a pipeline that publishes most tasks. None: nobody does, or Kafka does not answer."""
+    now = replicas_of_all(settings).get(name)
+    published = {replica: one.publishes for replica, one in now.replicas.items() if one.publishes} if now else {}
+    return max(published, key=lambda replica: published[replica], default=None)
+
+
 def standing(heard: Iterable[Heard], now_s: float) -> ReplicasNow | None:
     """What the ends of a decision log's partitions say.
 

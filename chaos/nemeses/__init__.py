@@ -7,7 +7,7 @@ pause and cut tomorrow. It breaks and it heals; whether the numbers are right af
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -46,6 +46,9 @@ class Stack(Protocol):
     def forget(self, service: str) -> None:
         """Delete the scratch files of a running service, all of them."""
 
+    def instances(self, service: str) -> int:
+        """How many of it there are."""
+
 
 Act = Callable[[Stack], None]
 
@@ -67,6 +70,7 @@ class Nemesis:
         prepare: what must be so before, while load is already flowing.
         hold_s: the time between injection and healing.
         held: whether work cannot go on before the healing.
+        one_of: the service of whose instances it hits one, and leaves the others as they are.
     """
 
     name: str
@@ -78,3 +82,8 @@ class Nemesis:
     prepare: Act = nothing
     hold_s: float = 0.0
     held: bool = False
+    one_of: str = ""
+
+    def among_replicas(self, processor_s: float, sink_s: float) -> Nemesis:
+        """The same where the others do all that the one did: they go on from the injection, however long it is held."""
+        return replace(self, processor_s=processor_s, sink_s=sink_s, held=False)

@@ -35,8 +35,8 @@ def service(home: Path, name: str) -> Service:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A home whose supervisor runs a sink and two processors."""
-    names = ("sink-1", "processor-orders-1", "processor-other-1")
+    """A home whose supervisor runs a sink and three processors."""
+    names = ("sink-1", "processor-orders-1", "processor-orders-2", "processor-other-1")
     Plan([[service(tmp_path, name) for name in names]], {}).write(tmp_path)
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
     try:
@@ -89,6 +89,21 @@ def test_a_frozen_service_is_frozen_with_all_that_it_started(home: Path, stack: 
     stack.resume(SINK)
     eventually(lambda: psutil.STATUS_STOPPED not in {each.status() for each in family}, 10, "both go on")
     assert _entry(home, "sink-1")["pid"] == process.pid
+
+
+def test_the_processes_of_the_pipeline_under_load_are_counted(home: Path, stack: Embedded) -> None:
+    """And not those of another one, even of one whose name begins alike."""
+    settings: Any = SimpleNamespace(home=home)
+    assert (stack.instances(PROCESSOR), Embedded(settings, "ord").instances(PROCESSOR)) == (2, 0)
+    assert (stack.instances(SINK), stack.instances(POSTGRES)) == (1, 0)
+
+
+def test_of_replicas_the_one_is_hit_that_publishes(home: Path) -> None:
+    settings: Any = SimpleNamespace(home=home)
+    before = {name: _entry(home, name)["pid"] for name in ("processor-orders-1", "processor-orders-2")}
+    Embedded(settings, "orders", lambda: "2").kill(PROCESSOR)
+    eventually(lambda: _entry(home, "processor-orders-2")["restarts"] == 1, 20, "it was started again")
+    assert _entry(home, "processor-orders-1")["pid"] == before["processor-orders-1"]
 
 
 def test_what_does_not_run_cannot_be_broken(stack: Embedded) -> None:

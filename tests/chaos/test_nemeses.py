@@ -6,10 +6,11 @@ from typing import cast
 import pytest
 
 from onefold.chaos.nemeses import Nemesis, Stack
-from onefold.chaos.nemeses.table import SERVICES, nemeses
+from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, SERVICES, nemeses
 from onefold.chaos.progress import Stage
-from onefold.chaos.run import bounds_of
+from onefold.chaos.run import as_it_hits, bounds_of
 from onefold.operate.settings import Settings
+from onefold.processor.io.membership import SESSION_TIMEOUT_MS
 
 NEMESES = nemeses()
 # What undoes what. A kill and a restart heal by themselves; deleted scratch files need no healing.
@@ -76,3 +77,42 @@ def test_a_partition_that_is_at_its_end_does_not_stall() -> None:
 def test_bounds_are_those_of_a_quiet_machine_unless_somebody_has_more_patience(patience: float) -> None:
     settings = Settings(chaos_patience=patience)
     assert bounds_of(NEMESES["kill-spark_sink"], settings) == {"processor": 5.0 * patience, "sink": 20.0 * patience}
+
+
+class Crowd(Diary):
+    """One with so many of each service."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def instances(self, service: str) -> int:
+        """As many as it was given."""
+        return self._number
+
+
+HITS_ONE = ("kill-processor", "restart-processor", "pause-processor", "cut-processor", "takeover")
+
+
+@pytest.mark.parametrize("nemesis", NEMESES.values(), ids=NEMESES)
+def test_one_of_several_replicas_may_be_missing_at_no_time(nemesis: Nemesis) -> None:
+    """They do not wait until it is healed, and the bound is shorter than what it takes to miss a member of a group."""
+    hit = as_it_hits(cast("Stack", Crowd(2)), Settings(replicas=2), "bank", nemesis)
+    if nemesis.name in HITS_ONE:
+        assert (hit.processor_s, hit.sink_s, hit.held) == (*BOUNDS_OF_REPLICAS, False)
+        assert (hit.inject, hit.heal, hit.prepare, hit.hold_s) == (
+            nemesis.inject,
+            nemesis.heal,
+            nemesis.prepare,
+            nemesis.hold_s,
+        )
+        assert 1000 * BOUNDS_OF_REPLICAS[0] < SESSION_TIMEOUT_MS
+    else:
+        assert hit is nemesis
+
+
+@pytest.mark.parametrize(("replicas", "instances"), [(1, 2), (2, 1)])
+def test_who_is_alone_is_waited_for(replicas: int, instances: int) -> None:
+    """An elastic pipeline, and replicas of which only one runs."""
+    nemesis = NEMESES[f"kill-{PROCESSOR}"]
+    assert as_it_hits(cast("Stack", Crowd(instances)), Settings(replicas=replicas), "bank", nemesis) is nemesis

@@ -67,15 +67,16 @@ def events_arrive(site: Site) -> Iterator[None]:
         thread.join()
 
 
-def declare(folder: Path, decided_tables: bool) -> None:
-    """The runner with replicas, as a project has it."""
-    built_in = found()["runner"]
+def declare(folder: Path, decided_tables: bool, name: str = "runner") -> None:
+    """A pipeline that Onefold brings along, with replicas, as a project has it."""
+    built_in = found()[name]
     named = {"topology": built_in.topology, "workload": built_in.workload}
     folders = {"contracts": str(built_in.contracts), "sql": str(built_in.sql)}
     lines = [f"{key} = {json.dumps(value)}" for key, value in {**named, **folders}.items()]
     declared = [
-        "[tool.onefold.pipelines.runner]",
+        f"[tool.onefold.pipelines.{name}]",
         *lines,
+        f"kafka_only = {json.dumps(built_in.kafka_only)}",
         "replicas = 2",
         f"decided_tables = {json.dumps(decided_tables)}",
     ]

@@ -1,0 +1,60 @@
+"""The bank with replicas on the whole stack: money moves while one of them is killed, or hangs, and somebody looks."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PAUSE_S
+from onefold.chaos.readers import LOOK_S
+from onefold.pipelines import PROJECT_VARIABLE
+from onefold.processor.io.membership import SESSION_TIMEOUT_MS
+from tests.support.command_line import Onefold
+from tests.support.rebuilt import declare
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.spark]
+
+SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
+    """A stack of the bank alone, two replicas, its tables filled from the decision log."""
+    onefold = Onefold(tmp_path_factory.mktemp("bank"))
+    declare(onefold.home, decided_tables=True, name="bank")
+    onefold.environment[PROJECT_VARIABLE] = str(onefold.home)
+    try:
+        onefold("up")
+        yield onefold
+    finally:
+        onefold("down", "--wipe")
+
+
+def suffer(bank: Onefold, nemesis: str) -> dict[str, Any]:
+    """One run of it. One that was only late, as where something else has the machine, gets a second run: replicas that wait for
+    each other are late twice.
+    """
+    for last in (False, True):
+        ran = bank.run("chaos", "--workload", "bank", "--nemesis", nemesis, "--seconds", str(SECONDS), "--json")
+        outcome: dict[str, Any] = json.loads(ran.stdout)
+        late = not outcome["in_time"] and outcome["verdict"] == "valid" and not outcome["broken"]
+        if last or not late:
+            break
+    return outcome
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("nemesis", ["kill-processor", "pause-processor"])
+def test_the_others_go_on_with_what_the_one_did(bank: Onefold, nemesis: str) -> None:
+    """No money is missing in any snapshot. Nobody waits until the group has missed the one, and whoever is frozen is never
+    waited for: both take longer than what is in time.
+    """
+    outcome = suffer(bank, nemesis)
+    assert outcome["verdict"] == "valid", outcome
+    assert outcome["broken"] == []
+    assert tuple(outcome["bounds"].values()) == BOUNDS_OF_REPLICAS
+    assert BOUNDS_OF_REPLICAS[0] < min(SESSION_TIMEOUT_MS / 1000, PAUSE_S)
+    assert outcome["in_time"], outcome
+    assert outcome["events"] > 0
+    assert outcome["looks"] > SECONDS / LOOK_S / 10
