@@ -132,8 +132,8 @@ def measure(
         _declare(environment, workload.name, plan, from_log)
         environment.environment["ONEFOLD_REPLICAS"] = str(replicas)
         environment.say(f"{mode}: starting two processes")
-        children = [_start(environment, workload.name, number) for number in (0, 1)]
-        sink = _sink(environment, workload.name, mode) if plan.rows else None
+        children = [environment.start(*process(workload.name, number)) for number in (0, 1)]
+        sink = start_sink(environment, workload.name, mode) if plan.rows else None
         decision_logs = None if plan.rows is RowsFrom.LOG else found()[workload.name].decision_logs
         logs = min(decision_logs or partitions, partitions) if mode == "hot_hot" else partitions
         ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
@@ -141,9 +141,9 @@ def measure(
         rows = Rows(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
         if sink is None and mode == "elastic":  # nothing was landed meanwhile, and all of it is
-            sink = _sink(environment, workload.name, mode)
+            sink = start_sink(environment, workload.name, mode)
         if sink is not None:
-            figures |= _judged(environment, workload.name, mode)
+            figures |= judged(environment, workload.name, mode)
             sink.stop()
         if from_log:  # such tables are never filled from output topics as well
             environment.run("reset", workload.name, "--inputs", "--yes")
@@ -151,14 +151,16 @@ def measure(
     return figures
 
 
-def _sink(environment: BenchmarkEnvironment, name: str, mode: str) -> Child:
+def start_sink(environment: BenchmarkEnvironment, name: str, mode: str) -> Child:
+    """It runs when this returns."""
     environment.say(f"{mode}: starting the sink")
     return environment.start("sink", "sink", name)
 
 
-def _judged(environment: BenchmarkEnvironment, name: str, mode: str) -> dict[str, str]:
+def judged(environment: BenchmarkEnvironment, name: str, mode: str, within_s: int = _JUDGED_S) -> dict[str, str]:
+    """What the judge says when the sink has landed everything, in so many seconds. Raises RuntimeError when it is not *valid*."""
     environment.say(f"{mode}: verifying")
-    environment.run("verify", name, "--timeout", str(_JUDGED_S))
+    environment.run("verify", name, "--timeout", str(within_s))
     return {f"{mode}_verify": VALID}
 
 
@@ -217,7 +219,7 @@ def _of_mode(
         else:
             os.kill(children[at].pid or 0, signal.SIGKILL)
             time.sleep(_DOWN_S)
-            children[at] = _start(environment, workload.name, at)
+            children[at] = environment.start(*process(workload.name, at))
         time.sleep(plan.seconds)
     ended = time.time()
     sender.stop()
@@ -249,8 +251,9 @@ def _of_rows(mode: str, what: str, rows: Rows, began: float, calm_until: float, 
     }
 
 
-def _start(environment: BenchmarkEnvironment, pipeline: str, number: int) -> Child:
-    return environment.start(f"processor-{number}", "process", pipeline, "--processes", "1", "--instance", str(number))
+def process(pipeline: str, number: int) -> tuple[str, ...]:
+    """One process, as a name and the command that is started."""
+    return f"processor-{number}", "process", pipeline, "--processes", "1", "--instance", str(number)
 
 
 def _wait_until_true(environment: BenchmarkEnvironment, follower: Follower, ends: dict[tuple[str, int], int]) -> None:

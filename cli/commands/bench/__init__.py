@@ -11,5 +11,6 @@ VERBS = {
     "latency": "From produce to a visible row.",
     "jobs": "How long jobs take that arrive in the wrong order.",
     "hot-hot": "How long nothing is decided when a process is killed.",
+    "newcomer": "How soon a new replica of many keys is level.",
     "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }
