@@ -70,7 +70,7 @@ def _held(found: dict[str, Any]) -> list[str]:
     shown = []
     for one in found["held"]:
         shown.append(f"{'held back':{WIDTH}} {one['says']}")
-        shown.append(f"{'  to end it':{WIDTH}} {one['remedy']}")
+        shown.append(f"{'  look first' if one['committed'] else '  to end it':{WIDTH}} {one['remedy']}")
     return shown
 
 

@@ -6,6 +6,9 @@ is in Kafka's own log of transactions, `__transaction_state`, which says per tra
 partitions, in Kafka's storage format of that topic, versions 0 and 1. Who may not read it is told the partition and the offset,
 which is what Kafka's own tool wants (docs/operating.md).
 
+The same log says what was decided. A transaction that was committed, and whose marker Kafka has left out (KAFKA-20734), looks
+like an open one, and aborting it would remove what everybody was told is there.
+
 Kafka's client is imported when Kafka is asked.
 """
 
@@ -40,7 +43,7 @@ _READ_S = 3.0
 _ENTRIES_MAX = 200_000
 _POLL_RECORDS = 5_000
 # Kafka's TransactionState: it is open, or decided and not yet marked everywhere.
-_OPEN = (1, 2, 3)
+_OPEN, _TO_COMMIT, _TO_ABORT = 1, 2, 3
 
 
 class Held(NamedTuple):
@@ -51,6 +54,7 @@ class Held(NamedTuple):
         hidden: so many offsets lie behind it, that nobody can read yet.
         transactional_id: whose it is; None: Kafka's log of transactions cannot be read, or does not have it.
         age_s: seconds since the transaction began; of one without id since its first record was sent.
+        committed: whether it is known that it was to be committed.
     """
 
     topic: str
@@ -59,9 +63,16 @@ class Held(NamedTuple):
     hidden: int
     transactional_id: str | None
     age_s: float
+    committed: bool = False
 
     def __str__(self) -> str:
         who = f"the transaction of {self.transactional_id}" if self.transactional_id is not None else "a transaction"
+        if self.committed:
+            return (
+                f"{self.topic}/{self.partition} at offset {self.offset}: {who}, which began {self.age_s:,.0f} s ago, was "
+                f"committed, and its marker is missing there, which hides {self.hidden:,} offsets. Aborting it would remove "
+                f"what was committed: see docs/operating.md, which Kafka"
+            )
         return (
             f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and hides "
             f"{self.hidden:,} offsets"
@@ -69,7 +80,9 @@ class Held(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The command that ends it."""
+        """The command that ends it; of one that was committed the one that shows where else its marker is missing."""
+        if self.committed:
+            return "onefold kafka transactions find-hanging"
         return (
             f"onefold kafka transactions abort --topic {self.topic} --partition {self.partition} "
             f"--start-offset {self.offset}"
@@ -77,11 +90,45 @@ class Held(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """The last entry of a transactional id: since when it is open (milliseconds since 1970), and where it has written."""
+    """An entry of a transactional id that has written somewhere and is not marked everywhere.
+
+    Attributes:
+        since_ms: when it began, in milliseconds since 1970.
+        places: where it has written.
+        decided_ms: when its end was decided; None: it is open.
+        committed: how, if it was.
+    """
 
     transactional_id: str
     since_ms: int
     places: frozenset[Place]
+    decided_ms: int | None = None
+    committed: bool = False
+
+
+class Entered(NamedTuple):
+    """What Kafka's log of transactions says: of each id the last entry, if it is not marked everywhere; and all decisions."""
+
+    last: list[Transaction]
+    decided: list[Transaction]
+
+    def owner(self, place: Place, first_ms: int) -> Transaction | None:
+        """Whose transaction hides a partition from a record on that was sent at this time; None: nobody can tell.
+
+        One that is not marked everywhere, or else one that is, by Kafka's word: the first of its id that was decided after the
+        record was sent. Where several ids had one under way, it may be any of them.
+        """
+        if unmarked := [one for one in self.last if place in one.places]:
+            return min(unmarked, key=lambda one: one.since_ms)
+        after: dict[str, Transaction] = {}
+        for one in self.decided:
+            if place in one.places and one.decided_ms is not None and one.decided_ms >= first_ms:
+                after.setdefault(one.transactional_id, one)
+        found = [one for one in after.values() if one.since_ms - _CLOCKS_S * 1000 <= first_ms]
+        return found[0] if len(found) == 1 else None
+
+
+NOTHING = Entered([], [])
 
 
 def held(settings: Settings) -> list[Held]:
@@ -113,15 +160,15 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
         now_ms = time.time() * 1000
         # Senders choose these times. Of one from the future nothing is known, and the log of transactions is asked.
         old = {place: ms for place, ms in sent_ms.items() if not 0 <= now_ms - ms < HELD_S * 1000}
-        transactions = _open_since(consumer, min(old.values()), now_ms) if old else []
+        entered = _entered_since(consumer, min(old.values()), now_ms) if old else NOTHING
     found = []
     for (topic, partition), first_ms in old.items():
         place, at = (topic, partition), held_at[topic, partition]
-        owner = min((one for one in transactions if place in one.places), key=lambda one: one.since_ms, default=None)
+        owner = entered.owner(place, first_ms)
         age_s = (time.time() * 1000 - (owner.since_ms if owner else first_ms)) / 1000
         if age_s >= HELD_S:
-            name = owner.transactional_id if owner else None
-            found.append(Held(topic, partition, at, ends[place] - at, name, age_s))
+            name, committed = (owner.transactional_id, owner.committed) if owner else (None, False)
+            found.append(Held(topic, partition, at, ends[place] - at, name, age_s, committed))
     if not found:
         return []
     # Times that senders chose may be old, and the transaction short: then it has ended meanwhile.
@@ -160,12 +207,13 @@ def _sent(consumer: Consumer, places: Mapping[Place, int]) -> dict[Place, int]:
     return found
 
 
-def _open_since(consumer: Consumer, since_ms: float, now_ms: float) -> list[Transaction]:
-    """The transactions that are open now, of those entered since then; [] where that may not be asked."""
+def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entered:
+    """What was entered since then; nothing where that may not be asked."""
     from confluent_kafka import KafkaException, TopicPartition
 
     since = int(max(min(since_ms, now_ms) - _CLOCKS_S * 1000, now_ms - _OPEN_MAX_S * 1000))
     last: dict[str, Transaction | None] = {}
+    decided: list[Transaction] = []
     try:
         there = consumer.list_topics(timeout=_READ_S).topics.get(STATE_TOPIC)
         asked = [TopicPartition(STATE_TOPIC, partition, since) for partition in (there.partitions if there else ())]
@@ -173,12 +221,15 @@ def _open_since(consumer: Consumer, since_ms: float, now_ms: float) -> list[Tran
         places = {(STATE_TOPIC, at.partition): at.offset for at in starts if at.error is None and at.offset >= 0}
         for number, (_, message) in enumerate(_messages(consumer, places)):
             if (entry := transaction(message.key(), message.value())) is not None:
-                last[entry[0]] = entry[1]
+                name, found = entry
+                last[name] = found
+                if found is not None and found.decided_ms is not None:
+                    decided.append(found)
             if number > _ENTRIES_MAX:
-                return []
+                return NOTHING
     except (KafkaException, TimeoutError):
-        return []  # what is known of some is out of date
-    return [one for one in last.values() if one is not None]
+        return NOTHING  # what is known of some is out of date
+    return Entered([one for one in last.values() if one is not None], decided)
 
 
 def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
@@ -222,7 +273,11 @@ def transaction(key: bytes | None, value: bytes | None) -> tuple[str, Transactio
         if version not in (0, 1):
             return None
         places, at = _places(value, 17, compact=version == 1)
-        return name, Transaction(name, _number(">q", value, at + 8), frozenset(places)) if status in _OPEN else None
+        if status not in (_OPEN, _TO_COMMIT, _TO_ABORT):
+            return name, None
+        changed_ms, since_ms = _number(">q", value, at), _number(">q", value, at + 8)
+        decided_ms = None if status == _OPEN else changed_ms
+        return name, Transaction(name, since_ms, frozenset(places), decided_ms, status == _TO_COMMIT)
     except (struct.error, ValueError, IndexError):
         return None
 

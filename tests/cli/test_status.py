@@ -11,9 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onefold.cli import main
+from onefold.cli import main, shown_status
+from onefold.cli.commands import status
 from onefold.exit_codes import OK, UNAVAILABLE, USAGE
 from onefold.operate import positions, state
+from onefold.operate.held import Held
+from onefold.operate.settings import load
 from tests.support.terminal import CTRL_C, ROOT, Terminal
 from tests.support.waiting import eventually
 
@@ -51,6 +54,28 @@ def here(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of this test alone."""
     monkeypatch.setenv("ONEFOLD_HOME", str(home))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("committed", "line"),
+    [
+        (False, "to end it onefold kafka transactions abort --topic shop.sales --partition 1 --start-offset 5"),
+        (True, "look first onefold kafka transactions find-hanging"),
+    ],
+)
+def test_what_was_committed_is_shown_without_the_command_that_removes_it(
+    committed: bool, line: str, stack: Stack, home: Path
+) -> None:
+    one = Held("shop.sales", 1, 5, 12, "loader", 93.4, committed)
+    stack()
+    found = {
+        **status.describe(load()),
+        "held": [{**one._asdict(), "says": str(one), "remedy": one.remedy}],
+    }
+    lines = [" ".join(each.split()) for each in shown_status.lines(home, found)]
+    assert line in lines
+    assert any(each.startswith("held back shop.sales/1 at offset 5: the transaction of loader") for each in lines)
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -43,3 +43,9 @@ def test_what_is_held_back_is_named_as_text() -> None:
     said = cells(Lag(0, 0.0, 0, 0.0), Held("shop.sales", 1, 5, 12, "<b>loader</b>", 93.4))[1]
     assert "Held back: shop.sales/1 at offset 5: the transaction of &lt;b&gt;loader&lt;/b&gt; is open for 93 s" in said
     assert "onefold kafka transactions abort --topic shop.sales --partition 1 --start-offset 5" in said
+
+
+def test_what_was_committed_is_not_to_be_ended() -> None:
+    said = cells(Lag(0, 0.0, 0, 0.0), Held("shop.sales", 1, 5, 12, "loader", 93.4, committed=True))[1]
+    assert "Look first: onefold kafka transactions find-hanging" in said
+    assert "transactions abort" not in said

@@ -36,6 +36,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"sums": ("differs from its producer", "Nothing is on the way.")}, "shop differs from its producer", "Nothing is on",
      "onefold verify shop"),
     ({"held": [LOADER]}, "shop is held back", "the transaction of loader is open for 93 s", LOADER.remedy),
+    ({"held": [LOADER._replace(committed=True)]}, "shop is held back", "was committed, and its marker is missing there",
+     "onefold kafka transactions find-hanging"),
     ({"to_fold": Waiting(3, 100.0, 61.0), "services": [FOLDER]}, "shop stands still",
      f"3 records wait to be folded, the oldest for 100{SP}s, and nothing has moved for 61{SP}s.",
      "onefold logs processor-shop-1"),

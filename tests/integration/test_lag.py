@@ -306,13 +306,33 @@ def test_what_has_ended_while_it_was_looked_at_holds_nothing(
         producer.produce(UPDATES, b"{}", partition=1, timestamp=int((time.time() - HOUR_S) * 1000))
         assert producer.flush(20) == 0
 
-        def it_ends(*_: object) -> list[held.Transaction]:
+        def it_ends(*_: object) -> held.Entered:
             producer.commit_transaction(20)
             eventually(lambda: end(client, UPDATES, 1) == 2, 20, "its marker is written")
-            return []
+            return held.NOTHING
 
-        monkeypatch.setattr(held, "_open_since", it_ends)
+        monkeypatch.setattr(held, "_entered_since", it_ends)
         assert held.held(settings) == []
+
+
+@pytest.mark.usefixtures("topology")
+def test_kafka_tells_how_a_transaction_was_ended(settings: Settings, client: dict[str, str]) -> None:
+    """By which one whose marker is missing is not taken for an open one."""
+    sent_ms, committed = {}, {0: False, 1: True}
+    for partition, commit in committed.items():
+        with transaction(client, f"they-end-{partition}") as producer:
+            sent_ms[partition] = int(time.time() * 1000)
+            producer.produce(UPDATES, b"{}", partition=partition)
+            assert producer.flush(20) == 0
+            producer.commit_transaction(20) if commit else producer.abort_transaction(20)
+    with closing(held._consumer({**client, "log_level": 0})) as consumer:
+        entered = held._entered_since(consumer, min(sent_ms.values()), time.time() * 1000)
+    for partition, commit in committed.items():
+        owner = entered.owner((UPDATES, partition), sent_ms[partition])
+        assert owner is not None
+        assert (owner.transactional_id, owner.committed) == (f"they-end-{partition}", commit)
+        assert owner.decided_ms is not None
+        assert owner.decided_ms >= owner.since_ms
 
 
 def by_place(found: list[Held], wanted: int) -> dict[tuple[str, int], Held]:

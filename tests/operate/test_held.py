@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from onefold.operate.held import Transaction, transaction
+from onefold.operate.held import Entered, Held, Transaction, transaction
 
 KEY = b"\x00\x00\x00\x0ahangs-here"
 # As a broker of version 4 has written it: open, over t/1.
@@ -40,6 +40,58 @@ def test_it_is_open_until_it_is_marked_everywhere(status: int) -> None:
         entry = transaction(KEY, value)
         assert entry is not None
         assert (entry[1] is not None) == (status in (1, 2, 3))
+
+
+@pytest.mark.parametrize(("status", "committed"), [(2, True), (3, False)])
+def test_what_is_decided_says_when_and_how(status: int, committed: bool) -> None:
+    places = frozenset({("t", 1)})
+    found = transaction(KEY, older(status, (b"t", (1,))))
+    assert found == ("hangs-here", Transaction("hangs-here", 11, places, 12, committed))
+    found = transaction(KEY, OPEN[:STATUS_AT] + bytes([status]) + OPEN[STATUS_AT + 1 :])
+    assert found == ("hangs-here", Transaction("hangs-here", SINCE_MS, places, SINCE_MS + 2, committed))
+
+
+PLACE = ("t", 1)
+HERE = frozenset({PLACE})
+MINUTE_MS = 60_000
+
+
+def decided(name: str, since_ms: int, decided_ms: int, *, committed: bool = True) -> Transaction:
+    return Transaction(name, since_ms, HERE, decided_ms, committed)
+
+
+def test_of_a_marker_that_is_missing_the_decision_tells_whose_it_was() -> None:
+    """The first one of its id that was decided after the record was sent, and not the one before it or after it."""
+    sent_ms = 10 * MINUTE_MS
+    before, its, later = (
+        decided("a", sent_ms - 500, sent_ms - 100),
+        decided("a", sent_ms - 50, sent_ms + 50),
+        decided("a", sent_ms + 60, sent_ms + 90, committed=False),
+    )
+    assert Entered([], [before, its, later]).owner(PLACE, sent_ms) == its
+    assert Entered([], [before]).owner(PLACE, sent_ms) is None
+    assert Entered([], [its]).owner(("t", 0), sent_ms) is None
+    assert Entered([], [decided("b", sent_ms + 2 * MINUTE_MS, sent_ms + 3 * MINUTE_MS)]).owner(PLACE, sent_ms) is None
+
+
+def test_where_two_had_one_under_way_nobody_is_named() -> None:
+    """What is proposed to do about it would be a guess."""
+    both = [decided("a", 0, 100), decided("b", 0, 100, committed=False)]
+    assert Entered([], both).owner(PLACE, 50) is None
+
+
+def test_one_that_is_not_marked_everywhere_comes_first() -> None:
+    is_open = Transaction("a", 40, HERE)
+    assert Entered([is_open], [decided("b", 0, 100)]).owner(PLACE, 50) == is_open
+
+
+def test_what_was_committed_is_not_to_be_aborted() -> None:
+    """Whoever copies the command that is shown must not remove what everybody was told is there."""
+    hangs = Held("t", 1, 5, 12, "loader", 93.4, committed=True)
+    assert "the transaction of loader, which began 93 s ago, was committed" in str(hangs)
+    assert "Aborting it would remove what was committed" in str(hangs)
+    assert "abort" not in hangs.remedy
+    assert "abort --topic t --partition 1 --start-offset 5" in hangs._replace(committed=False).remedy
 
 
 def test_an_id_that_has_expired_holds_nothing() -> None:
