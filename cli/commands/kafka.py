@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
+from onefold.operate.settings import Settings, load
+from onefold.spark_sink.errors import Misconfigured
+from onefold.spark_sink.kafka.client import java_client_options
 from onefold.stack import jars, java
 from onefold.stack.broker import Broker
 
@@ -31,6 +34,9 @@ TOOLS = {
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
 }
 SERVER = "--bootstrap-server"
+CONFIG = "--command-config"
+# By the names of before 4.2 too, which the tools still know.
+_CONFIGS = (CONFIG, "--producer.config", "--consumer.config")
 # Of one server; a tool itself would go on for a minute, with a warning a second.
 _CONNECT_S = 3.0
 
@@ -39,7 +45,8 @@ def command(
     tool: Annotated[str, typer.Argument(help=f"One of: {', '.join(TOOLS)}.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the tool, as they are.")] = None,
 ) -> None:
-    """Run one of Kafka's own tools against the broker, as kafka-<tool>.sh would; --bootstrap-server is filled in.
+    """Run one of Kafka's own tools against the broker, as kafka-<tool>.sh would; --bootstrap-server is filled in, and how to log
+    in there, from ONEFOLD_KAFKA_OPTIONS.
 
     Example: onefold kafka console-producer --topic runner.updates
     """
@@ -48,6 +55,7 @@ def command(
         raise UserError(f"there is no tool {tool}", f"There are: {', '.join(TOOLS)}.", USAGE)
     settings = load()
     given = with_servers(arguments or [], settings.kafka)
+    login = with_login(given, settings) if SERVER not in _words(arguments or []) else None
     found = java.locate(settings.cache)
     progress = Progress()
     paths = jars.ensure(
@@ -59,6 +67,8 @@ def command(
     progress.clear()
     if "--help" not in given:
         _check_answers(given[given.index(SERVER) + 1 :][:1])
+    if login is not None:  # open until the tool has this process's place, and read it
+        given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it
     argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
     os.execv(argv[0], argv)  # noqa: S606  the tool takes this process's place, and with it the terminal and the exit code
 
@@ -67,8 +77,44 @@ def with_servers(arguments: Sequence[str], ours: Callable[[], str]) -> list[str]
     """The arguments with the servers as a word of its own: those that are named, in either spelling, or ours, which are asked for
     only where none are.
     """
-    given = [part for word in arguments for part in (word.split("=", 1) if word.startswith(f"{SERVER}=") else [word])]
+    given = _words(arguments)
     return given if SERVER in given else [SERVER, ours(), *given]
+
+
+def _words(arguments: Sequence[str]) -> list[str]:
+    return [part for word in arguments for part in (word.split("=", 1) if word.startswith(f"{SERVER}=") else [word])]
+
+
+def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
+    """A file of the settings for Kafka's Java client that say the same as ours, which the tool inherits, and which has no name:
+    there is a password in it. None: there are none, or a file of them is named.
+
+    Raises UserError (exit code 2) when they cannot be said to a Java client.
+    """
+    if not settings.kafka_options or any(word.split("=", 1)[0] in _CONFIGS for word in given):
+        return None
+    try:
+        options = java_client_options(settings.kafka(), settings.kafka_options)
+    except Misconfigured as error:
+        raise UserError(str(error), "See docs/operating.md, a Kafka of your own.", USAGE) from None
+    made = tempfile.TemporaryFile()  # noqa: SIM115  the tool reads it
+    made.write(as_properties(options).encode("ascii"))
+    made.flush()
+    made.seek(0)
+    os.set_inheritable(made.fileno(), True)
+    return made
+
+
+def as_properties(options: Mapping[str, str]) -> str:
+    """As `java.util.Properties` reads them: a backslash opens an escape, and what is not ASCII is written as UTF-16."""
+    return "".join(f"{name}={''.join(map(_escaped, value))}\n" for name, value in options.items())
+
+
+def _escaped(character: str) -> str:
+    if character.isascii() and character.isprintable() and character not in "\\ ":
+        return character
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _check_answers(servers: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """A Kafka that wants to know who asks: the processor's session and the sink's readers get in with the same settings."""
 
+import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, free_ports
 from tests.support.certificates import Authority, Identity
+from tests.support.command_line import Onefold
 from tests.support.waiting import eventually
 
 NASTY = 'a "quoted" \\ back\\\\slash $HOME ${x} = ; \'it\' {} // /* ünï\t\n end\\"'
@@ -163,6 +165,26 @@ def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any
     frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
     rows = frame.option("subscribe", topic).option("startingOffsets", f'{{"{topic}":{{"0":{at}}}}}').load().collect()
     assert [(row["offset"], bytes(row["value"])) for row in rows] == [(at, way.encode())]
+
+
+@pytest.mark.parametrize("way", ["scram", "files", "texts", "token"])
+def test_kafkas_own_tools_get_in_too(secured: Secured, tmp_path: Path, way: str) -> None:
+    """By the settings that are set, with no file of them left behind."""
+    servers, settings = secured.way(way)
+    create_topics(topology_of("runner"), 1, {"bootstrap.servers": servers, **settings})
+    onefold = Onefold(tmp_path)
+    onefold.environment |= {
+        "ONEFOLD_BOOTSTRAP_SERVERS": servers,
+        "ONEFOLD_KAFKA_OPTIONS": json.dumps(settings),
+        "TMPDIR": str(tmp_path),
+    }
+    assert "runner.updates" in onefold("kafka", "topics", "--list").split()
+    onefold("kafka", "console-producer", "--topic", "runner.updates", says=b"from a tool\n")
+    consumer = ("--topic", "runner.updates", "--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
+    assert onefold("kafka", "console-consumer", *consumer)
+    onefold("kafka", "transactions", "list")
+    left = [file for file in tmp_path.rglob("*") if file.is_file() and b"sasl" in file.read_bytes()]
+    assert left == []
 
 
 @pytest.mark.parametrize(
