@@ -52,18 +52,29 @@ def test_two_replicas_leave_what_one_task_leaves(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str
 ) -> None:
     """From nothing, both at once; one is killed at every step in turn while the other goes on. What the changelog has is deleted
-    meanwhile.
+    meanwhile. The steps that one of two does not come to, because the other publishes, it comes to while that one is frozen.
     """
     topology = fresh_domain(domain)
     options: dict[str, Any] = {"replicas": 2, "decisions_kept_s": 0}
-    with instance(topology, client, tmp_path / "a", name="a", **options):
+    seeds = itertools.count(1_000)
+
+    def dies(b: "subprocess.Popen[bytes]") -> bool:
+        if b.poll() is None:
+            produce(client, topology.inputs[0], wave(domain, next(seeds), 20))
+        return b.poll() is not None
+
+    with instance(topology, client, tmp_path / "a", name="a", **options) as a:
         for number, step in enumerate(REPLICA_STEPS):
             produce(client, topology.inputs[0], wave(domain, number, 200))
             with instance(topology, client, tmp_path / "b", name="b", failpoint=f"{step}:2", **options) as b:
                 produce(client, topology.inputs[0], wave(domain, 100 + number, 200))
                 drained(topology, client)
-                if b.poll() is not None:
-                    assert b.wait(0) == -signal.SIGKILL
+                if b.poll() is None:
+                    a.send_signal(signal.SIGSTOP)
+                    eventually(partial(dies, b), 60, f"it comes to {step}")
+                    a.send_signal(signal.SIGCONT)
+                assert b.wait(0) == -signal.SIGKILL, step
+                drained(topology, client)
     expected = judge(topology, client)
 
     assert expected.counts.accepted > 100
@@ -102,7 +113,7 @@ def test_tasks_may_share_a_decision_log(
 def test_a_frozen_replica_wakes_and_changes_nothing(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
-    """The others go on without a pause; what it had under way comes late and loses."""
+    """The others go on while it is frozen, and whatever it had under way is decided once, or not at all."""
     topology = fresh_domain("runner")
     with ExitStack() as stack:
         a = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", replicas=2))
@@ -210,6 +221,42 @@ def test_a_wrong_replica_may_win_and_never_diverges(
         with instance(topology, client, tmp_path / f"new {name}", name="new", replicas=2, **rule):
             eventually(partial(has_opened, tmp_path / f"new {name}"), 30, "it has its tasks")
         assert published_states(topology, client) == states
+
+
+def test_an_upgrade_beside_the_old_version(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """A version with another rule starts beside the old one, which is stopped while events come, and goes on from what was
+    decided: it has the tasks already, and opens none for that.
+    """
+    topology = fresh_domain("runner")
+    seeds = itertools.count()
+
+    def decided_by(name: str) -> bool:
+        produce(client, topology.inputs[0], wave("runner", next(seeds), 50))
+        return any(proposer.endswith(name) for proposer in winners(topology, client))
+
+    with ExitStack() as stack:
+        old = stack.enter_context(instance(topology, client, tmp_path / "old", name="old", replicas=2))
+        eventually(partial(has_opened, tmp_path / "old"), 30, "the old version has its tasks")
+        eventually(partial(decided_by, "old"), 30, "it decides")
+        stack.enter_context(instance(topology, client, tmp_path / "new", name="new", replicas=2, version="other_rule"))
+        eventually(partial(has_opened, tmp_path / "new"), 30, "the new one has its tasks")
+        assert old.poll() is None
+        produce(client, topology.inputs[0], wave("runner", next(seeds), 300))
+        old.send_signal(signal.SIGTERM)
+        produce(client, topology.inputs[0], wave("runner", next(seeds), 300))
+        assert old.wait(60) == 0
+        before = winners(topology, client)
+        produce(client, topology.inputs[0], wave("runner", next(seeds), 300))
+        drained(topology, client)
+        assert opened(tmp_path / "new") == {0: 1, 1: 1}
+    after = winners(topology, client)
+    assert {name[-3:] for name, won in (after - before).items() if won} == {"new"}
+    for topic in topology.outputs:
+        decided, published = decided_and_published(topology, client, topic)
+        assert decided
+        assert published == decided
+    totals, steps = total_and_sum_of_steps(client)
+    assert totals == steps
 
 
 def test_a_replica_that_was_away_for_long_is_level_again(

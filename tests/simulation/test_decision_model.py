@@ -34,6 +34,7 @@ BOTH: Budgets = {"proposals": 2, "crashes": 1, "duplicates": 1}
 THREE: Budgets = {"replicas": 3, "proposals": 2, "crashes": 1}
 # Each of three may have one under way, that arrives when others have decided, and one of these arrives again.
 THREE_TWICE: Budgets = {"replicas": 3, "proposals": 3, "duplicates": 1}
+THREE_BOTH: Budgets = {"replicas": 3, "proposals": 2, "crashes": 1, "duplicates": 1}
 # A close, a handing over and another opening, with a proposal that may be under way all the time.
 SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
 
@@ -46,6 +47,7 @@ SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
         (Model(ends=(1, 1)), TWICE),
         (Model(), BOTH),
         (Model(ends=(1, 1)), THREE),
+        (Model(ends=(1, 1)), THREE_BOTH),
         (Model(ends=(2, 0)), THREE_TWICE),
         (Model(ends=(1, 1)), {**THREE_TWICE, "proposals": 2}),
         (Model(wrong_handler=True), BOTH),
@@ -58,6 +60,7 @@ SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
         "retry",
         "crash and retry",
         "three",
+        "three, crash and retry",
         "three and retry",
         "three and retry of two inputs",
         "wrong",
