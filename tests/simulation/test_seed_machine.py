@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from tests.support.explorer import Found, explore
-from tests.support.seed_machine import Printed, Process, Search, Store, alone, broom, handle_db, other, queue_of
+from tests.support.seed_machine import (
+    Batched,
+    Printed,
+    Process,
+    Search,
+    Store,
+    alone,
+    broom,
+    handle_db,
+    other,
+    queue_of,
+    writes_batches,
+)
 
 NAN = float("nan")
 
@@ -137,6 +149,59 @@ def test_the_mended_machine_holds_where_the_printed_one_does_not() -> None:
     """Two replicas, an equal value of another handler, a lost answer; two database handlers that lose an answer."""
     assert searched(same("a"), other("out0", "a"), mended=True, lost=1).fault == ""
     assert database(mended=True, lost=1).fault == ""
+
+
+# --- batches
+
+
+BATCHES = (("a", "b"), ("c",))
+
+
+def all_in_order(batches: tuple[tuple[Any, ...], ...], store: Store, ended: bool) -> str:
+    """What was taken are the first of all values, and in the end all of them."""
+    whole = tuple(value for batch in batches for value in batch)
+    taken = (dict(store).get("state", (0, None))[1] or (0, 0, ()))[2]
+    if taken != whole[: len(taken)] or (ended and taken != whole):
+        return f"taken was {taken} of {whole}"
+    return ""
+
+
+def batched(batches: tuple[tuple[Any, ...], ...], *, refers_first: bool, skips: bool) -> Found:
+    """Two replicas that read what one writes, with a crash of one of them and a lost answer."""
+    machine = Batched(len(batches), skips)
+    processes = (machine.handle, machine.handle, writes_batches(batches, refers_first))
+    search = Search(processes, partial(all_in_order, batches))
+    return explore(search.start(crashes=1, lost=1), search.steps, search.fault)
+
+
+@pytest.mark.parametrize(
+    ("skips", "fault"),
+    [(False, "is asked for"), (True, "taken was ('c',) of ('a', 'b', 'c')")],
+    ids=["there is none yet", "it goes on"],
+)
+def test_a_batch_that_grows_after_it_was_referred_to_loses_values(skips: bool, fault: str) -> None:
+    """Who comes to the end of what is there goes on to the next reference. An end that grows is none."""
+    found = batched(BATCHES, refers_first=True, skips=skips)
+
+    print(f"\n{found}")  # noqa: T201
+    assert fault in found.fault, str(found)
+
+
+def test_a_batch_without_a_value_has_no_position() -> None:
+    """As an empty list of outputs has none to write."""
+    found = batched((("a",), (), ("c",)), refers_first=False, skips=False)
+
+    print(f"\n{found}")  # noqa: T201
+    assert "is asked for" in found.fault
+
+
+@pytest.mark.parametrize("batches", [BATCHES, (("a",), (), ("c",)), (("a", "a"), ("a",))])
+def test_whole_batches_that_may_be_empty_are_taken_once_and_in_order(batches: tuple[tuple[Any, ...], ...]) -> None:
+    """A composed pointer is no more trouble than an index: the version of the state guards both."""
+    found = batched(batches, refers_first=False, skips=True)
+
+    assert found.fault == "", str(found)
+    assert found.states > 500
 
 
 # --- true of the article's words, and no mistake of its handler

@@ -6,6 +6,7 @@ lost and the operation be asked for again.
 
     push, get_next_index, push_at, push_at_idempotent, handle, handle_db     as printed, line by line
     Printed(...)                                                             which of the lines are mended
+    writes_batches, Batched(...)                                             what the article says of batches, in prose
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -218,6 +219,66 @@ def handle_db(waits: bool, first_committer_wins: bool, ends: int) -> Process:
         return None
 
     return process
+
+
+# --- batches: "references to groups of values", whose values "can be prepared little by little"
+
+
+def writes_batches(batches: tuple[tuple[Any, ...], ...], refers_first: bool) -> Process:
+    """Each batch is a cell that grows value by value, and a reference to it in the queue `in`.
+
+    Args:
+        refers_first: the reference is pushed before the values are there; mended: when all of them are.
+    """
+
+    def process(number: int, memory: Any) -> Asking:
+        at = memory or 0
+        if at == len(batches):
+            return DONE
+        reference = Element(f"batch{at}", ("batch", at))
+        if refers_first:
+            yield from push("in", reference)
+        for size in range(len(batches[at]) + 1):
+            yield Cas(f"batch{at}", size, batches[at][:size])
+        if not refers_first:
+            yield from push("in", reference)
+        return at + 1
+
+    return process
+
+
+class Batched(NamedTuple):
+    """A handler whose pointer is composed of an index in the queue and a position in the batch that lies there. What it makes of
+    its inputs is a list of them, in its state.
+
+    Attributes:
+        batches: how many references it reads, and ends.
+        skips: mended: what has no value at the position leads on to the next reference.
+    """
+
+    batches: int
+    skips: bool
+
+    def handle(self, process: int, memory: Any) -> Asking:
+        """One turn."""
+        if memory is None:
+            return (yield Get("state"))
+        version, state = memory
+        index, position, taken = state or (0, 0, ())
+        if index == self.batches:
+            return DONE
+        reference = (yield Get(f"in[{index}]"))[1]
+        if reference is None:
+            return None
+        values = (yield Get(reference.value))[1] or ()
+        if self.skips and position >= len(values):
+            state = index + 1, 0, taken
+        else:
+            taken = (*taken, values[position])
+            state = (index, position + 1, taken) if position + 1 < len(values) else (index + 1, 0, taken)
+        if (yield Cas("state", version, state)):
+            return version + 1, state
+        return (yield Get("state"))
 
 
 # --- the search
