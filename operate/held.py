@@ -54,7 +54,7 @@ class Held(NamedTuple):
         hidden: so many offsets lie behind it, that nobody can read yet.
         transactional_id: whose it is; None: Kafka's log of transactions cannot be read, or does not have it.
         age_s: seconds since the transaction began; of one without id since its first record was sent.
-        committed: whether it is known that it was to be committed.
+        committed: whether it may have been committed, by what Kafka's log of transactions says.
     """
 
     topic: str
@@ -69,9 +69,9 @@ class Held(NamedTuple):
         who = f"the transaction of {self.transactional_id}" if self.transactional_id is not None else "a transaction"
         if self.committed:
             return (
-                f"{self.topic}/{self.partition} at offset {self.offset}: {who}, which began {self.age_s:,.0f} s ago, was "
-                f"committed, and its marker is missing there, which hides {self.hidden:,} offsets. Aborting it would remove "
-                f"what was committed: see docs/operating.md, which Kafka"
+                f"{self.topic}/{self.partition} at offset {self.offset}: {who} hides {self.hidden:,} offsets for "
+                f"{self.age_s:,.0f} s, and may have been committed. Aborting it would remove what was: see docs/operating.md, "
+                f"which Kafka"
             )
         return (
             f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and hides "
@@ -80,9 +80,9 @@ class Held(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The command that ends it; of one that was committed the one that shows where else its marker is missing."""
+        """The command that ends it; of one that may have been committed the one that shows who has written there."""
         if self.committed:
-            return "onefold kafka transactions find-hanging"
+            return f"onefold kafka transactions describe-producers --topic {self.topic} --partition {self.partition}"
         return (
             f"onefold kafka transactions abort --topic {self.topic} --partition {self.partition} "
             f"--start-offset {self.offset}"
@@ -112,20 +112,28 @@ class Entered(NamedTuple):
     last: list[Transaction]
     decided: list[Transaction]
 
-    def owner(self, place: Place, first_ms: int) -> Transaction | None:
-        """Whose transaction hides a partition from a record on that was sent at this time; None: nobody can tell.
+    def owner(self, place: Place, first_ms: int) -> tuple[Transaction | None, bool]:
+        """Whose transaction hides a partition from a record on that was sent at this time, None where nobody can tell; and
+        whether what is hidden there may have been committed.
 
-        One that is not marked everywhere, or else one that is, by Kafka's word: the first of its id that was decided after the
-        record was sent. Where several ids had one under way, it may be any of them.
+        One that is not marked everywhere holds it, if it had begun by then. If it has not, its sender chose an older time, or it
+        is the next one of a program that did not notice: then what was decided since then tells what may be hidden.
         """
+        latest_ms = first_ms + _CLOCKS_S * 1000
+        decided = [
+            one
+            for one in self.decided
+            if place in one.places
+            and one.since_ms <= latest_ms
+            and one.decided_ms is not None
+            and one.decided_ms >= first_ms - _CLOCKS_S * 1000
+        ]
+        may_be_committed = any(one.committed for one in decided)
         if unmarked := [one for one in self.last if place in one.places]:
-            return min(unmarked, key=lambda one: one.since_ms)
-        after: dict[str, Transaction] = {}
-        for one in self.decided:
-            if place in one.places and one.decided_ms is not None and one.decided_ms >= first_ms:
-                after.setdefault(one.transactional_id, one)
-        found = [one for one in after.values() if one.since_ms - _CLOCKS_S * 1000 <= first_ms]
-        return found[0] if len(found) == 1 else None
+            first = min(unmarked, key=lambda one: one.since_ms)
+            return first, first.committed or (first.since_ms > latest_ms and may_be_committed)
+        of_one = len({one.transactional_id for one in decided}) == 1
+        return decided[-1] if of_one else None, may_be_committed
 
 
 NOTHING = Entered([], [])
@@ -164,10 +172,10 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
     found = []
     for (topic, partition), first_ms in old.items():
         place, at = (topic, partition), held_at[topic, partition]
-        owner = entered.owner(place, first_ms)
+        owner, committed = entered.owner(place, first_ms)
         age_s = (time.time() * 1000 - (owner.since_ms if owner else first_ms)) / 1000
         if age_s >= HELD_S:
-            name, committed = (owner.transactional_id, owner.committed) if owner else (None, False)
+            name = owner.transactional_id if owner else None
             found.append(Held(topic, partition, at, ends[place] - at, name, age_s, committed))
     if not found:
         return []

@@ -61,7 +61,7 @@ def here(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("committed", "line"),
     [
         (False, "to end it onefold kafka transactions abort --topic shop.sales --partition 1 --start-offset 5"),
-        (True, "look first onefold kafka transactions find-hanging"),
+        (True, "look first onefold kafka transactions describe-producers --topic shop.sales --partition 1"),
     ],
 )
 def test_what_was_committed_is_shown_without_the_command_that_removes_it(

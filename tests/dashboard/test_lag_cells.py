@@ -47,5 +47,5 @@ def test_what_is_held_back_is_named_as_text() -> None:
 
 def test_what_was_committed_is_not_to_be_ended() -> None:
     said = cells(Lag(0, 0.0, 0, 0.0), Held("shop.sales", 1, 5, 12, "loader", 93.4, committed=True))[1]
-    assert "Look first: onefold kafka transactions find-hanging" in said
+    assert "Look first: onefold kafka transactions describe-producers --topic shop.sales --partition 1" in said
     assert "transactions abort" not in said

@@ -1,6 +1,8 @@
 """How far behind the tables are, on a real broker and a real Postgres: in events and in seconds, and never by offsets alone."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -316,8 +318,10 @@ def test_what_has_ended_while_it_was_looked_at_holds_nothing(
 
 
 @pytest.mark.usefixtures("topology")
-def test_kafka_tells_how_a_transaction_was_ended(settings: Settings, client: dict[str, str]) -> None:
-    """By which one whose marker is missing is not taken for an open one."""
+def test_kafka_tells_how_a_transaction_was_ended(
+    settings: Settings, client: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which one whose marker is missing is not taken for an open one; and the command that is shown then is one."""
     sent_ms, committed = {}, {0: False, 1: True}
     for partition, commit in committed.items():
         with transaction(client, f"they-end-{partition}") as producer:
@@ -325,14 +329,29 @@ def test_kafka_tells_how_a_transaction_was_ended(settings: Settings, client: dic
             producer.produce(UPDATES, b"{}", partition=partition)
             assert producer.flush(20) == 0
             producer.commit_transaction(20) if commit else producer.abort_transaction(20)
-    with closing(held._consumer({**client, "log_level": 0})) as consumer:
-        entered = held._entered_since(consumer, min(sent_ms.values()), time.time() * 1000)
+
+    def entered() -> held.Entered | None:
+        with closing(held._consumer({**client, "log_level": 0})) as consumer:
+            found = held._entered_since(consumer, min(sent_ms.values()), time.time() * 1000)
+        return None if found == held.NOTHING else found
+
+    found = eventually(entered, 30, "the log of transactions is read")
+    assert found is not None
     for partition, commit in committed.items():
-        owner = entered.owner((UPDATES, partition), sent_ms[partition])
+        ours = [one for one in found.decided if one.transactional_id == f"they-end-{partition}"]
+        owner, may_be_committed = held.Entered([], ours).owner((UPDATES, partition), sent_ms[partition])
         assert owner is not None
-        assert (owner.transactional_id, owner.committed) == (f"they-end-{partition}", commit)
+        assert (owner.committed, may_be_committed) == (commit, commit)
         assert owner.decided_ms is not None
         assert owner.decided_ms >= owner.since_ms
+
+    remedy = Held(UPDATES, 1, 0, 1, None, 0.0, committed=True).remedy.split()
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", settings.kafka())
+    ran = subprocess.run(
+        [sys.executable, "-m", "onefold.cli.main", *remedy[1:]], capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "ProducerId" in ran.stdout
 
 
 def by_place(found: list[Held], wanted: int) -> dict[tuple[str, int], Held]:
