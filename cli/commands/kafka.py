@@ -70,6 +70,8 @@ def command(
     if login is not None:  # open until the tool has this process's place, and read it
         given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it
     argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
+    if login is not None:
+        argv[1:1] = flags(settings)
     os.execv(argv[0], argv)  # noqa: S606  the tool takes this process's place, and with it the terminal and the exit code
 
 
@@ -97,12 +99,20 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
         options = java_client_options(settings.kafka(), settings.kafka_options)
     except Misconfigured as error:
         raise UserError(str(error), "See docs/operating.md, a Kafka of your own.", USAGE) from None
-    made = tempfile.TemporaryFile()  # noqa: SIM115  the tool reads it
+    # In memory where there is such a thing; it is closed by whoever reads it.
+    made = os.fdopen(os.memfd_create("login"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
+    os.fchmod(made.fileno(), 0o600)
     made.write(as_properties(options).encode("ascii"))
     made.flush()
     made.seek(0)
     os.set_inheritable(made.fileno(), True)
     return made
+
+
+def flags(settings: Settings) -> list[str]:
+    """What the JVM has to be told besides: Kafka's client asks nobody for a token whom its JVM does not know."""
+    url = settings.kafka_options.get("sasl.oauthbearer.token.endpoint.url")
+    return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"] if url else []
 
 
 def as_properties(options: Mapping[str, str]) -> str:

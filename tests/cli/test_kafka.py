@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.cli.commands.kafka import CONFIG, as_properties, with_login, with_servers
+from onefold.cli.commands.kafka import CONFIG, as_properties, flags, with_login, with_servers
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
@@ -65,3 +65,14 @@ def test_properties_are_written_as_java_reads_them() -> None:
     """One line each, whatever is in it."""
     assert as_properties({"a": "plain=#!:", "b": " \\n\n"}) == "a=plain=#!:\nb=\\u0020\\u005cn\\u000a\n"
     assert as_properties({"c": "ü\N{GRINNING FACE}"}) == "c=\\u00fc\\ud83d\\ude00\n"
+
+
+def test_whoever_gives_tokens_is_known_to_the_tool() -> None:
+    """Kafka 4 asks no other one."""
+    token = {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": "https://t/token"}
+    client = {"sasl.oauthbearer.client.id": "a", "sasl.oauthbearer.client.secret": "b"}
+    options = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER", **token, **client}
+    assert flags(Settings(kafka_options=options)) == [
+        "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://t/token"
+    ]
+    assert flags(Settings(kafka_options=OPTIONS)) == []
