@@ -9,6 +9,7 @@ from onefold.cli.commands.bench.jobs import command
 
 @pytest.mark.broker
 @pytest.mark.postgres
+@pytest.mark.matrix
 def test_who_is_woken_is_looked_at_less_often(capsys: pytest.CaptureFixture[str]) -> None:
     """Each woken job is looked at when it arrives, when it is woken, and once more when its own wait is over."""
     command(jobs=8, seed=1, as_json=True)

@@ -134,6 +134,7 @@ def test_the_compiler_of_the_java_that_runs_comes_first(no_compiler: None, tmp_p
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK")
 @pytest.mark.broker
 @pytest.mark.postgres
+@pytest.mark.matrix
 def test_both_answers_are_right(capsys: pytest.CaptureFixture[str]) -> None:
     """Real programs over real records, some of them repeated, late, or of a trade that moves."""
     peers.command(events=100_000, rounds=1, processes=[1], commit_ms=200, partitions=2, seed=3, as_json=True)

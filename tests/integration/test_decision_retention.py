@@ -71,6 +71,7 @@ def test_a_frozen_replica_wakes_when_what_it_needs_is_gone(
     judge(topology, client)
 
 
+@pytest.mark.matrix
 def test_of_a_log_that_tasks_share_as_well(
     fresh_domain: MakeDomain, client: dict[str, str], admin: AdminClient, tmp_path: Path
 ) -> None:

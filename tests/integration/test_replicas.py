@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from onefold.exit_codes import REFUSED
+from onefold.operate import pipelines
 from onefold.operate.replicas import SILENT_S, ReplicasNow, replicas_of_all
 from onefold.operate.settings import Settings
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import lag
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.stack.embedded import Infrastructure
 from tests.support.decided_history import (
@@ -28,12 +30,12 @@ from tests.support.decided_history import (
     winners,
 )
 from tests.support.needs import first_of
-from tests.support.processes import drained, instance, judge, opened, produce, records
+from tests.support.processes import drained, instance, judge, opened, produce, records, send
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 # A million by hand, for docs/performance.md: AWAY_DECISIONS=1000000 pytest -s -k away_for_long
-AWAY_DECISIONS = int(os.environ.get("AWAY_DECISIONS", "20_000"))
+AWAY_DECISIONS = int(os.environ.get("AWAY_DECISIONS", "5_000"))
 # As many as a producer takes without a pause.
 PRODUCED_AT_ONCE = 50_000
 # Deciding them, one by one and alone, and taking them over: by far the slowest machine that was seen.
@@ -63,12 +65,15 @@ def test_two_replicas_leave_what_one_task_leaves(
             produce(client, topology.inputs[0], wave(domain, next(seeds), 20))
         return b.poll() is not None
 
+    def is_over(b: "subprocess.Popen[bytes]") -> bool:
+        return b.poll() is not None or lag(topology, client) == 0
+
     with instance(topology, client, tmp_path / "a", name="a", **options) as a:
         for number, step in enumerate(REPLICA_STEPS):
             produce(client, topology.inputs[0], wave(domain, number, 200))
             with instance(topology, client, tmp_path / "b", name="b", failpoint=f"{step}:2", **options) as b:
                 produce(client, topology.inputs[0], wave(domain, 100 + number, 200))
-                drained(topology, client)
+                eventually(partial(is_over, b), 30, "it is killed, or all is drained")
                 if b.poll() is None:
                     a.send_signal(signal.SIGSTOP)
                     eventually(partial(dies, b), 60, f"it comes to {step}")
@@ -78,6 +83,24 @@ def test_two_replicas_leave_what_one_task_leaves(
     expected = judge(topology, client)
 
     assert expected.counts.accepted > 100
+
+
+@pytest.mark.parametrize("domain", first_of(("sheets", "campaigns", "bank")))
+def test_any_pipeline_has_replicas(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str
+) -> None:
+    """With queues, or fed by itself: by the setting alone, and one is killed. Ticks have a test of their own."""
+    topology = fresh_domain(domain)
+    made = iter(list(pipelines.workload(domain).generate(5, 900)))
+    with instance(topology, client, tmp_path / "a", name="a", replicas=2):
+        with instance(topology, client, tmp_path / "b", name="b", replicas=2) as b:
+            for name in "ab":
+                eventually(partial(has_opened, tmp_path / name), 30, f"{name} has its tasks")
+            send(client, list(itertools.islice(made, 600)))
+            b.kill()
+        send(client, list(made))
+        drained(topology, client, 60)
+    assert judge(topology, client).counts.accepted > 300
 
 
 def test_tasks_may_share_a_decision_log(
