@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from onefold.chaos import embedded
 from onefold.chaos.embedded import Embedded, possible
 from onefold.chaos.nemeses.table import POSTGRES, PROCESSOR, SINK, nemeses
 from onefold.operate import state
@@ -104,6 +105,15 @@ def test_of_replicas_the_one_is_hit_that_publishes(home: Path) -> None:
     Embedded(settings, "orders", lambda: "2").kill(PROCESSOR)
     eventually(lambda: _entry(home, "processor-orders-2")["restarts"] == 1, 20, "it was started again")
     assert _entry(home, "processor-orders-1")["pid"] == before["processor-orders-1"]
+
+
+def test_where_no_replica_is_known_to_publish_none_is_hit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one would be survived by everything."""
+    monkeypatch.setattr(embedded, "_TOLD_WITHIN_S", 1)
+    settings: Any = SimpleNamespace(home=home)
+    with pytest.raises(UserError, match="no replica has said within 1 s"):
+        Embedded(settings, "orders", lambda: None).kill(PROCESSOR)
+    assert [_entry(home, f"processor-orders-{number}")["restarts"] for number in (1, 2)] == [0, 0]
 
 
 def test_what_does_not_run_cannot_be_broken(stack: Embedded) -> None:

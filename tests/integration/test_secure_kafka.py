@@ -168,7 +168,7 @@ def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any
     assert [(row["offset"], bytes(row["value"])) for row in rows] == [(at, way.encode())]
 
 
-@pytest.mark.parametrize("way", first_of(("texts", "scram", "token", "files")))
+@pytest.mark.parametrize("way", first_of(("scram", "texts", "token", "files")))
 def test_kafkas_own_tools_get_in_too(secured: Secured, tmp_path: Path, way: str) -> None:
     """By the settings that are set, with no file of them left behind."""
     servers, settings = secured.way(way)
