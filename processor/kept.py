@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onefold.processor.core.abc import Codec
-from onefold.processor.core.errors import Misconfigured
 from onefold.processor.core.topology import Topology
-from onefold.processor.runtime.keeping import DISK, MEMORY, Keeping
+from onefold.processor.runtime.keeping import MEMORY, Keeping
 
 
 class Kept(NamedTuple):
@@ -28,15 +27,10 @@ class Kept(NamedTuple):
 IN_MEMORY = Kept(MEMORY, Path(), 0)
 
 
-def check(kept: Kept, pipeline: str, replicas: int) -> None:
-    """Raises `Misconfigured` for what cannot be had."""
-    if kept.kind == DISK and replicas > 1:
-        raise Misconfigured(f"{pipeline} has replicas, and they keep their states in memory: set ONEFOLD_STATE=auto")
-
-
 def keeping(
     kept: Kept,
     partitions: int,
+    replicas: int,
     step: Callable[[str], None],
     topology: Topology,
     codec: Codec,
@@ -55,7 +49,7 @@ def keeping(
         codec,
         partition,
         kind=kept.kind,
-        disk=RocksDisk(kept.folder / topology.name, partition, share // 2),
+        disk=RocksDisk(kept.folder / topology.name, partition, share // 2, replicas),
         memory_bytes=share,
         wall=time.time,
         step=step,

@@ -26,7 +26,7 @@ from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
 from onefold.processor.io.tick_writer import TickWriter
-from onefold.processor.kept import IN_MEMORY, Kept, check, keeping
+from onefold.processor.kept import IN_MEMORY, Kept, keeping
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.figures import Figures
@@ -58,6 +58,9 @@ GC_THRESHOLDS = (1_000_000, 50, 100)
 # How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
 # for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
 REPLICA_FETCH_WAIT_MS = 12
+
+#: Where the states of a task are, given what tells of a long restore.
+Keep = Callable[[Topology, Codec, int, Callable[[], None]], Keeping]
 
 
 def run(
@@ -92,7 +95,7 @@ def run(
         decision_logs: so many partitions of the decision log all tasks share; None: each task has one of its own.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
         decided_tables: tables are filled from the decision log: none of its records is deleted.
-        kept: where states are kept. Replicas have theirs in memory.
+        kept: where states are kept.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
     """
@@ -101,20 +104,20 @@ def run(
     pool_of = partial(TaskPool, clock=time.monotonic, figures=Figures(telemetry, domain))
     try:
         topology = topology_of(domain)
-        check(kept, domain, replicas)
         codec = _codec(topology, client, schema_registry_url)
         partitions = _wait_for_topics(
             topology, client, status, stop, patience_s, guarantee, hot=replicas > 1, decision_logs=decision_logs
         )
         gc.set_threshold(*GC_THRESHOLDS)
+        keep = partial(keeping, kept, partitions, replicas, step)
         if replicas > 1:
             logs = min(decision_logs or partitions, partitions)
             retention = _retentions(topology, client, logs, partitions, decisions_kept_s, decided_tables, step)
-            pool = pool_of(_replicas(topology, codec, client, instance, step, retention))
+            pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
             assignment: Assignment = EveryTask(partitions, pool.start, stop.wait, seen_by)
         else:
-            pool = pool_of(_tasks(topology, codec, client, instance, step, partial(keeping, kept, partitions, step)))
+            pool = pool_of(_tasks(topology, codec, client, instance, step, keep))
             assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
         clock = _Clock(topology, client, pool) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry).run(status, stop)
@@ -145,7 +148,7 @@ def _tasks(
     client: Mapping[str, str],
     instance: str,
     step: Callable[[str], None],
-    keep: Callable[[Topology, Codec, int, Callable[[], None]], Keeping],
+    keep: Keep,
 ) -> Callable[[int, Callable[[], None]], Task]:
     """Tasks that decide by Kafka transactions."""
     compute_lock = threading.Lock()
@@ -218,6 +221,7 @@ def _replicas(
     instance: str,
     step: Callable[[str], None],
     retention: Callable[[int], Retention],
+    keep: Keep,
 ) -> Callable[[int, Callable[[], None]], Replicated]:
     """Tasks with replicas, decided in a log."""
     compute_lock = threading.Lock()
@@ -231,17 +235,19 @@ def _replicas(
             session = KafkaSession(topology, partition, client)
             return Publisher(topology, partition, instance, session, decisions(), proposals, step, retention(partition))
 
+        task_codec = codec()
         replica = Replica(
             topology,
             instance,
             KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS),
             decisions(),
             KafkaSession(topology, partition, client),
-            codec(),
+            task_codec,
             proposals,
             step,
             beat,
             compute_lock,
+            keeping=keep(topology, task_codec, partition, beat),
             clock=time.monotonic,
         )
         patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once

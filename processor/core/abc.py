@@ -102,8 +102,8 @@ class Transactions(Protocol):
                 is enough for whoever has a decision log to go on from.
         """
 
-    def last_progress(self) -> bytes | None:
-        """Value of the last committed progress record, up to the high watermark of the changelog partition."""
+    def last_progress(self, *, stable: bool = False) -> bytes | None:
+        """Value of the last committed progress record of the changelog partition; up to where, as `restore`."""
 
     def begin(self) -> bool:
         """Begin a transaction. True when the producer had to be re-initialised for it.

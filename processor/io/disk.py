@@ -5,7 +5,7 @@
 
 The lock is the operating system's, and goes with its process. A task that comes to a process while another one, which hangs or
 is slow to end, still has its files gets files of its own beside them, `<partition>.1` and so on; they are deleted when the first
-ones are free again.
+ones are free again. Of a task with replicas each one on this machine has files, and so many are kept.
 
 The log of writes is not synced: after a kill all of it is in the system's memory, and after a power cut RocksDB goes on from a
 beginning of it that is whole. Its own checksums find what is torn.
@@ -45,12 +45,14 @@ class RocksDisk:
         folder: of the pipeline.
         partition: the task.
         memory_bytes: what the engine may take of memory.
+        keepers: how many processes may have the task at once.
     """
 
-    def __init__(self, folder: Path, partition: int, memory_bytes: int) -> None:
+    def __init__(self, folder: Path, partition: int, memory_bytes: int, keepers: int = 1) -> None:
         self._folder = folder
         self._partition = partition
         self._memory_bytes = memory_bytes
+        self._keepers = keepers
         self._path: Path | None = None
         self._lock = -1
 
@@ -100,7 +102,7 @@ class RocksDisk:
 
     def _tidy(self) -> None:
         """What was made while somebody else had these files."""
-        for number in range(1, _FOLDERS_MAX):
+        for number in range(self._keepers, _FOLDERS_MAX):
             path = self._named(number)
             if path.exists() and (lock := _locked(path)) is not None:
                 _remove(path)

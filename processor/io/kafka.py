@@ -132,9 +132,9 @@ class KafkaSession(KafkaInputs):
         end = (stable_end if stable else high_watermark)(self._admin, changelog, self.partition)
         return self._changelog(OFFSET_BEGINNING if start is None else start, end)
 
-    def last_progress(self) -> bytes | None:
+    def last_progress(self, *, stable: bool = False) -> bytes | None:
         """Value of the last committed progress record. Every transaction ends with one, so it is near the end."""
-        end = high_watermark(self._admin, self._topology.changelog, self.partition)
+        end = (stable_end if stable else high_watermark)(self._admin, self._topology.changelog, self.partition)
         span = _TAIL
         while True:
             found = [value for key, value in self._changelog(max(0, end - span), end) if key == PROGRESS_KEY]

@@ -12,23 +12,25 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from onefold.processor.core.abc import ChangelogIs
+from onefold.processor.core.abc import ChangelogIs, Identity
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress
 
 #: Of what is on disk: the checkpoint, and the states as the changelog has them. Another number is not read.
 VERSION = 1
+#: As `next`: the states are ahead of the changelog, where the decision log was when its progress was this one.
+IN_THE_LOG = -1
 # Of the time for which Kafka keeps what deletes a key: the clocks of two machines may be far apart, and a restore takes a while.
 _AGE_SHARE = 0.5
 
 
 class Checkpoint(NamedTuple):
-    """What holds at an offset of the changelog.
+    """What holds at an offset of the changelog, or of the decision log.
 
     Attributes:
         topic_id, partition: of the changelog.
-        next: the offset to read next.
+        next: the offset of the changelog to read next, or `IN_THE_LOG`.
         at_s: when it was true, in unix seconds: nothing before `next` was written later.
         progress, quarantine: the values of those records, as of that offset.
     """
@@ -69,21 +71,26 @@ def decode(data: bytes) -> Checkpoint | str:
         return "their checkpoint cannot be read"
 
 
-def unfit(found: Checkpoint, changelog: ChangelogIs, partition: int, progress: Progress, now_s: float) -> str:
+def unfit(
+    found: Checkpoint, changelog: ChangelogIs, partition: int, progress: Progress, now_s: float, log: Identity | None
+) -> str:
     """In a few words why states of this checkpoint cannot be gone on from; empty when they can.
 
     Args:
         progress: the last one of the changelog.
         now_s: unix seconds.
+        log: the decision log, of a task that has replicas.
     """
     if (found.topic_id, found.partition) != (changelog.topic_id, partition):
         return "they are of another changelog"
-    if not changelog.start <= found.next <= changelog.end:
-        return f"the changelog holds offsets {changelog.start} to {changelog.end}, and they need {found.next}"
     try:
         known = Progress.decode(found.progress)
     except ProcessorError:
         return "their checkpoint cannot be read"
+    if found.next == IN_THE_LOG:
+        return _unfit_for_the_log(known, progress, log)
+    if not changelog.start <= found.next <= changelog.end:
+        return f"the changelog holds offsets {changelog.start} to {changelog.end}, and they need {found.next}"
     if known.transactions > progress.transactions or (
         known.transactions == progress.transactions and known.counts != progress.counts
     ):
@@ -93,4 +100,17 @@ def unfit(found: Checkpoint, changelog: ChangelogIs, partition: int, progress: P
     age_s = now_s - found.at_s
     if not 0 <= age_s <= changelog.tombstones_kept_s * _AGE_SHARE:
         return f"they are {age_s:,.0f} s old, and the changelog may have forgotten by now what was deleted since"
+    return ""
+
+
+def _unfit_for_the_log(known: Progress, progress: Progress, log: Identity | None) -> str:
+    """Nothing is forgotten in a decision log: it has all that comes next, or is refused. So these may be of any age."""
+    if log is None or progress.decided_in is None:
+        return "the task had replicas"
+    if known.decided_in is None or not known.log_id == progress.log_id == log.topic_id:
+        return "they are of another decision log"
+    if not log.start <= known.decided_in.offset <= log.end:
+        return f"the decision log holds offsets {log.start} to {log.end}, and they need {known.decided_in.offset}"
+    if known.transactions == progress.transactions and known.counts != progress.counts:
+        return "the changelog has lost transactions that they know of"
     return ""

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import structlog
 
-from onefold.processor.core.abc import Codec, Disk, Engine, Transactions, Write
+from onefold.processor.core.abc import Codec, Disk, Engine, Identity, Transactions, Write
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change
 from onefold.processor.runtime.changelog import Progress, in_memory, told
-from onefold.processor.runtime.checkpoint import Checkpoint, decode, unfit
+from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, unfit
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
 
@@ -42,11 +42,18 @@ class Standing(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was restored."""
+    """What was restored.
+
+    Attributes:
+        published: how many transactions the changelog had. Of a task with replicas the progress may be ahead of it.
+        from_log: they are from disk, as of a decision.
+    """
 
     store: Store | DiskStore
     progress: Progress
     quarantine: Quarantine
+    published: int
+    from_log: bool = False
 
 
 class Keeping:
@@ -93,8 +100,12 @@ class Keeping:
 
     # --- at the start
 
-    def restore(self, session: Transactions) -> Found:
-        """The states as of the last committed transaction, up to the high watermark.
+    def restore(self, session: Transactions, decisions: Identity | None = None) -> Found:
+        """The states as of the last committed transaction, up to the high watermark; of a task that has replicas up to the last
+        stable offset, or as of a later decision.
+
+        Args:
+            decisions: the decision log, as it was before this began. None: the task has no replicas.
 
         Raises:
             Corrupted: a record is not what a task writes, or files are torn.
@@ -102,8 +113,9 @@ class Keeping:
         """
         if self._kind == AUTO:
             self._look()
+        stable = decisions is not None
         if self._disk is None:
-            return self._read(session.restore(), {})
+            return self._read(session.restore(stable=stable), {})
         # Before the records are read: what is written meanwhile, by whoever had the task, is read again the next time.
         changelog = session.changelog_is()
         self._topic_id = changelog.topic_id
@@ -112,9 +124,9 @@ class Keeping:
         found = self._found()
         if isinstance(found, Checkpoint):
             # Of the last progress first: it says whether the rest can be read at all.
-            last = session.last_progress()
+            last = session.last_progress(stable=stable)
             progress = Progress.decode(last) if last else Progress()
-            reason = unfit(found, changelog, self._partition, progress, self._wall())
+            reason = unfit(found, changelog, self._partition, progress, self._wall(), decisions)
             if not reason:
                 start, others = found.next, found.others
         else:
@@ -125,8 +137,11 @@ class Keeping:
         with self._spoiling():
             if self._kind == DISK:
                 self._opened()
-            restored = self._read(session.restore(start=start), others)
-            self.mark(changelog.end, restored.progress, restored.quarantine)
+            if start == IN_THE_LOG:
+                restored = self._read((), others)._replace(published=progress.transactions, from_log=True)
+            else:
+                restored = self._read(session.restore(stable=stable, start=start), others)
+            self.mark(changelog.end if decisions is None else IN_THE_LOG, restored.progress, restored.quarantine)
         bound = f"{self._memory_bytes >> 20:,} MB"
         if self._engine is None:
             self.standing = Standing(MEMORY, f"less than {bound} each")
@@ -206,10 +221,10 @@ class Keeping:
         progress, quarantine = told(self._topology, others)
         if self._engine is not None:
             self._flush(pending)
-            return Found(self._on_disk(), progress, quarantine)
+            return Found(self._on_disk(), progress, quarantine, progress.transactions)
         self._state_bytes = held / len(pending) if pending else 0.0
         states = {key: value for key, value in pending.items() if value is not None}
-        return Found(in_memory(self._topology, self._codec, states), progress, quarantine)
+        return Found(in_memory(self._topology, self._codec, states), progress, quarantine, progress.transactions)
 
     def _flush(self, pending: dict[bytes, bytes | None]) -> None:
         engine = self._opened()
@@ -246,7 +261,8 @@ class Keeping:
         """Take over what a transaction changed, only after its commit. Returns the store to go on with.
 
         Args:
-            at: the changelog offset behind it. None: nobody knows, and what is on disk is ahead of its checkpoint.
+            at: the changelog offset behind it, or `IN_THE_LOG`. None: nobody knows, and what is on disk is ahead of its
+                checkpoint.
             progress, quarantine: as of that offset.
 
         Raises:
@@ -273,7 +289,7 @@ class Keeping:
             self._step("after_checkpoint")
 
     def _checkpoint(self, at: int | None, progress: Progress, quarantine: Quarantine) -> bytes | None:
-        if at is None:
+        if at is None or (at == IN_THE_LOG and not _opened(progress)):
             return None
         told = progress.encode(), quarantine.encode()
         return Checkpoint(self._topic_id, self._partition, at, self._wall(), *told).encode()
@@ -299,6 +315,11 @@ class Keeping:
         log.info("states are on disk from now on", partition=self._partition, keys=len(store))
         return self._on_disk()
 
+    def drop(self) -> None:
+        """Delete the files: what comes next is not where they would look for it."""
+        if self._disk is not None:
+            self._clear()
+
     def close(self) -> None:
         """Let others have the files."""
         if self._engine is not None:
@@ -306,6 +327,11 @@ class Keeping:
             self._engine = None
         if self._disk is not None:
             self._disk.close()
+
+
+def _opened(progress: Progress) -> bool:
+    """Whether the states can be ahead of the changelog: before the decision log is opened they are what that has."""
+    return progress.decided_in is not None and progress.decided_in.opened
 
 
 def told_of(standings: Iterable[Standing]) -> str:

@@ -5,9 +5,8 @@ The states restart from the changelog, which a publisher keeps behind the log (`
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any
 
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
@@ -17,20 +16,20 @@ from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
-from onefold.processor.runtime.changelog import STATE, DecidedIn, Progress, behind, restore
+from onefold.processor.runtime.changelog import STATE, DecidedIn, Progress, behind
+from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
-from onefold.processor.runtime.keeping import MEMORY, Standing
+from onefold.processor.runtime.keeping import Keeping, Standing
 from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
-from onefold.processor.runtime.standing import check_log, standing_of
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.standing import check_log, standing_of, take_over
+from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
 from onefold.processor.runtime.telling import Telling
-from onefold.processor.runtime.transact import Transact
 from onefold.processor.runtime.undecided import WAIT_S, Pending, Undecided
 
 # A proposal whose outcome is not seen for so long is computed again. Both may be in the log: the rule takes one of them.
@@ -47,10 +46,8 @@ class Replica:
         inputs: the task's partition of every input.
         log: the task's partition of the decision log.
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
-        step, beat, compute_lock, check_every_s, clock: as of `Task`.
+        step, beat, compute_lock, check_every_s, keeping, clock: as of `Task`.
     """
-
-    kept = Standing(MEMORY, "it has replicas")
 
     def __init__(
         self,
@@ -65,12 +62,13 @@ class Replica:
         beat: Callable[[], None] = lambda: None,
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
+        keeping: Keeping | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
         self.topology = topology
         self.name = name
-        self.store = Store()
+        self.store: Store | DiskStore = Store()
         self.progress = Progress()
         self.won = self.decided = 0
         self.done = Done()
@@ -87,6 +85,7 @@ class Replica:
         self._compute = Compute(topology, codec, inputs.partition, inputs.partition_of)
         self._step = step
         self._beat = beat
+        self._keeping = keeping or Keeping(topology, codec, inputs.partition, beat=beat)
         self._compute_lock = compute_lock or nullcontext()
         self._clock, self._check = clock, Every(check_every_s, clock)
         self._nothing = Body(Counts(), [], proposals.encode_writes([]))
@@ -99,11 +98,17 @@ class Replica:
         self._courtesy = Courtesy(clock)
         self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
+        self._catching_up = False  # from states on disk, with all that the log has had since
 
     @property
     def partition(self) -> int:
         """The task."""
         return self._inputs.partition
+
+    @property
+    def kept(self) -> Standing:
+        """Where its states are, and why."""
+        return self._keeping.standing
 
     @property
     def lag(self) -> int | None:
@@ -116,7 +121,7 @@ class Replica:
         return self._recovery.quarantine
 
     def open(self) -> None:
-        """Restore from the changelog, and go through all that was decided since.
+        """Restore, from the changelog or from disk, and go through all that was decided since.
 
         Raises:
             Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
@@ -124,20 +129,22 @@ class Replica:
         """
         # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
         # read, and this begins again.
-        start = self._log.identity().start
-        restored = restore(self.topology, self._codec, self._beating(self._changelog.restore(stable=True)))
+        log = self._log.identity()
+        restored = self._keeping.restore(self._changelog, log)
         identities = self._inputs.identities()
         if restored.progress.decided_in is None:
-            self._take_over()
-            restored = restore(self.topology, self._codec, self._beating(self._changelog.restore()))
+            take_over(self.topology, self._inputs, self._log, self._changelog, self._step)
+            restored = self._keeping.restore(self._changelog, log)
         self.store = restored.store
         self.progress = restored.progress.checked(identities)
-        self.published = self.progress.transactions
+        self.published = restored.published
         self._step("after_restore")
-        standing = begin(self._log.identity()._replace(start=start), standing_of(self.progress))
+        standing = begin(self._log.identity()._replace(start=log.start), standing_of(self.progress))
         self._history = History({self.partition: standing})
         self._log.seek(standing.offset)
+        self._catching_up = restored.from_log
         self._catch_up()
+        self._catching_up = False
         self._recovery.begin(self._inputs.identities())
         self._inputs.seek(self.progress.offsets_next)
         self._note_quarantine(self.quarantine.successor())
@@ -184,26 +191,10 @@ class Replica:
 
     def abandon(self) -> None:
         """Leave after an error. What was proposed may still be decided."""
+        self._keeping.close()
         self._inputs.close()
         self._log.close()
         self._changelog.close()
-
-    # --- taking over
-
-    def _take_over(self) -> None:
-        """Take the task from Kafka transactions to the decision log: a fenced transaction of the changelog says so."""
-        self._changelog.open()
-        found = self._changelog.last_progress()
-        before = Progress.decode(found) if found else Progress()
-        if before.decided_in is not None:
-            return  # another replica was faster; whoever publishes is fenced, and another one takes that up
-        identities = self._inputs.identities()
-        log = self._log.identity()
-        decided_in = DecidedIn(log.topic_id, log.end, opened=False)
-        after = replace(before.checked(identities), transactions=before.transactions + 1, decided_in=decided_in)
-        transact = Transact(self._changelog, self.topology.changelog, self.partition, self._step)
-        transact.write([], before, after)
-        transact.commit()
 
     def _catch_up(self) -> None:
         """All that is in the log already. A note of our own among it tells how the last life of this replica ended."""
@@ -211,11 +202,6 @@ class Replica:
         while self._history.offset_next < end:
             self._adopt(self._log.read(WAIT_S))
             self._beat()
-
-    def _beating(self, records: Any) -> Iterator[Any]:
-        for record in records:
-            self._beat()
-            yield record
 
     # --- what was decided
 
@@ -262,7 +248,6 @@ class Replica:
         body: Body = proposal.body
         pending, self._pending = self._pending, None
         prepared = pending.prepared if ours and pending is not None else None
-        self.store.apply(self._changes(body) if prepared is None else prepared.changes)
         self.progress = Progress(
             {topic: at.topic_id for topic, at in position.inputs.items()},
             {topic: at.offset for topic, at in position.inputs.items()},
@@ -271,12 +256,19 @@ class Replica:
             DecidedIn(self.progress.log_id, decision.offset + 1, opened=True),
             max(self.progress.ticked_ms, body.ticked_ms),
         )
-        self._undecided.drop(self.progress.offsets_next)
         if proposal.kind is Kind.CLOSE:
+            self._keeping.drop()
+            if self._catching_up:
+                raise Corrupted("the task was taken back since its states on disk were written")
             raise Refused(
                 f"{self.topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
                 f"{self.partition} back. Start this one again to have replicas"
             )
+        states = dict(body.states)
+        changes = self._changes(states) if prepared is None else prepared.changes
+        needed = self._keeping.needed([("", self.partition, key, value, None) for key, value in states.items()])
+        self.store = self._keeping.apply(self.store, changes, needed, IN_THE_LOG, self.progress, self.quarantine)
+        self._undecided.drop(self.progress.offsets_next)
         if proposal.kind is Kind.STEP:
             self._count(pending if ours else None)
         self._step("after_apply")
@@ -295,12 +287,12 @@ class Replica:
         if self.unpublished_since is None and self.published < self.progress.transactions:
             self.unpublished_since = now
 
-    def _changes(self, body: Body) -> Mapping[str, Change]:
+    def _changes(self, states: Mapping[bytes, bytes | None]) -> Mapping[str, Change]:
         decode, topology = self._codec.decode_state, self.topology
         nobody = Record("", 0, 0, None, None)
         return {
             key[len(STATE) :].decode(): (None if value is None else decode(topology, value), nobody)
-            for key, value in body.states
+            for key, value in states.items()
         }
 
     def _hear(self, note: Note) -> None:

@@ -93,9 +93,9 @@ class SimulatedSession(SimulatedInputs):
                 f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there"
             )
 
-    def last_progress(self) -> bytes | None:
+    def last_progress(self, *, stable: bool = False) -> bytes | None:
         """Value of the last committed progress record."""
-        found = [value for key, value in self.restore() if key == PROGRESS_KEY]
+        found = [value for key, value in self.restore(stable=stable) if key == PROGRESS_KEY]
         return found[-1] if found else None
 
     def begin(self) -> bool:

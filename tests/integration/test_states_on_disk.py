@@ -1,8 +1,11 @@
 """States on disk, on a real broker: processes that are killed, also in the middle of a checkpoint, and what they leave."""
 
+import itertools
 import re
 import signal
+import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,11 @@ def came(log: Path) -> list[str]:
     """How the states of each task that was opened came."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", log.read_text())
     return re.findall(r"task runs .*kept='(.*?)' ", plain)
+
+
+def has_both(log: Path) -> bool:
+    """Tasks, of two."""
+    return len(came(log)) == 2
 
 
 def test_kill_9_at_every_step_of_a_checkpoint(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
@@ -55,7 +63,7 @@ def test_states_that_grow_go_to_disk_and_the_status_says_so(
     options: dict[str, Any] = {"kept": [AUTO, str(tmp_path / "states"), 200_000]}
     status = tmp_path / "status.json"
     with instance(topology, client, tmp_path / "log", **options, status_file=str(status)) as process:
-        eventually(lambda: len(came(tmp_path / "log")) == 2, 30, "it has both tasks")
+        eventually(partial(has_both, tmp_path / "log"), 30, "it has both tasks")
         produce(client, topology.inputs[0], wave(1, 2_000))
         drained(topology, client)
         told = "states on disk (more than 0 MB, taken there while it ran)"
@@ -68,3 +76,46 @@ def test_states_that_grow_go_to_disk_and_the_status_says_so(
     assert came(tmp_path / "log") == ["memory (less than 0 MB each)"] * 2
     assert came(tmp_path / "last") == ["disk (more than 0 MB, gone on from their checkpoint)"] * 2
     judge(topology, client)
+
+
+def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
+    """Two on one machine have files each. One is killed while it writes, and goes on from the last decision that it has there;
+    when both were killed, both do. And back to one task, which makes its files anew.
+    """
+    topology = fresh_domain("trades")
+    states = tmp_path / "states"
+    options: dict[str, Any] = {"kept": [DISK, str(states), 16 << 20], "replicas": 2}
+    seeds = itertools.count(100)
+
+    def dies(b: "subprocess.Popen[bytes]") -> bool:
+        if b.poll() is None:
+            produce(client, topology.inputs[0], wave(next(seeds), 20))
+        return b.poll() is not None
+
+    with instance(topology, client, tmp_path / "a", name="a", **options) as a:
+        eventually(partial(has_both, tmp_path / "a"), 30, "it has both tasks")
+        produce(client, topology.inputs[0], wave(0))
+        drained(topology, client)  # published too, so that there is something to restore
+        for failpoint in ("before_flush:1", "before_checkpoint:1", "after_apply:1"):
+            with instance(topology, client, tmp_path / "b", name="b", failpoint=failpoint, **options) as b:
+                eventually(partial(dies, b), 60, f"it comes to {failpoint}")
+                assert b.wait(0) == -signal.SIGKILL
+        drained(topology, client)
+        a.kill()
+    produce(client, topology.inputs[0], wave(8))
+    with (
+        instance(topology, client, tmp_path / "c", name="a", **options),
+        instance(topology, client, tmp_path / "d", name="b", **options),
+    ):
+        for name in "cd":
+            eventually(partial(has_both, tmp_path / name), 30, f"{name} has both tasks")
+        drained(topology, client)
+    went_on = "disk (as set, gone on from their checkpoint)"
+    assert came(tmp_path / "c") + came(tmp_path / "d") == [went_on] * 4
+    assert {file.name for file in states.glob("trades/*.1")} == {"0.1", "1.1"}
+
+    produce(client, topology.inputs[0], wave(9))
+    with instance(topology, client, tmp_path / "e", name="e", kept=options["kept"]):
+        drained(topology, client)
+    assert {file.name for file in states.glob("trades/*.1")} == set()
+    assert judge(topology, client).counts.accepted > 100

@@ -174,7 +174,7 @@ def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         service, "KafkaSession", lambda topology, at, client: SimulatedSession(driver.log, topology, at)
     )
-    keep = partial(keeping, IN_MEMORY, 2, lambda name: None)
+    keep = partial(keeping, IN_MEMORY, 2, 1, lambda name: None)
     make = service._tasks(RUNNER, lambda: driver.codec, {}, "one", lambda name: None, keep)
     one, other = make(0, lambda: None), make(1, lambda: None)
 

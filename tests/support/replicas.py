@@ -8,15 +8,17 @@ from itertools import count, islice
 from typing import Any
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError
-from onefold.processor.core.steps import REPLICA_STEPS
+from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.loading import topology_of
+from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
+from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from onefold.processor.testing.session import SimulatedInputs
 from onefold.proof.expect import Record
 from onefold.proof.order import Order
@@ -25,6 +27,8 @@ RUNNER, AVERAGES = topology_of("runner"), topology_of("averages")
 #: In each life that `killed_25_times` leads.
 KILLS = 25
 RESTORED = "after_restore"
+# Of memory: one state of the runner fits, and the second does not.
+SMALL = 600
 
 
 def update(user: int, number: int) -> dict[str, int]:
@@ -101,6 +105,8 @@ class Member:
         self.replica: Replica | None = None
         self.publisher: Publisher | None = None
         self.dies_at: tuple[str, int] | None = None
+        #: Of the machine on which it runs, when its states may go to disk.
+        self.files = SimulatedFiles()
 
     def step(self, name: str) -> None:
         if self.dies_at is None or self.dies_at[0] != name:
@@ -112,13 +118,24 @@ class Member:
             raise Killed(name)
 
     def is_to_die(self, step: str, times: int) -> None:
-        """At the n-th time that it gets to the step. It restores once in a life: for that the one before has to end."""
+        """At the n-th time that it gets to the step. It restores once in a life, and makes files on disk anew when they are torn:
+        for that the life before has to end.
+        """
         self.dies_at = (step, times)
-        if step == RESTORED:
+        if step == RESTORED or step in DISK_STEPS:
             self.kill()
+        if step in DISK_STEPS:
+            self.files.torn |= set(self.files.writes)
 
     def kill(self) -> None:
-        self.replica = self.publisher = None
+        self.end()
+        self.publisher = None
+
+    def end(self) -> None:
+        """Of the replica alone, without another word; who ends has no files any more."""
+        if self.replica is not None:
+            self.replica._keeping.close()
+        self.replica = None
 
     def go_on(self) -> None:
         """One step of the replica: opened when it is not."""
@@ -131,7 +148,7 @@ class Member:
         except Killed:
             self.kill()
         except (Fenced, Abortable, Corrupted):
-            self.replica = None
+            self.end()
 
     def publish(self) -> None:
         """One step of the publisher: taken up when there is none."""
@@ -156,8 +173,11 @@ class Replicas:
         names: str = "ab",
         versions: dict[str, Topology] | None = None,
         driver: TopologyDriver | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
+        """`memory_bytes`: what states may take of memory before they go to disk; None: all of it."""
         self.topology = topology
+        self.memory_bytes = memory_bytes
         self.driver = driver or TopologyDriver(topology)
         self.log = self.driver.log
         self.log.create(topology.decisions, 1)
@@ -187,8 +207,21 @@ class Replicas:
             SimulatedSession(self.log, self.topology, 0),
             self.driver.codec,
             AvroProposals(),
-            **{"step": member.step, "check_every_s": 0, "clock": self.clock, **others},
+            **{
+                "step": member.step,
+                "check_every_s": 0,
+                "clock": self.clock,
+                "keeping": self.keeping(member),
+                **others,
+            },
         )
+
+    def keeping(self, member: Member) -> Keeping | None:
+        if self.memory_bytes is None:
+            return None
+        disk = SimulatedDisk(member.files, f"{self.topology.name}/0")
+        more: dict[str, Any] = {"step": member.step, "memory_bytes": self.memory_bytes}
+        return Keeping(member.topology, self.driver.codec, 0, kind=AUTO, disk=disk, **more)
 
     def publisher(self, member: Member, *, for_tables: bool = False) -> Publisher:
         session = SimulatedSession(self.log, self.topology, 0)
@@ -244,6 +277,7 @@ def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]
     members = list(world.members.values())
     # Without retention nobody gets to the steps of deleting.
     steps = [step for step in REPLICA_STEPS if world.young is not None or not step.endswith("_delete")]
+    steps += DISK_STEPS if world.memory_bytes is not None else ()
     plan = [steps[number % len(steps)] for number in range(KILLS)]
     to_come = list(plan)
     random.Random(seed).shuffle(to_come)
@@ -256,7 +290,7 @@ def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]
         member = dice.choice(members)
         if to_come and member.dies_at is None and dice.random() < 0.3:
             step = to_come.pop()
-            member.is_to_die(step, 1 if step == RESTORED else dice.randint(1, 3))
+            member.is_to_die(step, 1 if step in (RESTORED, *DISK_STEPS) else dice.randint(1, 3))
 
     for part in range(30):
         world.run(1000 * seed + part, 100, act)

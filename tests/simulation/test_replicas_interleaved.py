@@ -1,0 +1,57 @@
+"""Replicas in every order that a seed can think of, also within a turn, with 1,000 kills: each input is taken once, all readers
+agree, and what is published is what one task would have written.
+
+A failure says its seed and its schedule; the same seed runs the same schedule again.
+"""
+
+from collections import Counter
+
+import pytest
+
+from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
+from onefold.processor.testing import TopologyDriver
+from onefold.processor.testing.scheduler import Scheduler
+from tests.support.interleaved_replicas import Interleaved
+from tests.support.replicas import KILLS, RUNNER, elastic, outcome, updates
+
+
+def lived(seed: int) -> tuple[Interleaved, list[str]]:
+    """A life with so many kills, and its schedule: of two or three replicas, of which some keep their states on disk, and whose
+    publisher deletes what the changelog has.
+    """
+    driver = TopologyDriver(RUNNER)
+    with Scheduler(seed) as scheduler:
+        world = Interleaved(
+            scheduler,
+            driver,
+            "abc" if seed % 2 else "ab",
+            updates(),
+            kills=KILLS,
+            deletes=seed % 3 == 0,
+            memory_bytes=0 if seed % 4 > 1 else None,
+        )
+        scheduler.run()
+        assert world.killed.total() == KILLS
+        assert outcome(driver) == elastic(world.sent)
+        assert world.states_at_the_end == [driver.states()] * len(world.running)
+    return world, scheduler.schedule
+
+
+@pytest.mark.parametrize("seed", range(1_000 // KILLS))
+def test_a_thousand_kills_within_turns_change_nothing(seed: int) -> None:
+    lived(seed)
+
+
+def test_a_seed_is_a_schedule() -> None:
+    """So that what has failed once can be looked at."""
+    assert lived(7)[1] == lived(7)[1]
+
+
+def test_the_seeds_reach_what_they_are_for() -> None:
+    """Kills wherever a process can be: within a turn of the replica, of the publisher, and of what is on disk."""
+    killed: Counter[str] = Counter()
+    for seed in range(12):
+        killed.update(lived(seed)[0].killed)
+    reached = {"append", "read", "poll", "topic ids", "pause", "open", "restore", *REPLICA_STEPS}
+    assert reached - killed.keys() == set()
+    assert killed.keys() & set(DISK_STEPS)

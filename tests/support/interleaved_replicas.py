@@ -1,0 +1,290 @@
+"""Replica processes on the simulated log, driven by a scheduler: in the middle of a turn the others may go on, or one be killed.
+
+A process is what it is in production, but for its ends: the real loop drives the real replica, and beside it, in an actor of its
+own, the real publisher's life. The switch points are their steps, and each look at a log or append to one. At each of them the
+process may be killed; then neither of its two actors does anything more. An append may be under way for a while, arrive when
+who sent it is dead, or twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.core.values import Record
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.keeping import AUTO, Keeping
+from onefold.processor.runtime.loop import TaskLoop
+from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
+from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.replicated import Replicated
+from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.thread import LifeThread
+from onefold.processor.testing import SimulatedSession, TopologyDriver
+from onefold.processor.testing.decision_log import SimulatedDecisionLog
+from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
+from onefold.processor.testing.scheduler import Scheduler
+from onefold.processor.testing.session import SimulatedInputs
+
+# Of each switch point, while there are kills to come; so that a process gets to publish, too. Of one where nobody has been
+# killed yet it is more, for some are come to but once in a life.
+KILL_CHANCE, FIRST_KILL_CHANCE = 0.008, 0.1
+# Of appends, and of those that are under way how many arrive twice.
+LATE_CHANCE, TWICE_CHANCE = 0.2, 0.3
+# Virtual seconds: until a killed process has another life, between two events, and while an append is under way.
+RESTART_S, EVENT_S, LATE_S = 0.5, 0.02, 0.1
+# Records at the end of the decision log that are too young to be deleted, where any are.
+YOUNG = 3
+
+
+class Killed(GeneratorExit):
+    """What an actor meets whose process is killed: as when whoever drives a life has let go of it."""
+
+
+class Interleaved:
+    """Task 0 of a pipeline, its replicas, and who sends to it.
+
+    Args:
+        given: topics and values without end.
+        kills: so many take effect. When they have, and all that was sent is published, it is over.
+        memory_bytes: what states may take of memory before they go to disk; None: all of it.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        driver: TopologyDriver,
+        names: str,
+        given: Iterator[tuple[str, Any]],
+        *,
+        kills: int,
+        deletes: bool = False,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.driver = driver
+        self.topology: Topology = driver.topology
+        self.log = driver.log
+        self.log.create(self.topology.decisions, 1)
+        self.kills = kills
+        self.deletes = deletes
+        self.memory_bytes = memory_bytes
+        self.under_way: list[bytes] = []
+        #: What was sent, and by switch point how many were killed there.
+        self.sent: list[Any] = []
+        self.killed: Counter[str] = Counter()
+        #: By name the replica that runs. When it is over all do, and have come to the end.
+        self.running: dict[str, Replica | None] = dict.fromkeys(names)
+        self.over = False
+        self.states_at_the_end: list[dict[str, Any]] = []
+        scheduler.start("sender", partial(self._send, given))
+        scheduler.start("network", self._deliver)
+        for name in names:
+            scheduler.start(name, partial(self._live, name))
+
+    def _send(self, given: Iterator[tuple[str, Any]]) -> None:
+        while self.killed.total() < self.kills:
+            topic, value = next(given)
+            self.driver.send(topic, value)
+            self.sent.append(value)
+            self.scheduler.pause(EVENT_S)
+        self.scheduler.wait(self._is_at_the_end)
+        self.states_at_the_end = [one.store.snapshot() for one in self.running.values() if one is not None]
+        self.over = True
+
+    def _is_at_the_end(self) -> bool:
+        found = [value for key, value, _ in self.driver.records(self.topology.changelog) if key == PROGRESS_KEY]
+        progress = Progress.decode(found[-1]) if found and found[-1] else Progress()
+        return (
+            not self.under_way
+            and all(
+                progress.offsets_next.get(topic) == self.log.identity(topic, 0).end for topic in self.topology.inputs
+            )
+            and all(
+                one is not None and one.progress.transactions == progress.transactions for one in self.running.values()
+            )
+        )
+
+    def _deliver(self) -> None:
+        """Appends that are under way, in any order."""
+        dice = self.scheduler.dice
+        while not self.over:
+            self.scheduler.pause(LATE_S)
+            if self.under_way:
+                value = dice.choice(self.under_way)
+                if dice.random() >= TWICE_CHANCE:
+                    self.under_way.remove(value)
+                self.log.append(self.topology.decisions, None, value, partition=0)
+
+    def _live(self, name: str) -> None:
+        files = SimulatedFiles()
+        while not self.over:
+            _Process(self, name, files).live()
+            files.kill()
+            self.scheduler.pause(RESTART_S * self.scheduler.dice.random())
+
+
+class _Process:
+    """One life of a replica process."""
+
+    def __init__(self, world: Interleaved, name: str, files: SimulatedFiles) -> None:
+        self.world = world
+        self.name = name
+        self._files = files
+        self._dead = False
+
+    def live(self) -> None:
+        world = self.world
+        loop = TaskLoop(0, self._replicated, clock=world.scheduler.monotonic)
+        try:
+            for wait_s in loop.life():
+                self.pause(wait_s)
+                if world.over:
+                    loop.stop()
+        except Killed:
+            world.running[self.name] = None
+        if loop.failure is not None:
+            raise loop.failure
+
+    def at(self, label: str) -> None:
+        """The others may go on here, or this one is killed."""
+        self.world.scheduler.switch(label)
+        self._go_on(label)
+
+    def pause(self, duration_s: float) -> None:
+        if duration_s:
+            self.world.scheduler.pause(duration_s)
+            self._go_on("pause")
+
+    def _go_on(self, label: str) -> None:
+        world = self.world
+        chance = KILL_CHANCE if world.killed[label] else FIRST_KILL_CHANCE
+        if not self._dead and world.killed.total() < world.kills and world.scheduler.dice.random() < chance:
+            world.killed[label] += 1
+            self._dead = True
+        if self._dead:
+            raise Killed(label)
+
+    def _replicated(self, beat: Callable[[], None]) -> Replicated:
+        world = self.world
+        clock = world.scheduler.monotonic
+        proposals = AvroProposals()
+        replica = Replica(
+            world.topology,
+            self.name,
+            _Inputs(self),
+            _Log(self),
+            _Session(self),
+            world.driver.codec,
+            proposals,
+            self.at,
+            beat,
+            check_every_s=0,
+            keeping=self._keeping(beat),
+            clock=clock,
+        )
+
+        world.running[self.name] = replica
+
+        def publisher() -> Publisher:
+            retention = Retention(0 if world.deletes else None, for_tables=False, step=self.at, clock=clock)
+            return Publisher(world.topology, 0, self.name, _Session(self), _Log(self), proposals, self.at, retention)
+
+        patience_s = TAKE_UP_S * (1 + world.scheduler.dice.random())
+        replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=clock))
+        replicated._thread = _Beside(self, replicated._publishing.life)
+        return replicated
+
+    def _keeping(self, beat: Callable[[], None]) -> Keeping | None:
+        world = self.world
+        if world.memory_bytes is None:
+            return None
+        disk = SimulatedDisk(self._files, "0")
+        more: dict[str, Any] = {"memory_bytes": world.memory_bytes, "step": self.at, "beat": beat}
+        return Keeping(world.topology, world.driver.codec, 0, kind=AUTO, disk=disk, **more)
+
+
+class _Beside(LifeThread):
+    """The publisher's life, in an actor of its own."""
+
+    def __init__(self, process: _Process, life: Callable[[], Iterator[float]]) -> None:
+        super().__init__(life, process.name)
+        self._process = process
+        self._ended = False
+
+    def start(self) -> None:
+        self._process.world.scheduler.start(f"{self._process.name} publishes", self._drive)
+
+    def wake(self) -> None:
+        """A pause of virtual seconds ends by itself."""
+
+    def join(self, timeout_s: float) -> bool:
+        self._process.world.scheduler.wait(lambda: self._ended)
+        return True
+
+    def _drive(self) -> None:
+        try:
+            for wait_s in self._life():
+                self._process.pause(wait_s)
+        except Killed:
+            pass
+        finally:
+            self._ended = True
+
+
+class _Log(SimulatedDecisionLog):
+    def __init__(self, process: _Process) -> None:
+        super().__init__(process.world.log, process.world.topology.decisions, 0)
+        self.young = YOUNG
+        self._process = process
+
+    def append(self, value: bytes) -> None:
+        self._process.at("append")
+        world = self._process.world
+        if world.scheduler.dice.random() < LATE_CHANCE:
+            world.under_way.append(value)
+        else:
+            super().append(value)
+
+    def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
+        self._process.at("read")
+        found = super().read(0)
+        if found or not timeout_s:
+            return found
+        self._process.pause(timeout_s)
+        return super().read(0)
+
+
+class _Inputs(SimulatedInputs):
+    def __init__(self, process: _Process) -> None:
+        super().__init__(process.world.log, process.world.topology, 0)
+        self._process = process
+
+    def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
+        self._process.at("poll")
+        found = super().poll(count_max, 0)
+        if found or not timeout_s:
+            return found
+        self._process.pause(timeout_s)
+        return super().poll(count_max, 0)
+
+    def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
+        self._process.at("topic ids")
+        return super().ask_topic_ids()
+
+
+class _Session(SimulatedSession):
+    def __init__(self, process: _Process) -> None:
+        super().__init__(process.world.log, process.world.topology, 0)
+        self._process = process
+
+    def open(self) -> None:
+        self._process.at("open")
+        super().open()
+
+    def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
+        self._process.at("restore")
+        return super().restore(stable=stable, start=start)
