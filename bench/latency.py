@@ -60,7 +60,7 @@ def measure(
     for number in map(str, range(replicas)):
         environment.start(f"processor-{number}", "process", workload.name, "--processes", "1", "--instance", number)
     environment.start("sink", "sink", workload.name)
-    from_log = pipeline.decided_tables and replicas > 1
+    from_log = settings.decided_tables_of(pipeline) and replicas > 1
     reader = LogReader(environment.dsn, workload) if from_log else _TopicsReader(environment, workload)
     reader.start()
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")

@@ -66,7 +66,7 @@ def of_sink(
     pipeline: Pipeline, topics: Iterable[str], settings: Settings, connection: psycopg.Connection[Any]
 ) -> Facts:
     """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
-    role = Role.DECISIONS if pipeline.decided_tables else Role.OUTPUT
+    role = Role.DECISIONS if settings.decided_tables_of(pipeline) else Role.OUTPUT
     kafka = of_topics([(topic, role) for topic in topics], settings.client())
     return Facts(kafka.topics, of_postgres(connection, merges.written(pipeline)), kafka.unknown)
 

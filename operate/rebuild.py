@@ -100,7 +100,11 @@ class Rebuild:
     @cached_property
     def _reads(self) -> list[str]:
         """The topics that fill the tables."""
-        return [log_of(self.name)] if self._pipeline.decided_tables else positions.landed_topics(self.name)
+        return (
+            [log_of(self.name)]
+            if self._settings.decided_tables_of(self._pipeline)
+            else positions.landed_topics(self.name)
+        )
 
     @contextmanager
     def beside(self) -> Iterator[str]:

@@ -64,7 +64,7 @@ def command(
         status_file=Path(status) if status else None,
         step=step,
         map_fails=map_fails,
-        decided={pipeline.name for pipeline in chosen if pipeline.decided_tables},
+        decided={pipeline.name for pipeline in chosen if settings.decided_tables_of(pipeline)},
         guarantee=guarantees.of_sink(settings, chosen),
         telemetry=metrics.of("sink", names, settings),
         archive=archive.place(settings.cache, spark, str(found.spark_home)),

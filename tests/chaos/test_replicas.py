@@ -23,8 +23,8 @@ SECONDS = 5.0
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     """A stack of the bank alone, two replicas, its tables filled from the decision log."""
     onefold = Onefold(tmp_path_factory.mktemp("bank"))
-    declare(onefold.home, decided_tables=True, name="bank")
-    onefold.environment[PROJECT_VARIABLE] = str(onefold.home)
+    declare(onefold.home, decided_tables=False, name="bank")
+    onefold.environment |= {PROJECT_VARIABLE: str(onefold.home), "ONEFOLD_DECIDED_TABLES": "on"}
     try:
         onefold("up")
         yield onefold
@@ -59,3 +59,4 @@ def test_the_others_go_on_with_what_the_one_did(bank: Onefold, nemesis: str) -> 
     assert outcome["in_time"], outcome
     assert outcome["events"] > 0
     assert outcome["looks"] > SECONDS / LOOK_S / 10
+    assert bank.rows("SELECT DISTINCT topic FROM onefold.ledger WHERE sink = 'bank'") == [("bank.decisions",)]
