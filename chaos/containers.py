@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from onefold.chaos import aim
+from onefold.chaos.aim import Publisher
+from onefold.chaos.nemeses.table import PROCESSOR
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 
@@ -20,6 +25,7 @@ COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finis
 HEALTHY_S = 120.0  # until a new instance is healthy; the slowest is Spark, on a busy machine
 DEATH_S = 10.0  # until Docker has noticed that a killed container ended
 ASK_AGAIN_S = 0.5
+REPLICAS = "ONEFOLD_REPLICAS"
 KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
 
 # Everything but the container's own loopback, both ways: its peers get nothing, not even a refusal.
@@ -41,7 +47,8 @@ def missing() -> str:
 
 
 class Containers:
-    """A running stack of docker-compose.yml. It is what `onefold.chaos.nemeses.Stack` asks for.
+    """A running stack of docker-compose.yml. It is what `onefold.chaos.nemeses.Stack` asks for. A fault hits the oldest
+    container of a service; of replicas, once it is known which pipeline is `under` load, the one that publishes.
 
     Raises UserError when Docker is missing or the stack is not running.
     """
@@ -54,13 +61,26 @@ class Containers:
             raise UserError(
                 f"the container stack {self.project} is not running", "Start it with: docker compose up --detach --wait"
             )
+        self._publisher: Publisher | None = None
+        self._held: dict[str, str] = {}  # by service the container that is frozen, or cut off
+
+    def under(self, domain: str, settings: Settings) -> Containers:
+        """The same stack with this pipeline under load.
+
+        Args:
+            settings: of the stack, as `settings` gives them.
+        """
+        stack = copy.copy(self)
+        stack._publisher, stack._held = aim.publisher_in(domain, settings), {}
+        return stack
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings with the stack's own Kafka and PostgreSQL, as this machine reaches them."""
+        """The settings with the stack's own Kafka and PostgreSQL, as this machine reaches them, and its replicas."""
         kafka = self._published("kafka", KAFKA_INSIDE)
         password = _run("docker", "exec", self.of("postgres")[0], "printenv", "POSTGRES_PASSWORD").strip()
         dsn = f"postgresql://onefold:{quote(password, safe='')}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
-        return settings.model_copy(update={"bootstrap_servers": kafka, "postgres_dsn": dsn})
+        stack = {"bootstrap_servers": kafka, "postgres_dsn": dsn, "replicas": int(self._replicas() or 0) or None}
+        return settings.model_copy(update=stack)
 
     def of(self, service: str) -> list[str]:
         """The ids of a service's containers, the oldest first, whatever state they are in."""
@@ -105,7 +125,7 @@ class Containers:
 
         Raises UserError when it did not end: a fault that does nothing would be survived by everything.
         """
-        container = self.of(service)[0]
+        container = self._hit(service)
         lives = self._lives(container)
         killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be reported as a failure
         deadline, pause = time.monotonic() + DEATH_S, threading.Event()
@@ -120,7 +140,7 @@ class Containers:
 
     def leave_dead(self, service: str) -> None:
         """kill -9 of the container; Docker takes that for our wish, and does not start it again."""
-        _run("docker", "kill", self.of(service)[0])
+        _run("docker", "kill", self._hit(service))
 
     def revive(self, service: str) -> None:
         """Start what was left dead, and wait until it is healthy: its stand-in may be stopped then."""
@@ -129,28 +149,31 @@ class Containers:
 
     def restart(self, service: str) -> None:
         """Ask it to end, and start it again."""
-        _run("docker", "restart", "--time", "40", self.of(service)[0])
+        _run("docker", "restart", "--time", "40", self._hit(service))
 
     def pause(self, service: str) -> None:
         """Freeze it."""
-        _run("docker", "pause", self.of(service)[0])
+        _run("docker", "pause", self._hold(service))
 
     def resume(self, service: str) -> None:
-        """Let it go on."""
-        _run("docker", "unpause", self.of(service)[0])
+        """Let it go on, if it was frozen."""
+        if container := self._held.pop(service, None):
+            _run("docker", "unpause", container)
 
     def cut(self, service: str) -> None:
         """Drop all packets from and to it, inside its own network, so that no side is notified."""
-        self._in_network(service, CUT)
+        self._in_network(self._hold(service), CUT)
 
     def mend(self, service: str) -> None:
-        """Let packets pass again."""
-        self._in_network(service, MEND)
+        """Let packets pass again, if they were dropped."""
+        if container := self._held.pop(service, None):
+            self._in_network(container, MEND)
 
     def scale(self, service: str, instances: int) -> None:
-        """Have so many instances of it, and wait until all are healthy."""
+        """Have so many instances of it, and wait until all are healthy. A new one is told of as many replicas as the others."""
         scale = ("--scale", f"{service}={instances}")
-        _run(*self._compose("up", "--detach", "--no-deps", "--no-recreate", "--no-build", *scale, service))
+        command = self._compose("up", "--detach", "--no-deps", "--no-recreate", "--no-build", *scale, service)
+        _run(*command, environment={REPLICAS: self._replicas()})
         self.wait_healthy(service)
 
     def forget(self, service: str) -> None:
@@ -160,6 +183,36 @@ class Containers:
     def instances(self, service: str) -> int:
         """How many containers of it there are."""
         return len(self.of(service))
+
+    def _hit(self, service: str) -> str:
+        """The container that a fault hits."""
+        containers = self.of(service)
+        if service != PROCESSOR or len(containers) == 1 or (publisher := self._publisher) is None:
+            return containers[0]
+
+        def publishes() -> str | None:
+            # A container's own name, which its replica goes by, is the beginning of its id. One that is gone may be named still.
+            name = publisher()
+            return next((each for each in containers if name and each.startswith(name)), None)
+
+        return aim.known(publishes)
+
+    def _hold(self, service: str) -> str:
+        """Likewise, and whoever heals it finds it again: somebody else publishes meanwhile."""
+        self._held[service] = self._hit(service)
+        return self._held[service]
+
+    def _replicas(self) -> str:
+        """How many replicas the stack's processors were told of, "" if of none: each pipeline has as many as it declares. Raises
+        UserError when they were not told the same.
+        """
+        told = {_given(each, REPLICAS) for each in self.of(PROCESSOR)}
+        if len(told) > 1:
+            raise UserError(
+                f"not all processors of the container stack {self.project} have the same {REPLICAS}",
+                "Start them again, all with the same: docker compose up --detach --wait",
+            )
+        return next(iter(told), "")
 
     def _compose(self, *arguments: str) -> tuple[str, ...]:
         return (
@@ -179,27 +232,34 @@ class Containers:
         filters = [part for label in labels for part in ("--filter", f"label={label}")]
         return _run("docker", "ps", "--all", "--no-trunc", *filters, "--format", form)
 
-    def _in_network(self, service: str, command: str) -> None:
+    def _in_network(self, container: str, command: str) -> None:
         if _ask("docker", "image", "inspect", NETFAULT).returncode != 0:
             raise UserError(
                 f"the image {NETFAULT} is missing", "Build it with: docker compose --profile chaos build netfault"
             )
-        network = f"container:{self.of(service)[0]}"
+        network = f"container:{container}"
         _run("docker", "run", "--rm", "--network", network, "--cap-add", "NET_ADMIN", NETFAULT, "sh", "-c", command)
 
     def _published(self, service: str, port: str) -> str:
         return _run("docker", "port", self.of(service)[0], port).splitlines()[0]
 
 
-def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+def _given(container: str, variable: str) -> str:
+    """What a container has in a variable of its environment, whether it runs or not; "" when it has none of that name."""
+    listed = _run("docker", "inspect", "--format", "{{range .Config.Env}}{{println .}}{{end}}", container)
+    return dict(line.partition("=")[::2] for line in listed.splitlines()).get(variable, "")
+
+
+def _ask(*command: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=COMMAND_S, stdin=subprocess.DEVNULL
-    )
+        command, check=False, capture_output=True, text=True, timeout=COMMAND_S, stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
 
 
-def _run(*command: str) -> str:
+def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
     """What a command printed. Raises UserError when it fails."""
-    ran = _ask(*command)
+    ran = _ask(*command, environment=environment)
     if ran.returncode != 0:
         printed = (ran.stderr or ran.stdout).strip().splitlines()
         raise UserError(f"`{' '.join(command[:3])}` failed: {printed[0] if printed else ran.returncode}")

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import psutil
 
+from onefold.chaos import aim
+from onefold.chaos.aim import Publisher
 from onefold.chaos.nemeses import Nemesis
 from onefold.chaos.nemeses.table import KAFKA, POSTGRES, PROCESSOR, SERVICES, SINK
 from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 
-# Each tells once a second.
-_TOLD_WITHIN_S = 10
 # What can be done to a process, by the words with which a nemesis begins.
 _POSSIBLE = ("kill-", "restart-", "pause-")
 
@@ -39,11 +38,10 @@ class Embedded:
     Args:
         settings: of the home.
         domain: the pipeline under load; a fault of the processor hits its own.
-        publisher: says which of its replicas publishes; that one is hit, for it costs more than any other. It may say None for
-            some seconds: nobody is known to. Not given: the pipeline has no replicas.
+        publisher: says which of its replicas publishes; that one is hit. Not given: the pipeline has no replicas.
     """
 
-    def __init__(self, settings: Settings, domain: str, publisher: Callable[[], str | None] | None = None) -> None:
+    def __init__(self, settings: Settings, domain: str, publisher: Publisher | None = None) -> None:
         self._home = settings.home
         self._publisher = publisher
         self._names = {KAFKA: "kafka", POSTGRES: "postgres", SINK: "sink-1", PROCESSOR: f"processor-{domain}-1"}
@@ -104,7 +102,7 @@ class Embedded:
     def _process(self, service: str) -> psutil.Process:
         name = self._names[service]
         if service == PROCESSOR and self._publisher is not None:
-            name = f"{_kind(name)}{self._publishes(self._publisher)}"
+            name = f"{_kind(name)}{aim.known(self._publisher)}"
         entry: dict[str, Any] = state.read_running(self._home).get("services", {}).get(name, {})
         pid, born = entry.get("pid"), entry.get("create_time")
         if not pid or not born or not state.alive(pid, born):
@@ -114,14 +112,6 @@ class Embedded:
                 f"What runs there: {', '.join(services) or 'nothing; start it with onefold up'}.",
             )
         return psutil.Process(pid)
-
-    def _publishes(self, publisher: Callable[[], str | None]) -> str:
-        pause = threading.Event()
-        for _ in range(_TOLD_WITHIN_S):
-            if (name := publisher()) is not None:
-                return name
-            pause.wait(1.0)
-        raise UserError(f"no replica has said within {_TOLD_WITHIN_S} s that it publishes", "Look with: onefold status")
 
     def _impossible(self, what: str) -> NoReturn:
         raise UserError(f"the embedded stack cannot {what}", "Use --stack docker, or another nemesis.")

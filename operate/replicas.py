@@ -82,8 +82,8 @@ class ReplicasNow(NamedTuple):
     replicas: Mapping[str, ReplicaNow]
 
 
-def replicas_of_all(settings: Settings) -> dict[str, ReplicasNow]:
-    """Of each pipeline whose tasks are decided in a log. Those that Kafka does not answer for are left out."""
+def replicas_of_all(settings: Settings, only: str | None = None) -> dict[str, ReplicasNow]:
+    """Of each pipeline whose tasks are decided in a log, or of this one. Those that Kafka does not answer for are left out."""
     from confluent_kafka import Consumer, KafkaException
 
     found = {}
@@ -98,7 +98,7 @@ def replicas_of_all(settings: Settings) -> dict[str, ReplicasNow]:
         try:
             topics = consumer.list_topics(timeout=CALL_S).topics
             for name, topic in _decision_logs().items():
-                if topic not in topics:
+                if topic not in topics or only not in (None, name):
                     continue
                 heard = _tail(consumer, topic, list(topics[topic].partitions))
                 if (now := standing(heard, time.time())) is not None:
@@ -110,7 +110,7 @@ def replicas_of_all(settings: Settings) -> dict[str, ReplicasNow]:
 
 def publisher_of(name: str, settings: Settings) -> str | None:
     """The replica of a pipeline that publishes most tasks. None: nobody does, or Kafka does not answer."""
-    now = replicas_of_all(settings).get(name)
+    now = replicas_of_all(settings, only=name).get(name)
     published = {replica: one.publishes for replica, one in now.replicas.items() if one.publishes} if now else {}
     return max(published, key=lambda replica: published[replica], default=None)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 class Stack(Protocol):
     """What can be done to a running stack. Services are named as in docker-compose.yml; where a service has several
-    instances, a fault hits the oldest of them.
+    instances, a fault hits the oldest of them, and of replicas the one that publishes.
     """
 
     def kill(self, service: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -106,19 +105,15 @@ def _stacks(kind: Kind, settings: Settings, domains: list[str]) -> tuple[dict[st
     if kind is Kind.EMBEDDED:
         if not settings.running:
             raise UserError(f"the embedded stack in {settings.home} is not running", "Start it with: onefold up")
+        from onefold.chaos.aim import publisher_in
         from onefold.chaos.embedded import Embedded
-        from onefold.operate.replicas import publisher_of
 
-        def embedded(domain: str) -> Embedded:
-            if settings.replicas_of(pipelines.found()[domain]) == 1:
-                return Embedded(settings, domain)
-            return Embedded(settings, domain, partial(publisher_of, domain, settings))
-
-        return {domain: embedded(domain) for domain in domains}, settings
+        return {domain: Embedded(settings, domain, publisher_in(domain, settings)) for domain in domains}, settings
     from onefold.chaos.containers import Containers
 
     containers = Containers()
-    return dict.fromkeys(domains, containers), containers.settings(settings)
+    settings = containers.settings(settings)
+    return {domain: containers.under(domain, settings) for domain in domains}, settings
 
 
 def _in_words(outcome: Outcome) -> str:

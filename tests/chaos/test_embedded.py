@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from onefold.chaos import embedded
+from onefold.chaos import aim
 from onefold.chaos.embedded import Embedded, possible
 from onefold.chaos.nemeses.table import POSTGRES, PROCESSOR, SINK, nemeses
 from onefold.operate import state
@@ -109,7 +109,7 @@ def test_of_replicas_the_one_is_hit_that_publishes(home: Path) -> None:
 
 def test_where_no_replica_is_known_to_publish_none_is_hit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one would be survived by everything."""
-    monkeypatch.setattr(embedded, "_TOLD_WITHIN_S", 1)
+    monkeypatch.setattr(aim, "TOLD_WITHIN_S", 1)
     settings: Any = SimpleNamespace(home=home)
     with pytest.raises(UserError, match="no replica has said within 1 s"):
         Embedded(settings, "orders", lambda: None).kill(PROCESSOR)

@@ -1,0 +1,40 @@
+"""Which of a pipeline's replicas a fault hits: the one that publishes, for it costs more than any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from onefold.operate import pipelines
+from onefold.operate.errors import UserError
+from onefold.operate.replicas import publisher_of
+from onefold.operate.settings import Settings
+
+# Each tells once a second, and is asked as often.
+TOLD_WITHIN_S = 10
+ASK_EVERY_S = 1.0
+
+# Says the name of the replica that publishes; None: nobody is known to, as for some seconds after one was hit.
+Publisher = Callable[[], str | None]
+T = TypeVar("T")
+
+
+def publisher_in(domain: str, settings: Settings) -> Publisher | None:
+    """Who says which replica of the pipeline publishes. None: it has no replicas, by the settings of the stack."""
+    if settings.replicas_of(pipelines.found()[domain]) == 1:
+        return None
+    return partial(publisher_of, domain, settings)
+
+
+def known(found: Callable[[], T | None]) -> T:
+    """What was found of the replica that publishes, as soon as it is known: to hit another one would show nothing. Raises
+    UserError when it is not known in time.
+    """
+    pause = threading.Event()
+    for _ in range(TOLD_WITHIN_S):
+        if (one := found()) is not None:
+            return one
+        pause.wait(ASK_EVERY_S)
+    raise UserError(f"no replica has said within {TOLD_WITHIN_S} s that it publishes", "Look with: onefold status")
