@@ -19,11 +19,12 @@ from onefold.chaos import containers as stack
 from onefold.chaos import run as chaos
 from onefold.chaos.containers import Containers
 from onefold.chaos.judging import judge
-from onefold.chaos.nemeses.table import nemeses
+from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, nemeses
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from tests.support.docker import ROOT, compose
+from tests.support.needs import first_of
 from tests.support.processes import records
 from tests.support.waiting import eventually
 
@@ -37,6 +38,8 @@ PATIENCE = float(os.environ.get("ONEFOLD_CHAOS_PATIENCE", "1"))
 FIRST_ROW_S = 90.0
 # One for each half of the pipeline, and the two that a first customer would try.
 IN_CI = (("campaigns", "kill-spark_sink"), ("runner", "kill-processor"))
+# What one of several replicas can suffer alone; in CI the first.
+OF_REPLICAS = ("kill-processor", "pause-processor", "cut-processor", "restart-processor", "takeover")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,7 @@ def settings(containers: Containers) -> Settings:
     return containers.settings(Settings(chaos_patience=PATIENCE))
 
 
-def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
+def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> chaos.Outcome:
     """One run, valid and in time; the whole outcome when it is not. One that was only late, as where something else has the
     machine, gets a second run: it is the product that is late when it is late twice.
     """
@@ -56,7 +59,9 @@ def check(containers: Containers, settings: Settings, workload: str, nemesis: st
     assert outcome.events > 0
     assert outcome.passed, whole + logs(containers)
     # A fault that does nothing would be survived by everything.
-    assert not NEMESES[nemesis].held or max(outcome.stalls_while_held.values()) > NEMESES[nemesis].hold_s / 2, whole
+    hit = chaos.as_it_hits(containers, settings, workload, NEMESES[nemesis])
+    assert not hit.held or max(outcome.stalls_while_held.values()) > hit.hold_s / 2, whole
+    return outcome
 
 
 def logs(containers: Containers) -> str:
@@ -113,6 +118,47 @@ def test_control(containers: Containers, settings: Settings, workload: str) -> N
 def test_chaos(containers: Containers, settings: Settings, workload: str, nemesis: str) -> None:
     """A killed processor's partitions and a killed sink are back within their bounds, and every row is correct."""
     check(containers, settings, workload, nemesis)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("nemesis", first_of(OF_REPLICAS))
+def test_the_other_replica_goes_on_when_the_one_that_publishes_is_hit(containers: Containers, nemesis: str) -> None:
+    """The running stack becomes hot-hot and elastic again, by the commands of docs/hot-hot.md. How many replicas there are is
+    known from the containers: nobody tells it here.
+    """
+    on, back = commands("hot-hot.md")
+    try:
+        shell(on)
+        settings = containers.settings(Settings(chaos_patience=PATIENCE))
+        assert (settings.replicas, containers.instances(PROCESSOR)) == (2, 2)
+        outcome = check(containers.under("runner", settings), settings, "runner", nemesis)
+        assert outcome.bounds == {stage: PATIENCE * BOUNDS_OF_REPLICAS[stage == "sink"] for stage in outcome.stalls}
+    finally:
+        shell(back)
+
+    settings = containers.settings(Settings())
+    assert (settings.replicas, containers.instances(PROCESSOR)) == (None, 1)
+    user = -10 - OF_REPLICAS.index(nemesis)
+    update = f'{{"user_id": {user}, "distance_meters": 150, "timestamp_utc": 0, "sequence_id": 1, "run_id": 1}}'
+    console_producer(containers, "runner.updates", f"{user}|{update}\n")
+    landed(settings, f"SELECT total_meters FROM runner.stats WHERE user_id = {user}", [(150,)])
+    verdict = judge(containers, "runner", settings, 60.0)
+    assert verdict.outcome == "valid", verdict.reason
+
+
+def commands(page: str) -> list[str]:
+    """What a page of docs/ has a user do to the containers, a block each."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if "docker compose" in block]
+
+
+def shell(session: str) -> str:
+    """What the commands printed, in order, in one shell; each must succeed."""
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", session], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
 
 
 def console_producer(containers: Containers, topic: str, lines: str, separator: str = "|") -> None:
@@ -175,18 +221,14 @@ def test_a_judge_goes_on_from_what_the_one_before_it_has_proved(containers: Cont
 
 def test_the_walk_through_the_containers(containers: Containers) -> None:
     """Every command of it, in order, in one shell; each must succeed."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "walkthrough.md").read_text(), re.MULTILINE | re.DOTALL)
-    session = "\n".join(block for block in blocks if "docker compose" in block)
+    session = "\n".join(commands("walkthrough.md"))
     assert session.count("docker compose") >= 7
 
-    ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", session], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    printed = shell(session)
 
-    assert ran.returncode == 0, ran.stdout + ran.stderr
     for row in (r"1 \|\s+100 \|\s+1000 \|\s+1100", r"2 \|\s+100 \|\s+1000 \|\s+1100"):
-        assert re.search(row, ran.stdout), ran.stdout
-    assert ran.stdout.count("campaigns: valid") == 2
+        assert re.search(row, printed), printed
+    assert printed.count("campaigns: valid") == 2
 
 
 def test_the_dashboard_shows_the_tables(containers: Containers) -> None:
