@@ -37,6 +37,7 @@ from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.sharing import Sharing
 from onefold.processor.runtime.task import Task
 from onefold.status_file import Status
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
@@ -226,6 +227,7 @@ def _replicas(
     """Tasks with replicas, decided in a log."""
     compute_lock = threading.Lock()
     proposals = AvroProposals()
+    sharing = Sharing(instance, time.monotonic, threading.Lock())
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
@@ -248,6 +250,7 @@ def _replicas(
             beat,
             compute_lock,
             keeping=keep(topology, task_codec, partition, beat),
+            sharing=sharing,
             clock=time.monotonic,
         )
         patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once

@@ -19,7 +19,7 @@ from onefold.processor.core.abc import Codec, Identity
 from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.core.values import Counts
+from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import STATE as STATE
 from onefold.processor.runtime.store import Store
@@ -217,3 +217,12 @@ def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Prog
 def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -> Store:
     """The store of these changelog records of states: decoded once a key, after the last record of it is known."""
     return Store({key[len(STATE) :].decode(): codec.decode_state(topology, value) for key, value in states.items()})
+
+
+def changes_of(states: Mapping[bytes, bytes | None], topology: Topology, codec: Codec) -> Mapping[str, Change]:
+    """What changelog records of states, by their keys, change; without the records that did."""
+    nobody = Record("", 0, 0, None, None)
+    return {
+        key[len(STATE) :].decode(): (None if value is None else codec.decode_state(topology, value), nobody)
+        for key, value in states.items()
+    }

@@ -25,11 +25,18 @@ class Courtesy:
 
     def decided(self, *, ours: bool) -> None:
         """A decision was taken over, our own or somebody else's."""
-        if not ours:
-            # With nothing to propose there is no backlog.
-            took_s = 0.0 if self._since is None else self._clock() - self._since
-            self._wait_s = min(max(COURTESY_S, TIMES_AS_LONG * took_s), COURTESY_MAX_S)
+        # With nothing to propose there is no backlog.
+        took_s = 0.0 if self._since is None else self._clock() - self._since
+        self._wait_s = min(max(COURTESY_S, TIMES_AS_LONG * took_s), COURTESY_MAX_S)
         self._lost, self._since = not ours, None
+
+    def leaves(self) -> None:
+        """The next decision is left to another one, as if that had won the last."""
+        self._lost, self._since = True, None
+
+    def is_left(self) -> None:
+        """Another one has left it the next decision, as if this had won the last."""
+        self._lost = False
 
     @property
     def left_s(self) -> float:

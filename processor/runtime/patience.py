@@ -13,13 +13,16 @@ TIMES_AS_LONG = 4
 LEAST_SHARE = 1 / 3
 # A long one is forgotten by this factor a transaction: half of it after some thirty, which is about a second.
 FORGETS = 0.98
+# Besides, for each input of a large decision: five times what publishing one takes on a core of its own. Where replicas have all
+# cores busy, decisions have thousands, and whoever is not given the time for one is fenced, and all that it did is done again.
+AN_INPUT_S = 0.0002
 
 
 class Patience:
     """Of one replica, for one task.
 
     Args:
-        most_s: how long the next version may stay unpublished at most.
+        most_s: how long the next version may stay unpublished at most, when it is a small one.
         clock: monotonic seconds.
     """
 
@@ -30,12 +33,12 @@ class Patience:
         self._since: float | None = None
         self._waited_s = 0.0
 
-    def is_over(self, since: float | None, usual_s: float) -> bool:
+    def is_over(self, since: float | None, usual: "Usual") -> bool:
         """Asked again and again.
 
         Args:
             since: when the next version was decided, as far as it is unpublished; None: nothing waits.
-            usual_s: how long versions wait for the publisher that lives.
+            usual: how it is while a publisher lives.
         """
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
@@ -43,17 +46,23 @@ class Patience:
             self._since, self._waited_s = since, 0.0
         if since is None:
             return False
-        enough_s = min(self._most_s, max(self._most_s * LEAST_SHARE, TIMES_AS_LONG * usual_s))
+        enough_s = min(self._most_s, max(self._most_s * LEAST_SHARE, TIMES_AS_LONG * usual.seconds))
+        enough_s += AN_INPUT_S * usual.inputs
         # One look does not say that it is over. Who was frozen has seen nothing of the others meanwhile, and first hears them.
         self._waited_s += min(passed_s, now - since, enough_s / 2)
         return self._waited_s >= enough_s
 
 
 class Usual:
-    """How long versions wait until they are published, by what was seen: the longest of late."""
+    """How long versions wait until they are published, and how many inputs they have, by what was seen: the most of late."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.inputs = 0.0
+
+    def decided(self, inputs: int) -> None:
+        """One more is to be published, that has so many."""
+        self.inputs = max(inputs, FORGETS * self.inputs)
 
     def saw(self, seconds: float) -> None:
         """One more has waited so long."""

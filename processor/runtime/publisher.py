@@ -15,7 +15,7 @@ So there is no election. Whoever sees a decided version that nobody publishes ta
 transaction, and the readers nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from onefold.processor.core.abc import Transactions, Write
@@ -29,6 +29,9 @@ from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.standing import standing_of
 from onefold.processor.runtime.transact import Transact
 
+# Inputs that the decisions of one transaction have together, when they are several: as many as one may have. Others hear of each
+# transaction, and miss whoever is not heard of.
+INPUTS_MAX = 5_000
 # How long it waits for the next decision before it looks whether it should end.
 WAIT_S = 0.1
 # Records of a log, of other tasks for example, are no task's own; so many are read in a fraction of a second.
@@ -120,8 +123,11 @@ class Publisher:
             decision = self._history.take(offset, None if isinstance(record, Note) else record)
             if decision is not None:
                 decisions.append(decision)
-        if not decisions:
-            return 0
+        for some in _pieces(decisions):
+            self._publish_together(some)
+        return len(decisions)
+
+    def _publish_together(self, decisions: Sequence[Decision]) -> None:
         after = self.progress
         writes: list[Write] = []
         states = 0
@@ -133,7 +139,6 @@ class Publisher:
         self.written += len(writes) - states
         note = Note(self.partition, self._name, {"published": after.transactions}, after.log_id)
         self._log.append(self._proposals.encode_note(note))
-        return len(decisions)
 
     def _pass_over(self) -> None:
         """Nothing was decided in much of the log: say so, or every new replica reads that, and nobody may delete it."""
@@ -186,3 +191,18 @@ class Publisher:
         body = Body(Counts(), [], self._proposals.encode_writes([]))
         proposal = Proposal(self.partition, progress.transactions, inputs, self._name, body, kind, progress.log_id)
         self._log.append(self._proposals.encode(proposal))
+
+
+def _pieces(decisions: Sequence[Decision]) -> Iterator[Sequence[Decision]]:
+    """What is published together, one after the other."""
+    piece: list[Decision] = []
+    inputs = 0
+    for decision in decisions:
+        more = sum(decision.proposal.body.counts)
+        if piece and inputs + more > INPUTS_MAX:
+            yield piece
+            piece, inputs = [], 0
+        piece.append(decision)
+        inputs += more
+    if piece:
+        yield piece

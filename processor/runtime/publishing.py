@@ -97,7 +97,7 @@ class Publishing:
         return GATHER_S if published else 0.0
 
     def _is_wanted(self) -> bool:
-        return self._patience.is_over(self._replica.unpublished_since, self._replica.publishing.seconds)
+        return self._patience.is_over(self._replica.unpublished_since, self._replica.publishing)
 
     def _leave(self) -> None:
         if self._publisher is not None:

@@ -14,9 +14,9 @@ from onefold.processor.core.decision import Decision, History, Kind, Proposal, R
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
 from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Change, Counts, Record
+from onefold.processor.core.values import Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
-from onefold.processor.runtime.changelog import STATE, DecidedIn, Progress, behind
+from onefold.processor.runtime.changelog import DecidedIn, Progress, behind, changes_of
 from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
@@ -26,6 +26,7 @@ from onefold.processor.runtime.keeping import Keeping, Standing
 from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
+from onefold.processor.runtime.sharing import Sharing
 from onefold.processor.runtime.standing import check_log, standing_of, take_over
 from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
@@ -47,6 +48,7 @@ class Replica:
         log: the task's partition of the decision log.
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
         step, beat, compute_lock, check_every_s, keeping, clock: as of `Task`.
+        sharing: which process decides which task; all replicas of the process have one.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Replica:
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
         keeping: Keeping | None = None,
+        sharing: Sharing | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -80,8 +83,7 @@ class Replica:
         self._inputs = inputs
         self._log = log
         self._changelog = changelog
-        self._codec = codec
-        self._proposals = proposals
+        self._codec, self._proposals = codec, proposals
         self._compute = Compute(topology, codec, inputs.partition, inputs.partition_of)
         self._step = step
         self._beat = beat
@@ -95,7 +97,7 @@ class Replica:
         self._ends: Mapping[str, Identity] | None = None
         self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
         self._pending: Pending | None = None
-        self._courtesy = Courtesy(clock)
+        self._courtesy, self._sharing = Courtesy(clock), sharing or Sharing(name, clock)
         self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
@@ -165,7 +167,7 @@ class Replica:
         self._undecided.read(self.progress.offsets_next, self._records_max())
         self._same_logs()
         ends = self._undecided.markers_after(self.progress.offsets_next)
-        if (self._undecided.records or ends) and not self._courtesy.waits():
+        if (self._undecided.records or ends) and not self._courtesy.waits() and not self._leaves():
             if ends:
                 self._pass_markers(ends)
             else:
@@ -265,10 +267,12 @@ class Replica:
                 f"{self.partition} back. Start this one again to have replicas"
             )
         states = dict(body.states)
-        changes = self._changes(states) if prepared is None else prepared.changes
+        changes = changes_of(states, self.topology, self._codec) if prepared is None else prepared.changes
         needed = self._keeping.needed([("", self.partition, key, value, None) for key, value in states.items()])
         self.store = self._keeping.apply(self.store, changes, needed, IN_THE_LOG, self.progress, self.quarantine)
         self._undecided.drop(self.progress.offsets_next)
+        self._sharing.decided(self.partition, proposal.proposer)
+        self.publishing.decided(sum(body.counts))
         if proposal.kind is Kind.STEP:
             self._count(pending if ours else None)
         self._step("after_apply")
@@ -287,19 +291,13 @@ class Replica:
         if self.unpublished_since is None and self.published < self.progress.transactions:
             self.unpublished_since = now
 
-    def _changes(self, states: Mapping[bytes, bytes | None]) -> Mapping[str, Change]:
-        decode, topology = self._codec.decode_state, self.topology
-        nobody = Record("", 0, 0, None, None)
-        return {
-            key[len(STATE) :].decode(): (None if value is None else decode(topology, value), nobody)
-            for key, value in states.items()
-        }
-
     def _hear(self, note: Note) -> None:
         if note.task != self.partition or note.log_id not in ("", self.progress.log_id):
             return
         if note.proposer == self.name:
             self._asking = False
+        if self._sharing.hears(note, self.progress.transactions):
+            self._courtesy.is_left()
         published, quarantine = note.body.get("published"), note.body.get("quarantine")
         if isinstance(published, int) and published > self.published:
             self.published, now = published, self._clock()
@@ -314,6 +312,14 @@ class Replica:
 
     def _records_max(self) -> int:
         return min(self._size.records_max, self._recovery.records_max, RECORDS_MAX)
+
+    def _leaves(self) -> bool:
+        """Leave the next decision to a process that decides fewer tasks, when there is one."""
+        left = self._sharing.gives(self.partition, self.progress.transactions)
+        if left is not None:
+            self._note(left)
+            self._courtesy.leaves()
+        return left is not None
 
     def _propose(self) -> None:
         records = self._undecided.records[: self._records_max()]
@@ -381,9 +387,11 @@ class Replica:
     # --- care
 
     def _note_quarantine(self, quarantine: Quarantine) -> None:
-        body = {"quarantine": json.loads(quarantine.encode())}
-        self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body, self.progress.log_id)))
+        self._note({"quarantine": json.loads(quarantine.encode())})
         self._recovery.quarantine = quarantine
+
+    def _note(self, body: Mapping[str, Any]) -> None:
+        self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body, self.progress.log_id)))
 
     def _same_logs(self) -> None:
         if self._check.is_due():

@@ -11,7 +11,7 @@ from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime import undecided
+from onefold.processor.runtime import publisher, undecided
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import (
@@ -276,6 +276,28 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     publishing.stop()
     deque(life, maxlen=0)
     assert publishing.failure is None
+
+
+def test_a_publisher_that_is_behind_is_heard_of_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is missed while it publishes all that waits at once, and another one begins anew."""
+    monkeypatch.setattr(publisher, "INPUTS_MAX", 3)
+    world = Replicas(RUNNER, "a")
+    member = world.members["a"]
+    for number in range(1, 8):
+        world.driver.send("runner.updates", update(1, number))
+        for _ in range(20):
+            member.go_on()
+    late = world.publisher(member)
+    late.open()
+    late.turn()
+
+    published = [
+        record.body["published"]
+        for _, value in world.decision_log().read(0)
+        if isinstance(record := AvroProposals().decode(value), Note) and "published" in record.body
+    ]
+    assert len(published) == 3
+    assert len(world.driver.read("runner.messages")) == 7
 
 
 def test_what_an_earlier_life_proposed_is_not_our_own() -> None:
