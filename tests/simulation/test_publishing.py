@@ -1,0 +1,75 @@
+"""Who publishes of several replicas, and how the others hear of it."""
+
+from collections import deque
+
+import pytest
+
+from onefold.processor.core.decision_log import Note
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime import publisher
+from onefold.processor.runtime.publishing import Publishing
+from tests.support.replicas import RUNNER, Replicas, update
+
+
+def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
+    """Not before its patience is over, and not while somebody else is at it; the records are the same."""
+    world = Replicas(RUNNER)
+    world.driver.send("runner.updates", update(1, 1))
+    a = world.members["a"]
+    for _ in range(20):
+        a.go_on()
+    assert a.replica is not None
+    replica = a.replica
+    publishing = Publishing(replica, lambda: world.publisher(a), 10.0, clock=world.clock)
+    life = publishing.life()
+    next(life)
+    assert not publishing.publishes
+    # It was frozen: it hears first whether somebody else goes on.
+    world.now += 100
+    next(life)
+    assert not publishing.publishes
+    world.now += 10
+    next(life)
+    assert publishing.publishes
+    assert replica.publishes
+    for _ in range(3):
+        next(life)
+        a.go_on()
+    assert replica.unpublished_since is None
+    assert len(world.driver.read("runner.messages")) == 1
+
+    other = world.publisher(world.members["b"])
+    other.open()
+    world.driver.send("runner.updates", update(1, 2))
+    for _ in range(20):
+        a.go_on()
+    next(life)
+    assert not publishing.publishes, "the other one has fenced it"
+    assert not replica.publishes
+    other.turn()
+    assert len(world.driver.read("runner.messages")) == 2
+    publishing.stop()
+    deque(life, maxlen=0)
+    assert publishing.failure is None
+
+
+def test_a_publisher_that_is_behind_is_heard_of_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is missed while it publishes all that waits at once, and another one begins anew."""
+    monkeypatch.setattr(publisher, "INPUTS_MAX", 3)
+    world = Replicas(RUNNER, "a")
+    member = world.members["a"]
+    for number in range(1, 8):
+        world.driver.send("runner.updates", update(1, number))
+        for _ in range(20):
+            member.go_on()
+    late = world.publisher(member)
+    late.open()
+    late.turn()
+
+    published = [
+        record.body["published"]
+        for _, value in world.decision_log().read(0)
+        if isinstance(record := AvroProposals().decode(value), Note) and "published" in record.body
+    ]
+    assert len(published) == 3
+    assert len(world.driver.read("runner.messages")) == 7
