@@ -105,7 +105,7 @@ def run(
         with ProgressMonitor(workload, settings) as monitor, Load(workload, settings, seed) as load:
             say(f"{workload} under {nemesis.name}: load begins (seed {seed})")
             _wait(lambda: monitor.progressing(CALM_S), WARM_S, WARM_MAX_S)
-            injected, since = _inflict(stack, nemesis, say)
+            injected, since = inflict(stack, nemesis, say)
             _wait(lambda: monitor.progressing(CALM_S), seconds, most)
             until = time.monotonic()
             stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
@@ -145,8 +145,9 @@ def bounds_of(nemesis: Nemesis, settings: Settings) -> dict[str, float]:
     return {stage: settings.chaos_patience * seconds for stage, seconds in bounds.items()}
 
 
-def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
+def inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
     """Injects, holds and heals. Returns the moment of the injection, and that from which on work should go on."""
+    before = stack.instances(PROCESSOR)
     injected = since = time.monotonic()
     try:
         nemesis.prepare(stack)
@@ -158,6 +159,9 @@ def _inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
         if nemesis.held:
             since = time.monotonic()
         nemesis.heal(stack)
+        # A nemesis that has added some leaves one; of replicas that would be one too few.
+        if stack.instances(PROCESSOR) < before:
+            stack.scale(PROCESSOR, before)
     return injected, since
 
 

@@ -142,7 +142,9 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
-        return value or None  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command
+        return (
+            None if value == "" else value
+        )  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command
 
     @field_validator("schema_registry_url", "objects_endpoint")
     @classmethod
@@ -195,7 +197,7 @@ class Settings(BaseSettings):
 
     def decided_tables_of(self, pipeline: Pipeline) -> bool:
         """Whether its tables are filled from its decision log. Raises UserError (exit code 2) when they cannot be."""
-        if self.decided_tables is None or self.replicas_of(pipeline) == 1:
+        if self.decided_tables is None or (self.decided_tables and self.replicas_of(pipeline) == 1):
             return pipeline.decided_tables
         if self.decided_tables and pipeline.decision_logs is not None:
             raise UserError(

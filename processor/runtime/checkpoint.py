@@ -8,6 +8,7 @@ It is believed only when it belongs to this very changelog, and when nothing can
 deleted a key some time after it was written, and states from before that would come to life again.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ class Checkpoint(NamedTuple):
         next: the offset of the changelog to read next, or `IN_THE_LOG`.
         at_s: when it was true, in unix seconds: nothing before `next` was written later.
         progress, quarantine: the values of those records, as of that offset.
+        decided: `digest` of the decision before that place of the decision log; "" where no decision of it is known.
     """
 
     topic_id: str
@@ -41,6 +43,7 @@ class Checkpoint(NamedTuple):
     at_s: float
     progress: bytes
     quarantine: bytes
+    decided: str = ""
 
     def encode(self) -> bytes:
         """Its bytes."""
@@ -51,6 +54,11 @@ class Checkpoint(NamedTuple):
     def others(self) -> dict[bytes, bytes | None]:
         """The records of the changelog before it that are no states."""
         return {PROGRESS_KEY: self.progress, QUARANTINE_KEY: self.quarantine}
+
+
+def digest(value: bytes) -> str:
+    """Of a record of the decision log. A log that has lost its end, and goes on, has another one at the same offset."""
+    return hashlib.blake2b(value, digest_size=16).hexdigest()
 
 
 def decode(data: bytes) -> Checkpoint | str:
@@ -66,6 +74,7 @@ def decode(data: bytes) -> Checkpoint | str:
             float(body["at_s"]),
             str(body["progress"]).encode(),
             str(body["quarantine"]).encode(),
+            str(body.get("decided", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return "their checkpoint cannot be read"
@@ -104,13 +113,22 @@ def unfit(
 
 
 def _unfit_for_the_log(known: Progress, progress: Progress, log: Identity | None) -> str:
-    """Nothing is forgotten in a decision log: it has all that comes next, or is refused. So these may be of any age."""
+    """Nothing is forgotten in a decision log: it has all that comes next, or is refused. So these may be of any age.
+
+    What is deleted from it is in the changelog: so whoever is where the log begins knows no more than that.
+    """
     if log is None or progress.decided_in is None:
         return "the task had replicas"
     if known.decided_in is None or not known.log_id == progress.log_id == log.topic_id:
         return "they are of another decision log"
-    if not log.start <= known.decided_in.offset <= log.end:
-        return f"the decision log holds offsets {log.start} to {log.end}, and they need {known.decided_in.offset}"
-    if known.transactions == progress.transactions and known.counts != progress.counts:
-        return "the changelog has lost transactions that they know of"
+    at = known.decided_in.offset
+    if known.transactions == progress.transactions:
+        if known.counts != progress.counts:
+            return "the changelog has lost transactions that they know of"
+        # Of a log that others share its publisher may have passed over more.
+        at = max(at, progress.decided_in.offset)
+    if not log.start <= at <= log.end:
+        return f"the decision log holds offsets {log.start} to {log.end}, and they need {at}"
+    if at == log.start and known.transactions > progress.transactions:
+        return "the decision log and the changelog have lost decisions that they know of"
     return ""

@@ -20,7 +20,7 @@ from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change
 from onefold.processor.runtime.changelog import Progress, in_memory, told
-from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, unfit
+from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, digest, unfit
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
 
@@ -47,6 +47,7 @@ class Found(NamedTuple):
     Attributes:
         published: how many transactions the changelog had. Of a task with replicas the progress may be ahead of it.
         from_log: they are from disk, as of a decision.
+        decided: the digest of that decision, the record before the place in the log; "" when it need not be looked at.
     """
 
     store: Store | DiskStore
@@ -54,6 +55,7 @@ class Found(NamedTuple):
     quarantine: Quarantine
     published: int
     from_log: bool = False
+    decided: str = ""
 
 
 class Keeping:
@@ -100,12 +102,12 @@ class Keeping:
 
     # --- at the start
 
-    def restore(self, session: Transactions, decisions: Identity | None = None) -> Found:
-        """The states as of the last committed transaction, up to the high watermark; of a task that has replicas up to the last
-        stable offset, or as of a later decision.
+    def restore(self, session: Transactions, decisions: Identity | None = None, *, stable: bool = False) -> Found:
+        """The states as of the last committed transaction; of a task that has replicas perhaps as of a later decision.
 
         Args:
             decisions: the decision log, as it was before this began. None: the task has no replicas.
+            stable: up to where transactions, see `Transactions.restore`.
 
         Raises:
             Corrupted: a record is not what a task writes, or files are torn.
@@ -113,7 +115,6 @@ class Keeping:
         """
         if self._kind == AUTO:
             self._look()
-        stable = decisions is not None
         if self._disk is None:
             return self._read(session.restore(stable=stable), {})
         # Before the records are read: what is written meanwhile, by whoever had the task, is read again the next time.
@@ -137,17 +138,30 @@ class Keeping:
         with self._spoiling():
             if self._kind == DISK:
                 self._opened()
-            if start == IN_THE_LOG:
-                restored = self._read((), others)._replace(published=progress.transactions, from_log=True)
+            if isinstance(found, Checkpoint) and start == IN_THE_LOG:
+                restored = self._as_decided(found, progress)
             else:
                 restored = self._read(session.restore(stable=stable, start=start), others)
-            self.mark(changelog.end if decisions is None else IN_THE_LOG, restored.progress, restored.quarantine)
+                # How careful replicas have to be the changelog does not say.
+                at, quarantine = (
+                    (changelog.end, restored.quarantine) if decisions is None else (IN_THE_LOG, Quarantine())
+                )
+                self.mark(at, restored.progress, quarantine)
         bound = f"{self._memory_bytes >> 20:,} MB"
         if self._engine is None:
             self.standing = Standing(MEMORY, f"less than {bound} each")
         else:
             came = "restored from the changelog" if start is None else "gone on from their checkpoint"
             self.standing = Standing(DISK, f"{'as set' if self._kind == DISK else f'more than {bound}'}, {came}")
+        return restored
+
+    def _as_decided(self, found: Checkpoint, progress: Progress) -> Found:
+        """What is on disk, as of a decision; `progress` is the last one of the changelog."""
+        restored = self._read((), found.others)
+        restored = restored._replace(published=progress.transactions, from_log=True, decided=found.decided)
+        if restored.progress.transactions == progress.transactions and _offset(progress) > _offset(restored.progress):
+            # Of a log that others share: nothing of this task was decided in what its publisher has passed over since.
+            return restored._replace(progress=progress, decided="")
         return restored
 
     def _look(self) -> None:
@@ -236,7 +250,7 @@ class Keeping:
         pending.clear()
 
     def _on_disk(self) -> DiskStore:
-        return DiskStore(self._opened(), self._decode, self._memory_bytes // 2)
+        return DiskStore(self._opened(), self._decode, self._memory_bytes // 2, self._clear)
 
     def _decode(self, data: bytes) -> object:
         return self._codec.decode_state(self._topology, data)
@@ -257,6 +271,7 @@ class Keeping:
         at: int | None,
         progress: Progress,
         quarantine: Quarantine,
+        decided: bytes | None = None,
     ) -> Store | DiskStore:
         """Take over what a transaction changed, only after its commit. Returns the store to go on with.
 
@@ -264,6 +279,7 @@ class Keeping:
             at: the changelog offset behind it, or `IN_THE_LOG`. None: nobody knows, and what is on disk is ahead of its
                 checkpoint.
             progress, quarantine: as of that offset.
+            decided: the record of the decision log that this was.
 
         Raises:
             Damaged: files are torn, or cannot be written to. They are deleted.
@@ -274,24 +290,26 @@ class Keeping:
                 return store
             with self._spoiling():
                 moved = self._move(store)
-                self.mark(at, progress, quarantine)
+                self.mark(at, progress, quarantine, decided)
             return moved
         with self._spoiling():
-            store.apply(changes, needed, self._checkpoint(at, progress, quarantine))
+            store.apply(changes, needed, self._checkpoint(at, progress, quarantine, decided))
         return store
 
-    def mark(self, at: int | None, progress: Progress, quarantine: Quarantine) -> None:
-        """Note that the states on disk are what the changelog is up to that offset; None: nobody knows."""
-        checkpoint = self._checkpoint(at, progress, quarantine)
+    def mark(self, at: int | None, progress: Progress, quarantine: Quarantine, decided: bytes | None = None) -> None:
+        """Note that the states on disk are as of that place; the arguments are those of `apply`."""
+        checkpoint = self._checkpoint(at, progress, quarantine, decided)
         if self._engine is not None and checkpoint is not None:
             self._step("before_checkpoint")
             self._engine.write([(CHECKPOINT, checkpoint)])
             self._step("after_checkpoint")
 
-    def _checkpoint(self, at: int | None, progress: Progress, quarantine: Quarantine) -> bytes | None:
+    def _checkpoint(
+        self, at: int | None, progress: Progress, quarantine: Quarantine, decided: bytes | None
+    ) -> bytes | None:
         if at is None or (at == IN_THE_LOG and not _opened(progress)):
             return None
-        told = progress.encode(), quarantine.encode()
+        told = progress.encode(), quarantine.encode(), "" if decided is None else digest(decided)
         return Checkpoint(self._topic_id, self._partition, at, self._wall(), *told).encode()
 
     def _outgrown(self, store: Store, sample: Sequence[Write]) -> bool:
@@ -327,6 +345,11 @@ class Keeping:
             self._engine = None
         if self._disk is not None:
             self._disk.close()
+
+
+def _offset(progress: Progress) -> int:
+    """The place in the decision log."""
+    return -1 if progress.decided_in is None else progress.decided_in.offset
 
 
 def _opened(progress: Progress) -> bool:

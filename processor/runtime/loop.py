@@ -24,8 +24,8 @@ log = structlog.get_logger()
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 
 
-# Records between two reports of a restore; about a tenth of a second of reading.
-_REPORT_EVERY = 10_000
+# Seconds between two reports of a restore.
+_REPORT_S = 0.1
 
 
 class Phase(StrEnum):
@@ -227,10 +227,10 @@ class TaskLoop:
         self.turned_at = self._clock()
 
     def _restoring(self) -> None:
-        """A changelog record was read. Reported now and then, so that a long restore is seen to go on."""
+        """More was read, of the changelog or the decision log. Reported now and then, so that a long restore is seen to go on."""
         self._restored += 1
-        if self._restored % _REPORT_EVERY == 0:
-            self.detail = f"task {self.partition} has read {self._restored} changelog records"
+        if self._clock() - self.turned_at > _REPORT_S:
+            self.detail = f"task {self.partition} has read {self._restored:,} records that it restores from"
             self._beat()
             self.moved_at = self.turned_at
 

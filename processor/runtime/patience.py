@@ -11,7 +11,8 @@ from collections.abc import Callable
 TIMES_AS_LONG = 4
 # But after this share of the most at the soonest: to take it up costs several transactions.
 LEAST_SHARE = 1 / 3
-# A long one is forgotten by this factor a transaction: half of it after some thirty, which is about a second.
+# A long one is forgotten by this factor a transaction, and a large one a decision: half of it after some thirty, which is about
+# a second.
 FORGETS = 0.98
 # Besides, for each input of a large decision: five times what publishing one takes on a core of its own. Where replicas have all
 # cores busy, decisions have thousands, and whoever is not given the time for one is fenced, and all that it did is done again.

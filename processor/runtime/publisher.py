@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from onefold.processor.core.abc import Transactions, Write
-from onefold.processor.core.decision import Decision, History, Kind, Proposal, Range, begin
+from onefold.processor.core.decision import Decision, History, Kind, Proposal, begin
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
 from onefold.processor.core.errors import Abortable, Corrupted
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.standing import standing_of
+from onefold.processor.runtime.standing import proposal_of, standing_of
 from onefold.processor.runtime.transact import Transact
 
 # Inputs that the decisions of one transaction have together, when they are several: as many as one may have. Others hear of each
@@ -185,11 +185,8 @@ class Publisher:
         progress = self.progress
         assert progress.decided_in is not None
         kind = Kind.CLOSE if progress.decided_in.opened else Kind.OPEN
-        inputs = {
-            topic: Range(progress.topic_ids[topic], offset, offset) for topic, offset in progress.offsets_next.items()
-        }
         body = Body(Counts(), [], self._proposals.encode_writes([]))
-        proposal = Proposal(self.partition, progress.transactions, inputs, self._name, body, kind, progress.log_id)
+        proposal = proposal_of(progress, self.partition, self._name, kind, progress.offsets_next, body)
         self._log.append(self._proposals.encode(proposal))
 
 

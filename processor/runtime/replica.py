@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
-from onefold.processor.core.decision import Decision, History, Kind, Proposal, Range, begin
+from onefold.processor.core.decision import Decision, Kind, Proposal
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
 from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
 from onefold.processor.runtime.changelog import DecidedIn, Progress, behind, changes_of
-from onefold.processor.runtime.checkpoint import IN_THE_LOG
+from onefold.processor.runtime.checkpoint import IN_THE_LOG, digest
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
@@ -27,7 +27,7 @@ from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.sharing import Sharing
-from onefold.processor.runtime.standing import check_log, standing_of, take_over
+from onefold.processor.runtime.standing import check_log, proposal_of, restored
 from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
 from onefold.processor.runtime.telling import Telling
@@ -129,24 +129,17 @@ class Replica:
             Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
             Corrupted: decisions were deleted while this restored; they are in the changelog by now.
         """
-        # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
-        # read, and this begins again.
-        log = self._log.identity()
-        restored = self._keeping.restore(self._changelog, log)
-        identities = self._inputs.identities()
-        if restored.progress.decided_in is None:
-            take_over(self.topology, self._inputs, self._log, self._changelog, self._step)
-            restored = self._keeping.restore(self._changelog, log)
-        self.store = restored.store
-        self.progress = restored.progress.checked(identities)
-        self.published = restored.published
-        self._step("after_restore")
-        standing = begin(self._log.identity()._replace(start=log.start), standing_of(self.progress))
-        self._history = History({self.partition: standing})
-        self._log.seek(standing.offset)
-        self._catching_up = restored.from_log
-        self._catch_up()
+        found, self._history = restored(
+            self.topology, self._inputs, self._log, self._changelog, self._keeping, self._step
+        )
+        self.store, self.progress, self.published = found.store, found.progress, found.published
+        if found.from_log:
+            self._recovery.quarantine = found.quarantine
+        self._catching_up = found.from_log
+        self._catch_up(found.decided)
         self._catching_up = False
+        if self.published < self.progress.transactions and self.unpublished_since is None:
+            self.unpublished_since = self._clock()
         self._recovery.begin(self._inputs.identities())
         self._inputs.seek(self.progress.offsets_next)
         self._note_quarantine(self.quarantine.successor())
@@ -198,11 +191,21 @@ class Replica:
         self._log.close()
         self._changelog.close()
 
-    def _catch_up(self) -> None:
-        """All that is in the log already. A note of our own among it tells how the last life of this replica ended."""
+    def _catch_up(self, before: str) -> None:
+        """All that is in the log already. A note of our own among it tells how the last life of this replica ended.
+
+        Args:
+            before: the digest of the record that the log gives first, which is taken over already; "": it gives none.
+        """
         end = self._log.identity().end
-        while self._history.offset_next < end:
-            self._adopt(self._log.read(WAIT_S))
+        while before or self._history.offset_next < end:
+            found = self._log.read(WAIT_S)
+            if before and found:
+                if digest(found[0][1] or b"") != before:
+                    self._keeping.drop()
+                    raise Corrupted("the decision log has lost decisions that the states on disk know of")
+                before, found = "", found[1:]
+            self._adopt(found)
             self._beat()
 
     # --- what was decided
@@ -238,13 +241,13 @@ class Replica:
                 record = None
             decision = self._history.take(offset, record)
             if decision is not None:
-                self._take(decision, ours)
+                self._take(decision, ours, value)
                 decisions += 1
             elif ours:
                 self._pending = None  # read back, and it lost
         return decisions
 
-    def _take(self, decision: Decision, ours: bool) -> None:
+    def _take(self, decision: Decision, ours: bool, value: bytes | None) -> None:
         """The winner's bytes, never our own: of a handler that has dice or a clock nobody else can compute them again."""
         proposal, position = decision.proposal, decision.position
         body: Body = proposal.body
@@ -269,7 +272,8 @@ class Replica:
         states = dict(body.states)
         changes = changes_of(states, self.topology, self._codec) if prepared is None else prepared.changes
         needed = self._keeping.needed([("", self.partition, key, value, None) for key, value in states.items()])
-        self.store = self._keeping.apply(self.store, changes, needed, IN_THE_LOG, self.progress, self.quarantine)
+        at = IN_THE_LOG, self.progress, self.quarantine, value
+        self.store = self._keeping.apply(self.store, changes, needed, *at)
         self._undecided.drop(self.progress.offsets_next)
         self._sharing.decided(self.partition, proposal.proposer)
         self.publishing.decided(sum(body.counts))
@@ -377,12 +381,7 @@ class Replica:
         self._send(proposal, [], None)
 
     def _proposal(self, kind: Kind, ends: Mapping[str, int], body: Body) -> Proposal:
-        progress = self.progress
-        inputs = {
-            topic: Range(progress.topic_ids[topic], offset, ends[topic])
-            for topic, offset in progress.offsets_next.items()
-        }
-        return Proposal(self.partition, progress.transactions, inputs, self.name, body, kind, progress.log_id)
+        return proposal_of(self.progress, self.partition, self.name, kind, ends, body)
 
     # --- care
 

@@ -1,14 +1,15 @@
 """Between the changelog and the decision log: what a progress says of where the log's readers stand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from onefold.processor.core.abc import Identity, Inputs, Transactions
-from onefold.processor.core.decision import Next, Position, Standing
-from onefold.processor.core.decision_log import DecisionLog
+from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
+from onefold.processor.core.decision_log import Body, DecisionLog
 from onefold.processor.core.errors import Corrupted
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.keeping import Found, Keeping
 from onefold.processor.runtime.transact import Transact
 
 
@@ -30,6 +31,44 @@ def standing_of(progress: Progress) -> Standing:
         return Standing(log_id, offset, Position(progress.transactions, inputs))
     # The opening names the version that the changelog has now: whatever was appended to the log before has a lower one.
     return Standing(log_id, offset, Position(progress.transactions - 1, inputs, closed=True))
+
+
+def proposal_of(progress: Progress, task: int, name: str, kind: Kind, ends: Mapping[str, int], body: Body) -> Proposal:
+    """What a replica of that name proposes to come next: the inputs up to these offsets."""
+    inputs = {
+        topic: Range(progress.topic_ids[topic], offset, ends[topic]) for topic, offset in progress.offsets_next.items()
+    }
+    return Proposal(task, progress.transactions, inputs, name, body, kind, progress.log_id)
+
+
+def restored(
+    topology: Topology,
+    inputs: Inputs,
+    log: DecisionLog,
+    changelog: Transactions,
+    keeping: Keeping,
+    step: Callable[[str], None],
+) -> tuple[Found, History]:
+    """What a replica begins with. The log gives next what comes after it, or first the decision that `Found.decided` is of.
+
+    Raises:
+        Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
+    """
+    # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
+    # read, and this begins again.
+    at = log.identity()
+    found = keeping.restore(changelog, at, stable=True)
+    identities = inputs.identities()
+    if found.progress.decided_in is None:
+        take_over(topology, inputs, log, changelog, step)
+        found = keeping.restore(changelog, at)
+    found = found._replace(progress=found.progress.checked(identities))
+    step("after_restore")
+    standing = begin(log.identity()._replace(start=at.start), standing_of(found.progress))
+    if standing.offset == at.start:
+        found = found._replace(decided="")  # it was deleted
+    log.seek(standing.offset - 1 if found.decided else standing.offset)
+    return found, History({inputs.partition: standing})
 
 
 def take_over(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from onefold.processor.core.abc import Engine, Write
+from onefold.processor.core.errors import Corrupted
 from onefold.processor.core.values import Change
 
 #: First byte of the key of a state, in the changelog and on disk.
@@ -63,19 +64,27 @@ class DiskStore:
         engine: its own from now on; keys are `STATE` and the state key, as in the changelog.
         decode: a state from its bytes. Raises `Corrupted`.
         cache_bytes: about how much memory the cached states may take.
+        spoil: called when a state cannot be read, before that is raised: whoever comes next must not find it again.
     """
 
-    def __init__(self, engine: Engine, decode: Callable[[bytes], Any], cache_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        decode: Callable[[bytes], Any],
+        cache_bytes: int,
+        spoil: Callable[[], None] = lambda: None,
+    ) -> None:
         self._engine = engine
         self._read = engine.get
         self._decode = decode
+        self._spoil = spoil
         self._half_bytes = cache_bytes // 2
         self._young: dict[str, Any] = {}
         self._old: dict[str, Any] = {}
         self._young_bytes = 0
 
     def get(self, key: str) -> Any:
-        """The state of a key, or None. Raises `Damaged` when the files have none that can be read."""
+        """The state of a key, or None. Raises `Corrupted` when the files have none that can be read."""
         state = self._young.get(key)
         if state is not None:
             return state
@@ -84,10 +93,14 @@ class DiskStore:
             # It is counted again, by a size that nobody has kept: what is left is a cache that is smaller than it may be.
             self._hold(key, state, self._half_bytes // max(1, len(self._old)))
             return state
-        data = self._read(STATE + key.encode())
-        if data is None:
-            return None
-        state = self._decode(data)
+        try:
+            data = self._read(STATE + key.encode())
+            if data is None:
+                return None
+            state = self._decode(data)
+        except Corrupted:
+            self._spoil()
+            raise
         self._hold(key, state, memory_of(len(key) + len(data)))
         return state
 

@@ -133,6 +133,7 @@ def test_the_other_replica_goes_on_when_the_one_that_publishes_is_hit(containers
         assert (settings.replicas, containers.instances(PROCESSOR)) == (2, 2)
         outcome = check(containers.under("runner", settings), settings, "runner", nemesis)
         assert outcome.bounds == {stage: PATIENCE * BOUNDS_OF_REPLICAS[stage == "sink"] for stage in outcome.stalls}
+        assert containers.instances(PROCESSOR) == 2, "as many as before"
     finally:
         shell(back)
 

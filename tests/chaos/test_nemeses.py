@@ -1,6 +1,7 @@
 """The table of nemeses: every one heals what it breaks, whatever that was."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, SERVICES, nemeses
 from onefold.chaos.progress import Stage
-from onefold.chaos.run import as_it_hits, bounds_of
+from onefold.chaos.run import as_it_hits, bounds_of, inflict
 from onefold.operate.settings import Settings
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS
 
@@ -89,6 +90,23 @@ class Crowd(Diary):
     def instances(self, service: str) -> int:
         """As many as it was given."""
         return self._number
+
+
+class Scaled(Crowd):
+    """One that has as many as it was last scaled to, of the processor."""
+
+    def scale(self, service: str, instances: int) -> None:
+        if service == PROCESSOR:
+            self._number = instances
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("name", ["takeover", "two-processors", "scale-processor", "kill-processor"])
+def test_there_are_as_many_processors_as_before_a_fault(name: str, before: int) -> None:
+    """Else the next one would hit the only replica that is left."""
+    stack = Scaled(before)
+    inflict(cast("Stack", stack), replace(NEMESES[name], hold_s=0.0), lambda text: None)
+    assert stack.instances(PROCESSOR) == before
 
 
 HITS_ONE = ("kill-processor", "restart-processor", "pause-processor", "cut-processor", "takeover")

@@ -138,6 +138,7 @@ def test_tables_are_filled_from_the_log_where_there_are_replicas(monkeypatch: py
     monkeypatch.setenv("ONEFOLD_DECIDED_TABLES", "off")
     assert not settings.load().decided_tables_of(declared)
     assert not settings.load().decided_tables_of(logs)
+    assert not settings.load().decided_tables_of(replace(declared, replicas=1)), "on its way back to the topics"
     monkeypatch.setenv("ONEFOLD_DECIDED_TABLES", "on")
     assert not settings.load().decided_tables_of(runner), "it has no replicas"
     with pytest.raises(UserError, match="those of runner share some"):

@@ -241,6 +241,29 @@ def test_a_disk_that_fails_costs_a_restart_and_no_answer() -> None:
     assert why(driver).endswith("restored from the changelog")
 
 
+def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
+    """Torn where it was not looked at before."""
+    driver = DiskDriver(RUNNER)
+    send(driver, 1)
+    driver.kill()
+    task = driver.task()
+    driver.send("runner.updates", update(1, 2, 10, 2000))
+
+    def torn(key: bytes) -> bytes:
+        raise Damaged("a block is torn")
+
+    assert isinstance(task.store, DiskStore)
+    task.store._read = torn
+    with pytest.raises(Damaged):
+        task.turn()
+    task.retreat()
+    driver._tasks.clear()
+    driver.run()
+
+    assert why(driver).endswith("restored from the changelog")
+    assert driver.states()["1"].runs[0].total_meters == 20
+
+
 class NoDisk(SimulatedDisk):
     def exists(self) -> bool:
         raise Refused("states cannot be kept on disk in /: Read-only file system")

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
+from onefold.processor.runtime import sharing
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.scheduler import Scheduler
 from tests.support.interleaved_replicas import Interleaved
@@ -20,7 +21,10 @@ def lived(seed: int) -> tuple[Interleaved, list[str]]:
     publisher deletes what the changelog has.
     """
     driver = TopologyDriver(RUNNER)
-    with Scheduler(seed) as scheduler:
+    with Scheduler(seed) as scheduler, pytest.MonkeyPatch.context() as patch:
+        # Lives are short here.
+        patch.setattr(sharing, "HELD_S", 0.1)
+        patch.setattr(sharing, "GIVES_EVERY_S", 0.2)
         world = Interleaved(
             scheduler,
             driver,
@@ -50,8 +54,12 @@ def test_a_seed_is_a_schedule() -> None:
 def test_the_seeds_reach_what_they_are_for() -> None:
     """Kills wherever a process can be: within a turn of the replica, of the publisher, and of what is on disk."""
     killed: Counter[str] = Counter()
+    left = 0
     for seed in range(12):
-        killed.update(lived(seed)[0].killed)
+        world, _ = lived(seed)
+        killed.update(world.killed)
+        left += world.left
     reached = {"append", "read", "poll", "topic ids", "pause", "open", "restore", *REPLICA_STEPS}
     assert reached - killed.keys() == set()
     assert killed.keys() & set(DISK_STEPS)
+    assert left, "decisions that one has left to another one"

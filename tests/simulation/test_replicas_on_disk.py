@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
+from onefold.processor.core.decision_log import Note
+from onefold.processor.core.errors import Corrupted, Damaged
 from onefold.processor.core.topology import PROGRESS_KEY
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime import publisher
+from onefold.processor.runtime.publishing import LOOK_S, Publishing
+from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore
 from tests.support.disk_driver import DiskDriver
@@ -199,6 +205,98 @@ def test_what_the_logs_do_not_have_is_not_believed(known: bytes, other: bytes) -
     replica = reopened(member)
     assert why(replica) == ANEW
     assert replica.store.snapshot() == world.driver.states()
+
+
+def test_a_log_that_lost_its_end_and_goes_on_is_noticed() -> None:
+    """By what was decided last: the offset is there again, with another decision."""
+    world = on_disk()
+    a, b = world.members.values()
+    b.kill()
+    end = world.decision_log().identity().end
+    for number in range(2, 6):
+        send_to(world, a, number)
+    a.kill()
+    del world.log._topics[RUNNER.decisions].partitions[0][end:]
+    for _ in range(60):
+        b.go_on()
+    send_to(world, b, 6)
+
+    with pytest.raises(Corrupted, match="has lost decisions that the states on disk know of"):
+        world.replica(a).open()
+    a.files.kill()
+    replica = opened(a)
+    assert why(replica) == ANEW
+    assert replica.store.snapshot() == opened(b).store.snapshot()
+
+
+def test_what_all_have_decided_and_nobody_published_is_published() -> None:
+    """When all die and come back, and nothing more happens: no decision is taken over from then on."""
+    world = on_disk()
+    a, b = world.members.values()
+    b.kill()
+    send_to(world, a, 2)
+    replica = reopened(a)
+    assert why(replica) == CAME_BACK
+    assert len(world.driver.read("runner.messages")) == 5
+    life = Publishing(replica, lambda: world.publisher(a), clock=world.clock).life()
+    for _ in range(30):
+        world.now += next(life) + LOOK_S
+
+    assert len(world.driver.read("runner.messages")) == 6
+
+
+def test_who_shares_a_log_does_not_read_what_its_publisher_has_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be deleted, and nothing of the task is in it."""
+    monkeypatch.setattr(publisher, "PASSED_OVER_MAX", 3)
+    world = on_disk()
+    member = world.members["a"]
+    member.kill()
+    others = [AvroProposals().encode_note(Note(1, "z", {})) for _ in range(20)]
+    for value in others:
+        world.decision_log().append(value)
+    passes = world.publisher(member)
+    passes.open()
+    passes.turn()
+    world.decision_log().delete_before(world.decision_log().identity().end)
+
+    replica = opened(member)
+    assert why(replica) == CAME_BACK
+    assert replica.store.snapshot() == world.driver.states()
+
+
+def test_how_careful_the_life_before_had_to_be_is_not_forgotten_with_what_it_decided() -> None:
+    """Its notes are before that."""
+    world = on_disk()
+    member = world.members["a"]
+    assert member.replica is not None
+    careful = Quarantine().successor().successor()
+    member.replica._recovery.quarantine = careful
+    member.replica._recovery._ends = {"runner.updates": 1_000}  # the life before may have ended at any of them
+    member.is_to_die("after_apply", 1)
+    world.driver.send("runner.updates", update(1, 2))
+    while member.replica is not None:
+        member.go_on()
+
+    assert opened(member).quarantine.level > careful.level > 0
+
+
+def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
+    """Torn where it was not looked at before: the files go, and the next life begins with the changelog."""
+    world = on_disk()
+    member = world.members["a"]
+    replica = reopened(member)
+    assert isinstance(replica.store, DiskStore)
+
+    def torn(key: bytes) -> bytes:
+        raise Damaged("a block is torn")
+
+    replica.store._read = torn
+    world.members["b"].kill()
+    send_to(world, member, 2)
+
+    assert why(opened(member)) == ANEW
+    world.drain()
+    assert opened(member).store.snapshot() == world.driver.states()
 
 
 def test_who_has_the_files_may_change_with_the_mode(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.sharing import Sharing
 from onefold.processor.runtime.thread import LifeThread
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -79,6 +80,7 @@ class Interleaved:
         #: By name the replica that runs. When it is over all do, and have come to the end.
         self.running: dict[str, Replica | None] = dict.fromkeys(names)
         self.over = False
+        self.left = 0  # decisions that one has left to another one
         self.states_at_the_end: list[dict[str, Any]] = []
         scheduler.start("sender", partial(self._send, given))
         scheduler.start("network", self._deliver)
@@ -127,6 +129,21 @@ class Interleaved:
             self.scheduler.pause(RESTART_S * self.scheduler.dice.random())
 
 
+class _Busy(Sharing):
+    """Of a process that decides another task as well, whenever this one is decided: so it gives this one away now and then."""
+
+    world: Interleaved
+
+    def gives(self, task: int, version: int) -> Mapping[str, Any] | None:
+        left = super().gives(task, version)
+        self.world.left += left is not None
+        return left
+
+    def decided(self, task: int, name: str) -> None:
+        super().decided(task, name)
+        super().decided(task + 1, self._name)
+
+
 class _Process:
     """One life of a replica process."""
 
@@ -172,6 +189,7 @@ class _Process:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = AvroProposals()
+        sharing = _Busy(self.name, clock)
         replica = Replica(
             world.topology,
             self.name,
@@ -184,9 +202,11 @@ class _Process:
             beat,
             check_every_s=0,
             keeping=self._keeping(beat),
+            sharing=sharing,
             clock=clock,
         )
 
+        sharing.world = world
         world.running[self.name] = replica
 
         def publisher() -> Publisher:
