@@ -159,6 +159,7 @@ class RocksEngine:
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys that begin so, and their values, in order, as of now."""
+        found: Any = None
         try:
             found = self._db.iter()
             found.seek(prefix)
@@ -173,6 +174,8 @@ class RocksEngine:
             found.status()
         except Exception as error:
             raise _damaged(error) from error
+        finally:
+            found = None  # it keeps the files open, and whoever looks at the error keeps it
 
     def about(self) -> int:
         """About how many keys there are: one that was written again lately may count twice."""

@@ -11,6 +11,7 @@ deleted a key some time after it was written, and states from before that would 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from onefold.processor.core.abc import ChangelogIs, Identity
@@ -123,12 +124,17 @@ def _unfit_for_the_log(known: Progress, progress: Progress, log: Identity | None
         return "they are of another decision log"
     at = known.decided_in.offset
     if known.transactions == progress.transactions:
-        if known.counts != progress.counts:
+        if _all_but_place(known) != _all_but_place(progress):
             return "the changelog has lost transactions that they know of"
-        # Of a log that others share its publisher may have passed over more.
-        at = max(at, progress.decided_in.offset)
+        if at < log.start:
+            # Of a log that others share: nothing of this task was decided in what its publisher has passed over.
+            at = progress.decided_in.offset
     if not log.start <= at <= log.end:
         return f"the decision log holds offsets {log.start} to {log.end}, and they need {at}"
     if at == log.start and known.transactions > progress.transactions:
         return "the decision log and the changelog have lost decisions that they know of"
     return ""
+
+
+def _all_but_place(progress: Progress) -> Progress:
+    return replace(progress, decided_in=None, keeps_log=False)

@@ -138,8 +138,8 @@ class Keeping:
         with self._spoiling():
             if self._kind == DISK:
                 self._opened()
-            if isinstance(found, Checkpoint) and start == IN_THE_LOG:
-                restored = self._as_decided(found, progress)
+            if isinstance(found, Checkpoint) and decisions is not None and start == IN_THE_LOG:
+                restored = self._as_decided(found, progress, decisions)
             else:
                 restored = self._read(session.restore(stable=stable, start=start), others)
                 # How careful replicas have to be the changelog does not say.
@@ -155,14 +155,13 @@ class Keeping:
             self.standing = Standing(DISK, f"{'as set' if self._kind == DISK else f'more than {bound}'}, {came}")
         return restored
 
-    def _as_decided(self, found: Checkpoint, progress: Progress) -> Found:
+    def _as_decided(self, found: Checkpoint, progress: Progress, decisions: Identity) -> Found:
         """What is on disk, as of a decision; `progress` is the last one of the changelog."""
         restored = self._read((), found.others)
-        restored = restored._replace(published=progress.transactions, from_log=True, decided=found.decided)
-        if restored.progress.transactions == progress.transactions and _offset(progress) > _offset(restored.progress):
-            # Of a log that others share: nothing of this task was decided in what its publisher has passed over since.
-            return restored._replace(progress=progress, decided="")
-        return restored
+        if _offset(restored.progress) < decisions.start:  # what was deleted from there on is passed over (`unfit`)
+            restored = restored._replace(progress=progress)
+            return restored._replace(published=progress.transactions, from_log=True)
+        return restored._replace(published=progress.transactions, from_log=True, decided=found.decided)
 
     def _look(self) -> None:
         """Who has not asked for a disk does without, as in a container that must not write; and it is said."""

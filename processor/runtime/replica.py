@@ -17,7 +17,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts, Record
 from onefold.processor.runtime.batch_size import BatchSize
 from onefold.processor.runtime.changelog import DecidedIn, Progress, behind, changes_of
-from onefold.processor.runtime.checkpoint import IN_THE_LOG, digest
+from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
@@ -27,7 +27,7 @@ from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.sharing import Sharing
-from onefold.processor.runtime.standing import check_log, proposal_of, restored
+from onefold.processor.runtime.standing import check_log, proposal_of, read_on, restored
 from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
 from onefold.processor.runtime.telling import Telling
@@ -101,6 +101,7 @@ class Replica:
         self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
+        self._opened = False
 
     @property
     def partition(self) -> int:
@@ -136,13 +137,14 @@ class Replica:
         if found.from_log:
             self._recovery.quarantine = found.quarantine
         self._catching_up = found.from_log
-        self._catch_up(found.decided)
+        self._catch_up()
         self._catching_up = False
         if self.published < self.progress.transactions and self.unpublished_since is None:
             self.unpublished_since = self._clock()
         self._recovery.begin(self._inputs.identities())
         self._inputs.seek(self.progress.offsets_next)
         self._note_quarantine(self.quarantine.successor())
+        self._opened = True
 
     def turn(self) -> int:
         """One cycle. Returns how many decisions were taken over."""
@@ -173,9 +175,9 @@ class Replica:
         return self._recovery.caught_up(self.progress.offsets_next)
 
     def close(self) -> None:
-        """Leave in good order; the next life need not be careful."""
+        """Leave in good order; the next life need not be careful. Before it was opened it says nothing of the life before."""
         try:
-            if not self.quarantine.clean:
+            if self._opened and not self.quarantine.clean:
                 self._note_quarantine(Quarantine())
         finally:
             self.abandon()
@@ -191,21 +193,11 @@ class Replica:
         self._log.close()
         self._changelog.close()
 
-    def _catch_up(self, before: str) -> None:
-        """All that is in the log already. A note of our own among it tells how the last life of this replica ended.
-
-        Args:
-            before: the digest of the record that the log gives first, which is taken over already; "": it gives none.
-        """
+    def _catch_up(self) -> None:
+        """All that is in the log already. A note of our own among it tells how the last life of this replica ended."""
         end = self._log.identity().end
-        while before or self._history.offset_next < end:
-            found = self._log.read(WAIT_S)
-            if before and found:
-                if digest(found[0][1] or b"") != before:
-                    self._keeping.drop()
-                    raise Corrupted("the decision log has lost decisions that the states on disk know of")
-                before, found = "", found[1:]
-            self._adopt(found)
+        while self._history.offset_next < end:
+            self._adopt(read_on(self._log))
             self._beat()
 
     # --- what was decided

@@ -1,16 +1,21 @@
 """Between the changelog and the decision log: what a progress says of where the log's readers stand."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from onefold.processor.core.abc import Identity, Inputs, Transactions
 from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
 from onefold.processor.core.decision_log import Body, DecisionLog
-from onefold.processor.core.errors import Corrupted
+from onefold.processor.core.errors import Corrupted, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.checkpoint import digest
 from onefold.processor.runtime.keeping import Found, Keeping
 from onefold.processor.runtime.transact import Transact
+from onefold.processor.runtime.undecided import WAIT_S
+
+# Reads without a record, of a log that holds more: 20 s. A leader is elected sooner.
+EMPTY_READS_MAX = 400
 
 
 def check_log(progress: Progress, log: Identity) -> None:
@@ -49,10 +54,11 @@ def restored(
     keeping: Keeping,
     step: Callable[[str], None],
 ) -> tuple[Found, History]:
-    """What a replica begins with. The log gives next what comes after it, or first the decision that `Found.decided` is of.
+    """What a replica begins with. The log gives next what comes after it.
 
     Raises:
         Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
+        Corrupted: the decision log does not have what states on disk are of; these are deleted.
     """
     # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
     # read, and this begins again.
@@ -65,10 +71,23 @@ def restored(
     found = found._replace(progress=found.progress.checked(identities))
     step("after_restore")
     standing = begin(log.identity()._replace(start=at.start), standing_of(found.progress))
-    if standing.offset == at.start:
-        found = found._replace(decided="")  # it was deleted
-    log.seek(standing.offset - 1 if found.decided else standing.offset)
+    if found.decided and standing.offset > at.start:  # else it was deleted
+        log.seek(standing.offset - 1)
+        if digest(read_on(log)[0][1] or b"") != found.decided:
+            keeping.drop()
+            raise Corrupted("the decision log has lost decisions that the states on disk know of")
+    log.seek(standing.offset)
     return found, History({inputs.partition: standing})
+
+
+def read_on(log: DecisionLog) -> Sequence[tuple[int, bytes | None]]:
+    """Of what the log holds, what comes next. Raises `Retriable` when it gives nothing for too long."""
+    for _ in range(EMPTY_READS_MAX):
+        if found := log.read(WAIT_S):
+            return found
+    raise Retriable(
+        "the decision log does not give what it holds: its partition has no leader, or it is shorter than it was"
+    )
 
 
 def take_over(

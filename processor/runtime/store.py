@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from onefold.processor.core.abc import Engine, Write
-from onefold.processor.core.errors import Corrupted
+from onefold.processor.core.errors import Damaged
 from onefold.processor.core.values import Change
 
 #: First byte of the key of a state, in the changelog and on disk.
@@ -64,7 +64,7 @@ class DiskStore:
         engine: its own from now on; keys are `STATE` and the state key, as in the changelog.
         decode: a state from its bytes. Raises `Corrupted`.
         cache_bytes: about how much memory the cached states may take.
-        spoil: called when a state cannot be read, before that is raised: whoever comes next must not find it again.
+        spoil: called when the files are torn, before that is raised: whoever comes next must not find it again.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class DiskStore:
         self._young_bytes = 0
 
     def get(self, key: str) -> Any:
-        """The state of a key, or None. Raises `Corrupted` when the files have none that can be read."""
+        """The state of a key, or None. Raises `Damaged` when the files are torn there, and what `decode` raises."""
         state = self._young.get(key)
         if state is not None:
             return state
@@ -95,12 +95,12 @@ class DiskStore:
             return state
         try:
             data = self._read(STATE + key.encode())
-            if data is None:
-                return None
-            state = self._decode(data)
-        except Corrupted:
+        except Damaged:
             self._spoil()
             raise
+        if data is None:
+            return None
+        state = self._decode(data)
         self._hold(key, state, memory_of(len(key) + len(data)))
         return state
 
@@ -113,8 +113,12 @@ class DiskStore:
     def items(self) -> Iterator[tuple[str, Any]]:
         """Every key that has a state, and its state, one after the other from the disk."""
         decode, skip = self._decode, len(STATE)
-        for key, data in self._engine.items(STATE):
-            yield key[skip:].decode(), decode(data)
+        try:
+            for key, data in self._engine.items(STATE):
+                yield key[skip:].decode(), decode(data)
+        except Damaged:
+            self._spoil()
+            raise
 
     def __len__(self) -> int:
         return self._engine.about()

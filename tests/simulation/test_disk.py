@@ -264,6 +264,26 @@ def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
     assert driver.states()["1"].runs[0].total_meters == 20
 
 
+def test_files_that_turn_out_to_be_torn_while_all_states_are_looked_at_go_too() -> None:
+    """As at each tick."""
+    driver = DiskDriver(RUNNER)
+    send(driver, 1)
+    store = driver.task().store
+    assert isinstance(store, DiskStore)
+
+    def torn(prefix: bytes) -> Any:
+        raise Damaged("a block is torn")
+        yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._engine, "items", torn)
+        with pytest.raises(Damaged):
+            list(store.items())
+    driver.kill()
+    assert set(driver.states()) == {"1"}
+    assert why(driver).endswith("restored from the changelog")
+
+
 class NoDisk(SimulatedDisk):
     def exists(self) -> bool:
         raise Refused("states cannot be kept on disk in /: Read-only file system")

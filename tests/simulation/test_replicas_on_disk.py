@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from onefold.processor.core.decision_log import Note
-from onefold.processor.core.errors import Corrupted, Damaged
+from onefold.processor.core.errors import Corrupted, Damaged, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.standing import read_on
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore
 from tests.support.disk_driver import DiskDriver
 from tests.support.replicas import (
@@ -27,6 +28,7 @@ from tests.support.replicas import (
     update,
     updates,
 )
+from tests.support.versions import other_rule
 
 CAME_BACK, ANEW = "gone on from their checkpoint", "restored from the changelog"
 
@@ -227,6 +229,64 @@ def test_a_log_that_lost_its_end_and_goes_on_is_noticed() -> None:
     replica = opened(a)
     assert why(replica) == ANEW
     assert replica.store.snapshot() == opened(b).store.snapshot()
+
+
+def test_a_decision_that_was_lost_and_made_again_is_another_one() -> None:
+    """Of the same version, at a later offset, and published: that somebody has passed something over looks the same."""
+    world = on_disk()
+    a, b = world.members.values()
+    b.kill()
+    end = world.decision_log().identity().end
+    send_to(world, a, 2)
+    version = opened(a).progress.transactions
+    a.kill()
+    del world.log._topics[RUNNER.decisions].partitions[0][end:]
+    for _ in range(3):
+        world.decision_log().append(AvroProposals().encode_note(Note(0, "b", {})))
+    b.topology = other_rule(RUNNER)
+    while opened(b).progress.transactions < version:
+        b.go_on()
+    for _ in range(5):
+        b.publish()
+    b.kill()
+
+    replica = opened(a)
+    assert why(replica) == ANEW
+    assert replica.store.snapshot() == world.driver.states()
+
+
+def test_a_log_that_gives_nothing_of_what_it_holds_is_not_waited_for_for_ever() -> None:
+    """As while its partition has no leader: whoever restores says that it waits, and begins anew."""
+    world = on_disk()
+    silent = world.decision_log()
+    silent.seek(silent.identity().end)
+    with pytest.raises(Retriable, match="does not give what it holds"):
+        read_on(silent)
+
+
+def test_who_fails_while_it_opens_leaves_what_the_life_before_had_said() -> None:
+    """It was as careful as it was for a reason."""
+    world = on_disk()
+    member = world.members["a"]
+    opened(member)._recovery.quarantine = Quarantine().successor().successor()
+    member.is_to_die("after_apply", 1)
+    opened(member)._recovery._ends = {"runner.updates": 1_000}
+    world.driver.send("runner.updates", update(1, 2))
+    while member.replica is not None:
+        member.go_on()
+    end = world.decision_log().identity().end
+
+    fails = world.replica(member)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fails, "_catch_up", trouble)
+        with pytest.raises(Retriable):
+            fails.open()
+    fails.retreat()
+    assert world.decision_log().identity().end == end
+
+
+def trouble() -> None:
+    raise Retriable("no leader")
 
 
 def test_what_all_have_decided_and_nobody_published_is_published() -> None:
