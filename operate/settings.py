@@ -142,9 +142,8 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
-        return (
-            None if value == "" else value
-        )  # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command
+        # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command.
+        return None if value == "" else value
 
     @field_validator("schema_registry_url", "objects_endpoint")
     @classmethod
