@@ -95,9 +95,11 @@ def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: di
     with instance(topology, client, tmp_path / "a", name="a", **options) as a:
         eventually(partial(has_both, tmp_path / "a"), 30, "it has both tasks")
         produce(client, topology.inputs[0], wave(0))
-        drained(topology, client)  # published too, so that there is something to restore
         for failpoint in ("before_flush:1", "before_checkpoint:1", "after_apply:1"):
+            drained(topology, client)  # else it may come to a decision before it has opened its other task
             with instance(topology, client, tmp_path / "b", name="b", failpoint=failpoint, **options) as b:
+                if failpoint == "after_apply:1":
+                    eventually(partial(has_both, tmp_path / "b"), 30, "it has both tasks again")
                 eventually(partial(dies, b), 60, f"it comes to {failpoint}")
                 assert b.wait(0) == -signal.SIGKILL
         drained(topology, client)
