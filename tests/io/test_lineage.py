@@ -12,10 +12,11 @@ from onefold import Event, Output, Outputs, lineage
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
-from onefold.processor.io import contracts
+from onefold.processor.io import contracts, schemas
 from onefold.processor.io.serde import AvroCodec, decode_plain
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.log import SimulatedLog
+from onefold.proof import avro
 from onefold.proof import contracts as judged
 from onefold.proof import decode as judge
 from onefold.spark_sink.contracts import read_contract
@@ -76,27 +77,43 @@ def folder_of(folder: Path, now: dict[str, Any], *before: dict[str, Any]) -> Pat
     return folder
 
 
+class Registered:
+    """A registry with these schemas, numbered from 0."""
+
+    def __init__(self, *raw: dict[str, Any]) -> None:
+        self.texts = list(map(json.dumps, raw))
+
+    def schema(self, schema_id: int) -> schemas.Writer:
+        """As the processor has it."""
+        return schemas.parse(schema_id, self.texts[schema_id])
+
+    def judged(self, schema_id: int) -> avro.Written:
+        """As the judge has it."""
+        return avro.schema(self.texts[schema_id])
+
+
 class Both:
     """The processor's reading of a value and the judge's, which have to be the same."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, registered: Registered | None = None) -> None:
         self.contracts = contracts.load(folder)
         topology: Any = Topology(
             name="shop", inputs=(TOPIC,), outputs={}, key=lambda value: value.id, state=Nothing,
             handle=lambda state, event: (state, ()),
         )  # fmt: skip
-        self._codec = AvroCodec(topology, self.contracts)
+        self._codec = AvroCodec(topology, self.contracts, registered)
         self._judge = judged._contracts(folder)[TOPIC]
+        self._registry = registered.judged if registered else None
 
     def __call__(self, value: bytes) -> dict[str, Any] | None:
         try:
             read: Any = self._codec.decode(Record(TOPIC, 0, 0, None, value))
         except Rejected:
             with pytest.raises(judge.Inadmissible):
-                judge.decode(self._judge, value)
+                judge.decode(self._judge, value, self._registry)
             return None
         found: dict[str, Any] = msgspec.to_builtins(read, builtin_types=(Decimal,))
-        assert found == judge.decode(self._judge, value)
+        assert found == judge.decode(self._judge, value, self._registry)
         return found
 
 
@@ -113,6 +130,22 @@ def test_a_record_of_before_is_read_as_the_contract_of_today(both: Both) -> None
     assert decode_plain(both.contracts[TOPIC], single_object(WAS, OLD))["amount"] == "12.30", (
         "whoever shows it reads it too"
     )
+
+
+def test_confluents_spelling_is_read_by_the_same_rules(tmp_path: Path) -> None:
+    """Also with a schema that the contract never was: what it lacks has a default, what only it has is left out."""
+
+    def confluent(number: int, raw: dict[str, Any], value: dict[str, Any]) -> bytes:
+        return b"\0" + number.to_bytes(4, "big") + single_object(raw, value)[10:]
+
+    foreign = order(*(part for part in WAS["fields"] if part["name"] != "note"), one("colour", "string"))
+    other = order(*(part for part in WAS["fields"] if part["name"] != "sum"))
+    both = Both(folder_of(tmp_path, IS, WAS), Registered(WAS, IS, foreign, other))
+    new = {**READ, "id": 2**40, "currency": "CHF"}
+    assert both(confluent(0, WAS, OLD)) == READ
+    assert both(confluent(1, IS, new)) == new
+    assert both(confluent(2, foreign, {**OLD, "colour": "red"})) == READ
+    assert both(confluent(3, other, OLD)) is None, "the sum has no default"
 
 
 def test_json_may_use_a_name_of_before(both: Both) -> None:

@@ -3,9 +3,13 @@
 import json
 import re
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from onefold.exit_codes import USAGE
 from onefold.operate import exposed
@@ -77,6 +81,30 @@ def test_the_grafana_dashboard_asks_only_for_what_there_is() -> None:
     assert {LAG_S, HEALTHY, PROGRESS_AT} <= named, "what an alarm is made of is seen"
     labels = {one for query in queries(panels) for one in re.findall(r"(\w+)=~", query)}
     assert labels == {"domain"}
+
+
+def test_grafana_takes_every_word_of_its_dashboard() -> None:
+    """By Grafana's own schema: what it does not know is dropped when it is read, and what has another type is an error."""
+    register_default_plugins()
+    board = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    del board["__inputs"]  # what an export asks for when it is imported; the schema is of what comes of it
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    assert list(dropped(board, read)) == []
+    board["panels"][0]["fieldConfig"]["defaults"]["units"] = "s"
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    assert list(dropped(board, read)) == ["/panels/0/fieldConfig/defaults/units"]
+
+
+def dropped(written: Any, read: Any, at: str = "") -> Iterator[str]:
+    """Where something that was written is not there any more, or is something else."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        for name, part in written.items():
+            yield from dropped(part, read.get(name), f"{at}/{name}")
+    elif isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        for number, (part, other) in enumerate(zip(written, read, strict=True)):
+            yield from dropped(part, other, f"{at}/{number}")
+    elif written != read:
+        yield at
 
 
 def test_what_is_told_is_there() -> None:
