@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -20,13 +20,14 @@ from starlette.responses import Response
 
 from onefold.dashboard.answers import HEADERS
 from onefold.dashboard.movement import Movement, Seen
-from onefold.operate import lag, pipelines, positions
+from onefold.operate import held, lag, pipelines, positions
 from onefold.operate.errors import UserError
 from onefold.operate.exposed import METRICS_TYPE, Exposed
+from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.positions import Behind
 from onefold.operate.settings import Settings
-from onefold.telemetry import LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND
+from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND
 
 # Whoever asks more often is told the same: asking Kafka makes clients of their own.
 ASK_EVERY_S = 5.0
@@ -35,18 +36,30 @@ LOOK_S = 0.5
 TEXT = "text/plain; charset=utf-8"
 
 
+class Looked(NamedTuple):
+    """What takes longer to find out.
+
+    Attributes:
+        lag: of each pipeline how many events are behind, and how old they are.
+        held: of each what an open transaction hides, which is in no lag; None: nobody knows.
+    """
+
+    lag: Mapping[str, Lag] = {}
+    held: Mapping[str, Sequence[Held]] | None = None
+
+
 class Asked(NamedTuple):
     """What there is to tell of the pipelines.
 
     Attributes:
         seen: of each, without those whose topics are missing.
         problem: why nothing is known of any, or "".
-        look: gives how many events these are behind, and how old; it may take longer.
+        look: gives what takes longer.
     """
 
     seen: Mapping[str, Seen]
     problem: str = ""
-    look: Callable[[], Mapping[str, Lag]] = dict
+    look: Callable[[], Looked] = Looked
 
 
 def ask(settings: Settings, dsn: str) -> Asked:
@@ -58,7 +71,11 @@ def ask(settings: Settings, dsn: str) -> Asked:
     if behind is None:
         return Asked({}, "Kafka does not answer")
     seen = {domain: _seen(domain, now, dsn) for domain, now in behind.items()}
-    return Asked(seen, look=partial(lag.looked_at, behind, settings))
+    return Asked(seen, look=partial(_look, behind, settings))
+
+
+def _look(behind: Mapping[str, Behind], settings: Settings) -> Looked:
+    return Looked(lag.looked_at(behind, settings), held.by_pipeline(settings))
 
 
 def _seen(domain: str, now: Behind, dsn: str) -> Seen:
@@ -84,7 +101,8 @@ class Totals:
         self, settings: Settings, ask: Callable[[], Asked], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._domains = pipelines.domains()
-        self._told = Exposed("dashboard", self._domains, settings.stall_s)
+        self._stall_s = settings.stall_s
+        self._told = Exposed("dashboard", self._domains, self._stall_s)
         self._ask = ask
         self._clock = clock
         self._movement = Movement(clock)
@@ -113,22 +131,30 @@ class Totals:
                     self._looking = asyncio.create_task(self._look_behind(asked.look))
                 await asyncio.wait([self._looking], timeout=LOOK_S)
 
-    async def _look_behind(self, look: Callable[[], Mapping[str, Lag]]) -> None:
-        found: Mapping[str, Lag] = {}
+    async def _look_behind(self, look: Callable[[], Looked]) -> None:
+        found = Looked()
         with suppress(UserError):  # the embedded stack has ended meanwhile
             found = await asyncio.to_thread(look)
-        self.take_lag(found)
+        self.take_looked(found)
 
-    def take_lag(self, found: Mapping[str, Lag]) -> None:
-        """How far the pipelines are behind, as a person means it."""
+    def take_looked(self, found: Looked) -> None:
+        """How far the pipelines are behind, as a person means it; and what nobody can see for an open transaction."""
         for domain in self._domains:
-            now = found.get(domain, UNKNOWN)
-            for name, value in ((LAG_EVENTS, now.events), (LAG_S, now.seconds)):
+            now = found.lag.get(domain, UNKNOWN)
+            hidden_s = None if found.held is None else self._take_held(domain, found.held.get(domain, ()))
+            for name, value in ((LAG_EVENTS, now.events), (LAG_S, now.seconds), (HELD_S, hidden_s)):
                 # An alarm that compares with a bound takes NaN for well; that a series is absent can be asked.
                 if value is None:
                     self._told.withdraw(name, domain=domain)
                 else:
                     self._told.put(name, value, domain=domain)
+
+    def _take_held(self, domain: str, those: Sequence[Held]) -> float:
+        """For how many seconds the longest has been open. What is held for longer than anything may stand still is no health."""
+        longest = max(those, key=lambda one: one.age_s, default=None)
+        stands = longest is not None and longest.age_s > self._stall_s
+        self._told.faulty(domain, str(longest) if stands else "")
+        return 0.0 if longest is None else longest.age_s
 
     def take(self, found: Mapping[str, Seen], problem: str) -> None:
         """What was seen, after what was seen before."""

@@ -12,11 +12,13 @@ import structlog
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
+from onefold.operate.values import printable
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
 from onefold.proof.workloads import UnknownDomain, workload
 from onefold.status_file import Status
 from onefold.telemetry import (
+    AUDIT_BEHIND_S,
     AUDIT_CYCLE_S,
     AUDIT_FINDINGS,
     AUDIT_OUTPUTS,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: In ONEFOLD_AUDITED: each pipeline that can be.
 ALL = "all"
+# Characters of the first finding where it is a part of a sentence: values are anybody's, and of any length.
+_FIRST_MAX = 400
 # So fresh is what the page shows, where nothing changes.
 _KEEP_EVERY_S = 10.0
 
@@ -151,10 +155,14 @@ class _Teller:
         self._kept_at = time.monotonic()
         if standing.outcome == UNKNOWN and standing.cycle_s is None and not standing.troubled:
             return
-        reason = f"{standing.reason} (onefold audit)"
         verdict = Verdict(
-            self._domain, standing.outcome, reason, counts=standing.counts, offsets=standing.offsets
-        )  # fmt: skip
+            self._domain,
+            standing.outcome,
+            f"{_said(standing)} (onefold audit)",
+            counts=standing.counts,
+            findings=standing.findings,
+            offsets=standing.offsets,
+        )
         if problem := self._keep(verdict):
             log.warning(problem, domain=self._domain)
 
@@ -166,15 +174,20 @@ class _Teller:
             self._told[name] = amount
         told.put(AUDIT_FINDINGS, len(standing.findings), domain=domain)
         told.put(AUDIT_WAITING, standing.waiting, domain=domain)
+        if standing.behind_s is not None:
+            told.put(AUDIT_BEHIND_S, standing.behind_s, domain=domain)
         if standing.cycle_s is not None:
             told.put(AUDIT_CYCLE_S, standing.cycle_s, domain=domain)
         told.stands(domain, "", self._moved_at, standing.reason)
-        told.faulty(domain, "; ".join([standing.reason, *_first(standing)]) if standing.findings else "")
+        told.faulty(domain, _said(standing) if standing.findings else "")
 
 
-def _first(standing: Standing) -> list[str]:
-    words = _words(standing.findings[0])
-    return [f"the first: {', '.join(f'{name} {value}' for name, value in words.items())}"]
+def _said(standing: Standing) -> str:
+    """The reason, with the first finding when there is one."""
+    if not standing.findings:
+        return standing.reason
+    words = ", ".join(f"{name} {value}" for name, value in _words(standing.findings[0]).items())
+    return f"{standing.reason}; the first: {printable(words[:_FIRST_MAX])}"
 
 
 def _words(finding: Finding) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
+from onefold.processor.core.topology import Topology
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -140,20 +141,36 @@ NOTHING = Entered([], [])
 
 
 def held(settings: Settings) -> list[Held]:
-    """Of all topics that pipelines read, write, and keep their states in, those held for more than `HELD_S`; [] also when Kafka
-    does not answer.
+    """Of all topics of pipelines, those held for more than `HELD_S`; [] also when Kafka does not answer."""
+    found = by_pipeline(settings) or {}
+    return [*dict.fromkeys(one for several in found.values() for one in several)]
+
+
+def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
+    """Of each pipeline that can be loaded, what is held for more than `HELD_S` of the topics that it reads, writes, and keeps its
+    states in; None when Kafka does not answer.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    topics: dict[str, None] = {}
-    for pipeline in pipelines.found().pipelines.values():
+    topics: dict[str, Collection[str]] = {}
+    for name, pipeline in pipelines.found().pipelines.items():
         with suppress(Faulty):
-            topology = loading.load_topology(pipeline)
-            topics |= dict.fromkeys((*topology.reads, *topology.outputs, topology.changelog))
-    with suppress(KafkaException):
-        return _held(AdminClient(positions.quiet(settings)), positions.quiet(settings), topics)
-    return []
+            topics[name] = _transactional(loading.load_topology(pipeline))
+    asked = {topic for several in topics.values() for topic in several}
+    try:
+        found = _held(AdminClient(positions.quiet(settings)), positions.quiet(settings), asked)
+    except KafkaException:
+        return None
+    return {name: [one for one in found if one.topic in several] for name, several in topics.items()}
+
+
+def _transactional(topology: Topology) -> Collection[str]:
+    """All of its topics but the decision log, into which nobody writes by transactions."""
+    order = [topology.order] if topology.order else []
+    return {
+        *topology.reads, *topology.outputs, topology.changelog, *topology.dead.values(), *order, topology.replays
+    }  # fmt: skip
 
 
 def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]) -> list[Held]:

@@ -40,6 +40,8 @@ _TRY_AGAIN_S = 1.0
 _ASK_EVERY_S = 5.0
 # A transaction of the processor takes less, unless it was left open.
 _OPEN_S = 30.0
+# Who is further behind no longer speaks of now. Some steps and looks of the longest kind fit in.
+_BEHIND_S = 15.0
 # What is kept of a divergence that goes on; its first ones tell.
 _FINDINGS_MAX = 1000
 
@@ -62,6 +64,7 @@ class Standing:
         judged: how many output records were compared with the model.
         rows: how many rows of tables were compared.
         waiting: how many input records wait for their results.
+        behind_s: all that the processor had written so many seconds ago has been compared; None: nothing yet.
         cycle_s: how long it took at last until every row of the tables had come round; None: not yet.
         troubled: whether something kept it from seeing everything just now.
     """
@@ -76,6 +79,7 @@ class Standing:
     judged: int = 0
     rows: int = 0
     waiting: int = 0
+    behind_s: float | None = None
     cycle_s: float | None = None
     troubled: bool = False
 
@@ -264,6 +268,7 @@ class Auditor:
         following, standing = self._following, self.standing
         assert following is not None, "it has begun"
         standing.records, standing.judged, standing.waiting = following.records, following.judged, following.waiting
+        standing.behind_s = following.behind_s
         standing.rows, standing.counts = self._tables.rows, following.counts
         standing.offsets = _by_topic(following.positions)
 
@@ -275,6 +280,9 @@ class Auditor:
             standing.reason = f"{len(standing.findings)} differences from what follows from the input log"
         elif waits or standing.cycle_s is None:
             standing.outcome, standing.reason = UNKNOWN, waits or "not every row of the tables has been looked at yet"
+        elif standing.behind_s is None or standing.behind_s > _BEHIND_S:
+            standing.outcome = UNKNOWN
+            standing.reason = f"it is more than {_BEHIND_S:.0f} s behind what the processor has written"
         else:
             standing.outcome = VALID
             standing.reason = "every output record and every row so far is what follows from the input log"

@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from onefold.proof.audit.gate import Gate
 from onefold.proof.audit.owed import Owed
 from onefold.proof.audit.versions import Key, Version, Versions
 from onefold.proof.checkpoints import Checkpoints, digest_of, environment_of, fingerprint
@@ -44,14 +45,6 @@ _STEP_OFFSETS = 10_000
 _STEP_S = 0.5
 
 Offsets = dict[Place, int]
-
-
-class _Gate(NamedTuple):
-    """The inputs up to `reached` are taken when what was written has been read up to `ends`."""
-
-    reached: Offsets
-    ends: Offsets
-    since: float
 
 
 class Following:
@@ -103,9 +96,10 @@ class Following:
         # By input place and offset the output records that name it, and are not judged yet.
         self._pending: dict[tuple[str, int], dict[int, list[tuple[Table, Key, Version]]]] = {}
         self._letters: list[Source] = []
-        self._gate: _Gate | None = None
+        self._gate: Gate | None = None
         self.findings: list[Finding] = []
         self.judged = 0
+        self._compared_at = time.monotonic()
         self._start(registry, kept)
 
     @property
@@ -206,10 +200,12 @@ class Following:
         gate, taken = self._gate or self._next_gate(), True
         # Of inputs that change nothing there is little to read elsewhere: the progress may be far ahead of them.
         reached = {place: min(until, positions[place]) for place, until in gate.reached.items()}
-        behind = [place for place, end in gate.ends.items() if positions[place] < end]
-        if not behind and (taken := self._take_inputs(reached, time.monotonic() + _STEP_S)):
+        unread = gate.unread(positions)
+        if not unread and (taken := self._take_inputs(reached, time.monotonic() + _STEP_S)):
+            if gate.is_reached(positions):
+                self._compared_at = gate.opened_at
             gate = self._next_gate()
-        elif any(positions[place] < stable[place] for place in behind):
+        elif any(positions[place] < stable[place] for place in unread):
             gate = gate._replace(since=time.monotonic())  # there is something to read: nobody holds it up
         self._gate = gate
         waiting = self.waiting > _WAITING_MAX
@@ -239,14 +235,12 @@ class Following:
 
     def held(self, seconds: float) -> str:
         """Where results have been waited for so long that were begun and are not committed, in one sentence; or ""."""
-        gate, positions = self._gate, self._log.positions
-        if gate is None or time.monotonic() - gate.since < seconds:
-            return ""
-        behind = sorted(place for place, end in gate.ends.items() if positions[place] < end)
-        if not behind:
-            return ""
-        topic, partition = behind[0]
-        return f"a transaction is open on {topic}/{partition}, from offset {positions[topic, partition]} on"
+        return self._gate.held(self._log.positions, seconds) if self._gate is not None else ""
+
+    @property
+    def behind_s(self) -> float:
+        """All that the processor had written so many seconds ago has been compared."""
+        return time.monotonic() - self._compared_at
 
     @property
     def waiting(self) -> int:
@@ -268,11 +262,12 @@ class Following:
         """Let go of the broker."""
         self._log.close()
 
-    def _next_gate(self) -> _Gate:
+    def _next_gate(self) -> Gate:
         self._owed.open()
         ends = self._log.high_ends()
         self._owed.ends_at(ends, self._published)
-        return _Gate(dict(self._progress), {place: ends[place] for place in self._written}, time.monotonic())
+        now = time.monotonic()
+        return Gate(dict(self._progress), {place: ends[place] for place in self._written}, now, now)
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()

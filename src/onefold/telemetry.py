@@ -60,12 +60,14 @@ LAG_TO_FOLD = "onefold_lag_input_offsets"
 LAG_TO_LAND = "onefold_lag_output_offsets"
 LAG_EVENTS = "onefold_lag_events"
 LAG_S = "onefold_lag_seconds"
+HELD_S = "onefold_held_seconds"
 
 AUDIT_READ = "onefold_audit_records_total"
 AUDIT_OUTPUTS = "onefold_audit_outputs_total"
 AUDIT_ROWS = "onefold_audit_rows_total"
 AUDIT_FINDINGS = "onefold_audit_findings"
 AUDIT_WAITING = "onefold_audit_waiting_records"
+AUDIT_BEHIND_S = "onefold_audit_behind_seconds"
 AUDIT_CYCLE_S = "onefold_audit_cycle_seconds"
 
 _PER_QUEUE = ("domain", "queue")
@@ -114,6 +116,13 @@ METRICS = (
         "Input records to fold and output records to land, without markers and aborted records; absent: unknown.",
     ),
     Metric(LAG_S, "gauge", "dashboard", "seconds", "How long ago the oldest of them was sent; absent: unknown."),
+    Metric(
+        HELD_S,
+        "gauge",
+        "dashboard",
+        "seconds",
+        "How long an open transaction has hidden records of its topics, which lag does not see; absent: unknown.",
+    ),
     Metric(AUDIT_READ, "counter", "auditor", "records", "Records of all topics that the auditor has read."),
     Metric(AUDIT_OUTPUTS, "counter", "auditor", "records", "Output records that it has compared with its model."),
     Metric(AUDIT_ROWS, "counter", "auditor", "rows", "Rows of tables that it has compared."),
@@ -126,6 +135,13 @@ METRICS = (
         "auditor",
         "records",
         "Input records that it has read, and whose results are not complete.",
+    ),
+    Metric(
+        AUDIT_BEHIND_S,
+        "gauge",
+        "auditor",
+        "seconds",
+        "All that the processor had written so long ago has been compared; grows while the auditor is too slow.",
     ),
     Metric(
         AUDIT_CYCLE_S, "gauge", "auditor", "seconds", "How long it took until every row of the tables had come round."

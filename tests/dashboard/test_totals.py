@@ -10,8 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from onefold.dashboard.movement import Seen
-from onefold.dashboard.totals import Asked, Totals, ask
+from onefold.dashboard.totals import Asked, Looked, Totals, ask
 from onefold.operate import pipelines, positions
+from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
@@ -19,7 +20,7 @@ from onefold.processor import loading
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io import admin
 from onefold.processor.io.admin import Standing
-from onefold.telemetry import LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND, METRICS
+from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND, METRICS
 from tests.support.clock import Clock
 from tests.support.site import Site
 from tests.support.told import families
@@ -27,7 +28,7 @@ from tests.support.told import families
 AWAY = "Kafka does not answer"
 
 
-class Looked:
+class Shown:
     """Totals, and what they see."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,33 +97,33 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Away:
 
 
 @pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
-    return Looked(monkeypatch)
+def looked(monkeypatch: pytest.MonkeyPatch) -> Shown:
+    return Shown(monkeypatch)
 
 
-def test_what_is_drained_is_well(looked: Looked) -> None:
+def test_what_is_drained_is_well(looked: Shown) -> None:
     assert [looked.trouble(0, 0, 5) for _ in range(4)] == [""] * 4
 
 
-def test_events_that_nobody_folds(looked: Looked) -> None:
+def test_events_that_nobody_folds(looked: Shown) -> None:
     """More and more of them come, and that is no progress."""
     told = [looked.trouble(waiting, 0, 5) for waiting in (0, 3, 4, 5)]
     assert told == ["", "", "", "orders to fold: nothing has moved for 80 s: 5 offsets wait"]
     assert looked.trouble(4, 0, 5) == ""
 
 
-def test_a_backlog_that_grows_although_it_is_folded(looked: Looked) -> None:
+def test_a_backlog_that_grows_although_it_is_folded(looked: Shown) -> None:
     assert [looked.trouble(100 * n, 0, 10 * n) for n in range(1, 6)] == [""] * 5
 
 
-def test_events_that_nobody_lands(looked: Looked) -> None:
+def test_events_that_nobody_lands(looked: Shown) -> None:
     """While the processor goes on."""
     told = [looked.trouble(1, waiting, 5) for waiting in (0, 3, 6, 9)]
     assert told[-1] == "orders to land: nothing has moved for 80 s: 9 offsets wait"
     assert looked.trouble(1, 12, 6) == ""
 
 
-def test_what_cannot_be_known_is_no_health(looked: Looked) -> None:
+def test_what_cannot_be_known_is_no_health(looked: Shown) -> None:
     looked.trouble(0, 0, 5)
     assert looked.trouble(None, None, None, AWAY) == ""
     assert looked.trouble(None, None, None, AWAY) == (
@@ -136,7 +137,7 @@ def test_what_cannot_be_known_is_no_health(looked: Looked) -> None:
     assert f'{LAG_TO_LAND}{{domain="orders"}} 3.0' in looked.totals._told.metrics().decode()
 
 
-def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Looked, away: Away) -> None:
+def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Shown, away: Away) -> None:
     """A moment without it is no alarm; and when it is back and everything has landed, it is well at once."""
     away.kafka({("orders.events", 0): Standing(5, 5)})
     looked.trouble(0, 0, 5)
@@ -146,7 +147,7 @@ def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Looked,
     assert looked.trouble(0, 0, 9) == ""
 
 
-def test_a_changelog_that_cannot_be_read_is_no_health(looked: Looked, away: Away) -> None:
+def test_a_changelog_that_cannot_be_read_is_no_health(looked: Shown, away: Away) -> None:
     away.kafka(Retriable("the end of orders.changelog cannot be read"))
     looked.trouble(0, 0, 5)
     assert looked.after(*away.asked()) == ""
@@ -155,7 +156,7 @@ def test_a_changelog_that_cannot_be_read_is_no_health(looked: Looked, away: Away
     )
 
 
-def test_a_kafka_that_does_not_answer_is_no_missing_topic(looked: Looked, away: Away) -> None:
+def test_a_kafka_that_does_not_answer_is_no_missing_topic(looked: Shown, away: Away) -> None:
     looked.trouble(0, 0, 5)
     away.missing(None)
     assert away.asked() == ({}, AWAY)
@@ -175,30 +176,57 @@ def test_a_database_that_does_not_answer_is_waited_for_once(away: Away) -> None:
     assert found["mails"].no_land == "PostgreSQL refuses: permission denied for table ledger"
 
 
-def test_lag_is_told_in_events_and_in_seconds(looked: Looked) -> None:
+def test_lag_is_told_in_events_and_in_seconds(looked: Shown) -> None:
     """As a person means it: to the database. What is unknown is absent, and no old figure stays."""
     assert looked.lag() == {}
-    looked.totals.take_lag({"orders": Lag(3, 1.5, 4, 70.0)})
+    looked.totals.take_looked(Looked({"orders": Lag(3, 1.5, 4, 70.0)}))
     assert looked.lag() == {LAG_EVENTS: 7, LAG_S: 70.0}
-    looked.totals.take_lag({"orders": Lag(3, None, 0, 0.0)})
+    looked.totals.take_looked(Looked({"orders": Lag(3, None, 0, 0.0)}))
     assert looked.lag() == {LAG_EVENTS: 3}
     for unknown in ({"orders": UNKNOWN}, {}):
-        looked.totals.take_lag({"orders": Lag(0, 0.0, 0, 0.0)})
+        looked.totals.take_looked(Looked({"orders": Lag(0, 0.0, 0, 0.0)}))
         assert looked.lag() == {LAG_EVENTS: 0, LAG_S: 0}
-        looked.totals.take_lag(unknown)
+        looked.totals.take_looked(Looked(unknown))
         assert looked.lag() == {}
 
 
-def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_open_transaction_hides_is_no_health(looked: Shown) -> None:
+    """There is no lag then, and nothing that could move."""
+
+    def held(age_s: float) -> Looked:
+        one = Held("orders.totals", 1, 7, 12, "processor-1", age_s)
+        return Looked({"orders": Lag(0, 0.0, 0, 0.0)}, {"orders": [one, one._replace(age_s=11.0)]})
+
+    def told() -> tuple[int, str, list[str]]:
+        shown = [line for line in looked.totals._told.metrics().decode().splitlines() if line.startswith(HELD_S)]
+        return (*looked.totals._told.healthz(), shown)
+
+    assert looked.trouble(0, 0, 5) == ""
+    looked.totals.take_looked(held(20.0))
+    status, _, shown = told()
+    assert (status, shown) == (200, [f'{HELD_S}{{domain="orders"}} 20.0']), "it may still be a transaction as any other"
+    looked.totals.take_looked(held(600.0))
+    status, text, shown = told()
+    assert (status, shown) == (503, [f'{HELD_S}{{domain="orders"}} 600.0'])
+    assert text == (
+        "orders: orders.totals/1 at offset 7: the transaction of processor-1 is open for 600 s and hides 12 offsets"
+    )
+    looked.totals.take_looked(Looked())
+    assert told()[::2] == (503, []), "who does not know whether it has ended does not call it well"
+    looked.totals.take_looked(Looked(held={"orders": []}))
+    assert told()[::2] == (200, [f'{HELD_S}{{domain="orders"}} 0.0'])
+
+
+def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one has what was found; meanwhile nobody looks a second time."""
     monkeypatch.setattr("onefold.dashboard.totals.LOOK_S", 0.01)
     begun, found, looks = Event(), Event(), []
 
-    def look() -> Mapping[str, Lag]:
+    def look() -> Looked:
         looks.append(1)
         begun.set()
         assert found.wait(20)
-        return {"orders": Lag(2, 9.0, 0, 0.0)}
+        return Looked({"orders": Lag(2, 9.0, 0, 0.0)})
 
     async def scrape() -> None:
         for _ in range(2):

@@ -121,6 +121,11 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
         found = next(line for line in lines if line["event"] == "divergence")
         assert (found["kind"], found["where"], found["key"]) == ("missing row", "runner.stats", "run_id 1, user_id 1")
         assert connection.execute(asked).fetchall() == [(INVALID,)]
+        ((reason, kept),) = connection.execute("SELECT reason, findings FROM onefold.verdict").fetchall()
+        assert reason.startswith("1 differences from what follows from the input log; the first: kind missing row")
+        assert [(one["kind"], one["where"], one["key"]) for one in kept["first"]] == [
+            ("missing row", "runner.stats", "run_id 1, user_id 1")
+        ], "where the page finds it"
     unknown = replace(runner.WORKLOAD, tables=(replace(runner.WORKLOAD.tables[0], summed=True),))
     monkeypatch.setattr(auditing, "workload", lambda domain: unknown)
     assert run(("audit", "runner")) == USAGE

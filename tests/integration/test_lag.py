@@ -136,7 +136,7 @@ def test_drained_is_zero_also_behind_aborted_transactions(
     assert found == Lag(0, 0.0, 0, 0.0)
     assert (found.events, found.seconds) == (0, 0.0)
     told = ask(settings, database)
-    assert (told.seen["runner"].to_fold, told.look()["runner"]) == (16, found), "as metrics have it"
+    assert (told.seen["runner"].to_fold, told.look().lag["runner"]) == (16, found), "as metrics have it"
 
 
 @pytest.mark.usefixtures("topology")
@@ -257,6 +257,9 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
             (UPDATES, 1): "their-loader",
             (STATS, 1): "ours-elsewhere",
         }
+        of_all = ask(settings, settings.postgres()).look().held or {}
+        assert {(one.topic, one.partition) for one in of_all["runner"]} == found.keys(), "the dashboard tells of it"
+        assert of_all["campaigns"] == []
         one = found[UPDATES, 1]
         assert (one.offset, one.hidden) == (0, 4), "its record, two of the other's, and a marker"
         assert 0.2 <= one.age_s <= time.time() - began + 1

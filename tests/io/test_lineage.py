@@ -83,7 +83,7 @@ class Registered:
     def __init__(self, *raw: dict[str, Any]) -> None:
         self.texts = list(map(json.dumps, raw))
 
-    def schema(self, schema_id: int) -> schemas.Writer:
+    def schema(self, schema_id: int) -> contracts.Writer:
         """As the processor has it."""
         return schemas.parse(schema_id, self.texts[schema_id])
 

@@ -68,7 +68,8 @@ def play(stage: Stage, seed: int) -> None:
 
 
 def whole(standing: Standing) -> bool:
-    return standing.cycle_s is not None
+    """Every row came round, and it is not behind: between turns a test may take longer than an auditor ever waits."""
+    return standing.cycle_s is not None and standing.outcome != UNKNOWN
 
 
 def ran(auditor: Auditor, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
@@ -118,6 +119,23 @@ def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
     monkeypatch.setattr(following, "_STEP_S", 0.01)
     standing = ran(auditor, lambda standing: standing.waiting == 0)
     assert len(standing.findings) == 1, "all the rest is right"
+
+
+def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(
+    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One input a step: it sees the tables, and their rows are right; what the processor has written it compares much later."""
+    monkeypatch.setattr(following, "_STEP_S", -1.0)
+    monkeypatch.setattr("onefold.proof.audit.auditor._BEHIND_S", 0.5)
+    play(stage, 2)
+    standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
+    assert standing.reason == "it is more than 0 s behind what the processor has written"
+    assert standing.waiting > 0
+    monkeypatch.setattr(following, "_STEP_S", 10.0)
+    standing = ran(auditor, lambda standing: standing.outcome == VALID)
+    assert (standing.waiting, standing.findings) == (0, [])
+    assert standing.behind_s is not None
+    assert standing.behind_s < 0.5
 
 
 def test_results_that_are_read_before_their_inputs_wait_for_them(
