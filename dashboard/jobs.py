@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from onefold.dashboard.reader import Connection
 
+# How the reason of such a job begins.
+_REFUSED = "refused:"
 # So many, pending and done, are counted within some 100 ms.
 COUNTED_MAX = 100_000
 
@@ -39,6 +41,8 @@ class Jobs:
         deferred: of the pending ones, those that were tried before and wait for the next time.
         retries: how often jobs were deferred, of all that are pending or done.
         last_minute: of those that are done.
+        refused: of the pending ones, those whose effect says that they can never be done.
+        refusal: why one of them cannot, or "".
         oldest: None when none is pending.
     """
 
@@ -49,6 +53,8 @@ class Jobs:
     retries: int
     done: int
     last_minute: int
+    refused: int
+    refusal: str
     oldest: Oldest | None
 
 
@@ -57,7 +63,7 @@ async def fetch(connection: Connection) -> Sequence[Jobs]:
     (there,) = await (await connection.execute(_THERE)).fetchone() or (False,)
     if not there:
         return ()
-    rows = await (await connection.execute(_QUEUES, {"most": COUNTED_MAX + 1})).fetchall()
+    rows = await (await connection.execute(_QUEUES, {"most": COUNTED_MAX + 1, "refused": f"{_REFUSED}%"})).fetchall()
     return [
         Jobs(
             queue,
@@ -67,9 +73,11 @@ async def fetch(connection: Connection) -> Sequence[Jobs]:
             retries,
             done,
             last_minute,
+            refused,
+            refusal.removeprefix(_REFUSED).strip(),
             Oldest(*oldest) if oldest[0] is not None else None,
         )
-        for queue, pending, active, deferred, retries, done, last_minute, *oldest in rows
+        for queue, pending, active, deferred, retries, done, last_minute, refused, refusal, *oldest in rows
     ]
 
 
@@ -92,12 +100,14 @@ WITH RECURSIVE waiting (queue) AS (
     SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM finished WHERE queue IS NOT NULL
 )
 SELECT queue, pending.jobs, pending.active, pending.deferred, pending.retries + done.retries, done.jobs, latest.jobs,
-       oldest.log_id, oldest.segment, oldest.entry, oldest.reason, oldest.age_s
+       pending.refused, pending.refusal, oldest.log_id, oldest.segment, oldest.entry, oldest.reason, oldest.age_s
 FROM names
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, count(*) FILTER (WHERE active) AS active,
-           count(*) FILTER (WHERE retries > 0 AND NOT active) AS deferred, coalesce(sum(retries), 0) AS retries
-    FROM (SELECT active, retries FROM onefold.pending WHERE queue = names.queue LIMIT %(most)s) AS counted
+           count(*) FILTER (WHERE retries > 0 AND NOT active) AS deferred, coalesce(sum(retries), 0) AS retries,
+           count(*) FILTER (WHERE reason LIKE %(refused)s) AS refused,
+           coalesce(min(reason) FILTER (WHERE reason LIKE %(refused)s), '') AS refusal
+    FROM (SELECT active, retries, reason FROM onefold.pending WHERE queue = names.queue LIMIT %(most)s) AS counted
 ) AS pending
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, coalesce(sum(retries), 0) AS retries

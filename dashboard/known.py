@@ -74,6 +74,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         held=[one for one in asked.lag.held if _is_of(name, one.topic)],
         dead=asked.dead.get(name),
         rejected=domain.rejected if domain else 0,
+        queues=[one for one in snapshot.jobs if _is_of(name, one.queue)],
         services=services(name, asked.services, snapshot.engine.taken_at),
         broken=[text for one in summaries for text in one.broken],
         sums=_sums(name, snapshot, asked.lag),

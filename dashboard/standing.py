@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 from onefold.dashboard.engine import Verdict
-from onefold.dashboard.words import age, sentence, whole
+from onefold.dashboard.jobs import Jobs
+from onefold.dashboard.words import age, counted, sentence, whole
 from onefold.operate.held import Held
 
 # What stands still for less than that may be a large batch on a busy machine, however old it is.
@@ -39,13 +40,14 @@ class Rank(IntEnum):
     NOT_LANDED = 5
     SILENT = 6
     UNKNOWN = 7
-    DEAD = 8
-    RESTARTED = 9
-    OLD = 10
-    NEVER = 11
-    BEHIND = 12
-    WELL = 13
-    EMPTY = 14
+    REFUSED = 8
+    DEAD = 9
+    RESTARTED = 10
+    OLD = 11
+    NEVER = 12
+    BEHIND = 13
+    WELL = 14
+    EMPTY = 15
 
 
 class Waiting(NamedTuple):
@@ -114,6 +116,7 @@ class Facts:
         landed: whether anything has.
         silent: why nobody knows what waits, in one sentence, or "".
         rejected: output records that could not be landed.
+        queues: of its jobs.
         broken: rows that break an invariant, in words.
         sums: what is wrong with sums that the page shows of it, in two parts as `Standing` has them, or None.
     """
@@ -128,6 +131,7 @@ class Facts:
     held: Collection[Held] = ()
     dead: Dead | None = None
     rejected: int = 0
+    queues: Collection[Jobs] = ()
     services: Collection[Service] = ()
     broken: Sequence[str] = ()
     sums: tuple[str, str] | None = None
@@ -263,6 +267,11 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
 
 def _looks(facts: Facts) -> Iterator[Standing]:
     """What somebody should look at although everything goes on."""
+    for queue in facts.queues:
+        if queue.refused:
+            what = "a job" if queue.refused == 1 else f"{counted(queue.refused)} jobs"
+            detail = f"{sentence(queue.refusal)} They wait in {queue.queue}, and so do later ones of their logs."
+            yield _said(facts, Rank.REFUSED, "bad", f"has {what} that cannot be done", detail, "onefold status")
     if facts.dead is not None and facts.dead.count:
         yield _dead(facts, facts.dead)
     for service in facts.services:

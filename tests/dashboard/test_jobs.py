@@ -66,6 +66,18 @@ def test_each_queue_has_its_row(site: Site, busy: None) -> None:
     )
 
 
+def test_a_job_that_cannot_be_done_is_the_headline(site: Site, floor: Floor) -> None:
+    """Of its pipeline; one that is tried again is none."""
+    floor.land(3)
+    floor.connection.execute(PENDING, ("trades.mails", "a", 101, 9, 4, False, "the store does not answer"))
+    assert "cannot be done" not in site.get("/")[1]
+    floor.connection.execute(PENDING, ("trades.mails", "b", 101, 1, 4, False, "refused: there is no such address"))
+    text = site.get("/")[1]
+    (headline,) = re.findall(r'<h1 id="headline">(.*?)</h1>', text)
+    assert re.sub(r"<[^>]*>", "", headline) == "trades has a job that cannot be done"
+    assert "There is no such address. They wait in trades.mails" in text
+
+
 def test_without_jobs_there_is_no_panel(site: Site, connection: psycopg.Connection[Any]) -> None:
     """Nor in a database that was made before there were any; the rest of the page is as always."""
     assert rows(site) == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from onefold.dashboard.engine import Verdict
+from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.standing import Dead, Facts, Headline, Rank, Service, Waiting, headline, of
 from onefold.operate.held import Held
 
@@ -24,6 +25,7 @@ WELL = Facts(
     "shop", NOW, landed=True, verdict=verdict(), to_fold=Waiting(0, 0.0), to_land=Waiting(0, 0.0), dead=Dead(0)
 )
 LOADER = Held("shop.sales", 1, 5, 12, "loader", 93.4)
+JOBS = Jobs("shop.mails", 3, 0, 3, 5, 9, 1, 0, "", None)
 FOLDER = Service("processor-shop-1", "running")
 KILLED = Service("processor-shop-1", "running", 2, "was killed by signal 9", NOW - timedelta(seconds=90))
 
@@ -46,6 +48,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
      "onefold verify shop"),
     ({"silent": "Kafka does not answer."}, "Kafka does not answer", "What waits is unknown.", "onefold status"),
     ({"verdict": verdict("unknown")}, "shop could not be verified", "3 differences.", "onefold verify shop"),
+    ({"queues": [JOBS, replace(JOBS, refused=2, refusal="no address")]}, "shop has 2 jobs that cannot be done",
+     "No address. They wait in shop.mails, and so do later ones of their logs.", "onefold status"),
     ({"dead": Dead(1200, False)}, "shop has up to 1,200 dead letters", "refused these", "onefold dead-letters list shop"),
     ({"dead": Dead(2, True, [("not JSON", 2)])}, "shop has 2 dead letters", "Not JSON (2\N{MULTIPLICATION SIGN}).",
      "onefold dead-letters list shop"),
