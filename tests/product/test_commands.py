@@ -233,8 +233,11 @@ def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: O
     assert onefold.rows(f"UPDATE runner.stats SET total_meters = total_meters + 1 WHERE ctid = ({one}) RETURNING 1")
     eventually(lambda: asked(port, "/healthz")[0] == 503, 10, "it is named")
     eventually(lambda: says("invalid"), 10, "status says so")
-    verdict = "SELECT outcome, reason FROM onefold.verdict WHERE domain = 'runner'"
+    verdict = "SELECT outcome, reason, findings FROM onefold.verdict WHERE domain = 'runner'"
     eventually(lambda: onefold.rows(verdict)[0][0] == "invalid", 10, "the dashboard has it")
+    ((_, reason, findings),) = onefold.rows(verdict)
+    assert "the first: kind different row, where runner.stats" in reason
+    assert [one["where"] for one in findings["first"]] == ["runner.stats"], "with the row"
     assert "different row" in onefold("logs", "auditor-runner")
 
     assert "\n1 rows changed; " in onefold("replay", "runner", "--from", "1h")
