@@ -1,3 +1,4 @@
+            findings=standing.findings,
 """Runs the auditor as a process: what it finds goes to the log, the metrics, /healthz and the database, where the page has it."""
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ class _Teller:
         self._keep = keep
         self._told: dict[str, int] = {}
         self._said = ("", "")
+        self._unkept = ""
         self._kept_at = 0.0
         self._moved_at = time.monotonic()
 
@@ -142,6 +144,10 @@ class _Teller:
             self._moved_at = now
         self._figures(standing)
         self._status.write("waiting" if standing.troubled else "running", f"{standing.outcome}: {standing.reason}")
+        if standing.unkept != self._unkept:
+            self._unkept = standing.unkept
+            if standing.unkept:
+                log.warning(standing.unkept, domain=self._domain)
         said = standing.outcome, standing.reason
         if said != self._said:
             log.info("audited", domain=self._domain, outcome=standing.outcome, reason=standing.reason)
@@ -160,7 +166,6 @@ class _Teller:
             standing.outcome,
             f"{_said(standing)} (onefold audit)",
             counts=standing.counts,
-            findings=standing.findings,
             offsets=standing.offsets,
         )
         if problem := self._keep(verdict):

@@ -42,6 +42,10 @@ _ASK_EVERY_S = 5.0
 _OPEN_S = 30.0
 # Who is further behind no longer speaks of now. Some steps and looks of the longest kind fit in.
 _BEHIND_S = 15.0
+# How often it leaves what it has compared to the next judge, who reads the rest of the log for this long; where that takes long,
+# so much less often that it takes no more than this share of the time. Nothing is looked at meanwhile.
+_LEAVE_EVERY_S = 600.0
+_LEAVE_SHARE = 0.01
 # What is kept of a divergence that goes on; its first ones tell.
 _FINDINGS_MAX = 1000
 
@@ -67,6 +71,7 @@ class Standing:
         behind_s: all that the processor had written so many seconds ago has been compared; None: nothing yet.
         cycle_s: how long it took at last until every row of the tables had come round; None: not yet.
         troubled: whether something kept it from seeing everything just now.
+        unkept: why what was compared could not be left to the next judge, or "".
     """
 
     outcome: str = UNKNOWN
@@ -82,6 +87,7 @@ class Standing:
     behind_s: float | None = None
     cycle_s: float | None = None
     troubled: bool = False
+    unkept: str = ""
 
 
 def refusal(work: Workload) -> str:
@@ -98,7 +104,7 @@ class Auditor:
     Args:
         client: librdkafka settings that reach the broker.
         dsn: of the database.
-        checkpoints: the folder of what verdicts have proved, which is read on from; None: everything is read.
+        checkpoints: the folder of what was proved, which is read on from and added to; None: everything is read.
         objects: where the objects lie that its workers make, if they make any.
         objects_endpoint: of S3, when that is not Amazon's.
     """
@@ -127,6 +133,8 @@ class Auditor:
         self._seen: set[tuple[Any, ...]] = set()
         self._unnamed: list[Finding] = []
         self._ask_at = 0.0
+        self._leave_at = 0.0
+        self._left_records = 0  # how many had been read when it left something
         self.standing = Standing()
 
     @seldom()
@@ -183,7 +191,18 @@ class Auditor:
         if held := following.held(_OPEN_S):
             raise CannotTell(held)
         self._say(self._waits)
+        self._leave(following)
         return level
+
+    def _leave(self, following: Following) -> None:
+        """Leave what was compared to the next judge, when it is time and something was read since."""
+        began_at = time.monotonic()
+        told = self.standing.outcome == VALID and following.leaves and following.records > self._left_records
+        if told and began_at >= self._leave_at:
+            self.standing.unkept = following.leave()
+            now = time.monotonic()
+            self._left_records = following.records
+            self._leave_at = now + max(_LEAVE_EVERY_S, (now - began_at) / _LEAVE_SHARE)
 
     def _begin(self) -> None:
         registry = Registry(self._registry_url) if self._registry_url else None

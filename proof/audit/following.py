@@ -21,9 +21,10 @@ from typing import Any, cast
 
 from onefold.proof.audit.gate import Gate
 from onefold.proof.audit.owed import Owed
-from onefold.proof.audit.versions import Key, Version, Versions
-from onefold.proof.checkpoints import Checkpoints, digest_of, environment_of, fingerprint
-from onefold.proof.contracts import contracts
+from onefold.proof.audit.pending import Pending
+from onefold.proof.audit.proved import Proved
+from onefold.proof.audit.versions import Key, Versions
+from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.decided import WRITES_MAX, Decided
 from onefold.proof.expect import SOURCE_HEADER, Making, Oracle, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
@@ -88,18 +89,20 @@ class Following:
         self._written = [place for place in self._log.places if place[0] in written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
+        self._progresses: dict[int, dict[str, Any]] = {}
         # Per task how many decisions are published.
         self._published: dict[int, int] = {}
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
-        # By input place and offset the output records that name it, and are not judged yet.
-        self._pending: dict[tuple[str, int], dict[int, list[tuple[Table, Key, Version]]]] = {}
+        self._is_applied = False  # whether that is just what the model has taken
+        self._pending = Pending()
         self._letters: list[Source] = []
         self._gate: Gate | None = None
         self.findings: list[Finding] = []
         self.judged = 0
         self._compared_at = time.monotonic()
+        self._records_before = 0  # what whoever left a checkpoint had read
         self._start(registry, kept)
 
     @property
@@ -125,15 +128,13 @@ class Following:
         self._order = Order(work.reads, self._apply) if self._several else None
         self._replays = Replays(receipts)
         self._decided = Decided(ids[self.landed_from], self._take_written) if self.landed_from else None
-        environment = environment_of(work, contracts(work.name)) | {"judge": self}
-        if registry is not None:
-            environment["registry"] = registry
-        judge = fingerprint(work, with_registry=registry is not None), digest_of(receipts), ids
+        self._proved = Proved(kept, work, registry, self, ids, receipts, from_log=self.landed_from is not None)
         starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
-        found = kept.holding(judge, starts, self._log.stable_ends(), environment) if kept else None
+        found = self._proved.find(starts, self._log.stable_ends())
         positions = dict(self._log.positions)
         if found is not None:
             positions, state = found[0].positions, found[1]
+            self._records_before = found[0].records
             self._oracle, self._outputs = state["_oracle"], state["_outputs"]
             self._order, self._replays, self._decided = state["_order"], state["_replays"], state["_decided"]
             if self._order is not None:
@@ -176,7 +177,7 @@ class Following:
                 self._take(record)
 
         self._log.read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take)
-        self._applied = reached
+        self._applied, self._is_applied = reached, True
         expected = self._oracle.settled()
         self._letters.clear()
         self.findings += self._outputs.judge(expected)
@@ -258,6 +259,17 @@ class Following:
         counts = self._oracle.expected.counts
         return {"records": counts.records, **counts.as_stored()}
 
+    @property
+    def leaves(self) -> bool:
+        """Whether now is a moment to leave what was compared to the next judge."""
+        return self._proved.leaves and self._is_applied
+
+    def leave(self) -> str:
+        """Leave it. Returns why it could not be kept, or ""."""
+        positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
+        parts = self._oracle, self._outputs, self._order, self._replays, self._progresses
+        return self._proved.leave(positions, self._records_before + self.records, *parts)
+
     def close(self) -> None:
         """Let go of the broker."""
         self._log.close()
@@ -307,7 +319,7 @@ class Following:
 
     def _take_progress(self, record: Record) -> None:
         if record.key == b"p":
-            found = json.loads(record.value or b"{}")
+            found = self._progresses[record.partition] = json.loads(record.value or b"{}")
             self._published[record.partition] = int(found.get("transactions", 0))
             if self._decided is None:
                 inputs = found.get("inputs", {}).items()
@@ -325,14 +337,7 @@ class Following:
         version = self.versions.wrote(table, key, fields, written, before)
         source = written.source
         if source.offset >= self._applied.get(source[:2], 0):
-            pending = self._pending.get(source[:2])
-            if pending is None:
-                pending = self._pending[source[:2]] = {}
-            named = pending.get(source.offset)
-            if named is None:
-                pending[source.offset] = [(table, key, version)]
-            else:
-                named.append((table, key, version))
+            self._pending.add(source, (table, key, version))
         elif not self._outputs.findings:  # it comes too late, and is not known to be doubled
             fate = self._oracle.expected.fate(source)
             text = "its results had all been written" if fate == Fate.ACCEPTED else FATES[fate]
@@ -353,6 +358,7 @@ class Following:
         Args:
             deadline: until when, in monotonic seconds; one record is taken at least.
         """
+        self._is_applied = False
         for place, waiting in self._waiting.items():
             until = reached.get(place, 0)
             while waiting and waiting[0].offset < until:
@@ -362,16 +368,14 @@ class Following:
                     return False
         for place, until in reached.items():
             self._applied[place] = until
-            pending = self._pending.get(place, {})
-            for offset in [offset for offset in pending if offset < until]:
-                fate = self._oracle.expected.fate(Source(*place, offset))
-                for table, key, version in pending.pop(offset):
-                    version.judged = True
-                    self._phantom(table, key, version.written, FATES[fate])
+            for offset, (table, key, version) in self._pending.take_before(place, until):
+                version.judged = True
+                self._phantom(table, key, version.written, FATES[self._oracle.expected.fate(Source(*place, offset))])
         for table in self._work.outputs.values():
             self.findings += self.versions.unwritten(table)
         self._judge_letters()
         self.findings += self._owed.judge(self._applied)
+        self._is_applied = True
         return True
 
     def _feed(self, record: Record) -> None:
@@ -381,8 +385,8 @@ class Following:
         fate = self._oracle.feed(record)
         if fate == Fate.DEAD:
             self._letters.append(Source(record.topic, record.partition, record.offset))
-        elif fate == Fate.ACCEPTED and (pending := self._pending.get((record.topic, record.partition))):
-            for table, key, version in pending.pop(record.offset, ()):
+        elif fate == Fate.ACCEPTED:
+            for table, key, version in self._pending.take((record.topic, record.partition), record.offset):
                 self.judged += 1
                 if finding := self.versions.judge(table, key, version):
                     self.findings.append(finding)

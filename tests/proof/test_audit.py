@@ -5,6 +5,7 @@ in the test's own thread, so that nothing has to be waited for but its deadline.
 """
 
 import gc
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,7 +22,7 @@ from onefold.proof.audit.live import Live
 from onefold.proof.collecting import SELDOM
 from onefold.proof.expect import Source
 from onefold.proof.fates import Fate
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.shaping import Input, Shape
@@ -272,6 +273,49 @@ def test_it_goes_on_from_what_was_proved(stage: Stage, tmp_path: Path) -> None:
         with psycopg.connect(stage.dsn) as connection:
             connection.execute("UPDATE campaigns.sends SET sent = sent + 1 WHERE id = 1")
         assert named(auditor).kind == "different row"
+
+
+def test_what_it_has_compared_it_leaves_to_the_next_judge(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of the work, with outputs read whose inputs it has not taken: a verdict that goes on from there says the same
+    as one from the start, and so does the next auditor; and what is wrong with what was there before is found.
+    """
+    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
+
+    def judged(**more: Any) -> Verdict:
+        return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, **more)
+
+    with closing(of(stage, checkpoints=tmp_path)) as auditor:
+        ran(auditor, whole)
+        following = auditor._following
+        assert following is not None
+        log = following._log
+        read, told = log.read, [place for place in log.places if place[0] == "campaigns.changelog"]
+        log.hold(told, True)
+        monkeypatch.setattr(
+            log, "read", lambda ends, take: read({at: end for at, end in ends.items() if at not in told}, take)
+        )
+        play(stage, 2)
+        standing = ran(auditor, lambda standing: bool(following._pending) and auditor._left_records == standing.records)
+        assert (standing.findings, standing.unkept) == ([], "")
+        assert following.waiting > 0, "whether the processor has taken them it has not read yet"
+    left, again = tmp_path / "left", tmp_path / "again"
+    for folder in (left, again):
+        shutil.copytree(tmp_path / stage.workload.name, folder / stage.workload.name)
+    said, all_of_it = judged(checkpoints=left), judged()
+    assert (said.outcome, all_of_it.outcome) == (VALID, VALID)
+    assert (said.counts, said.checks) == (all_of_it.counts, all_of_it.checks)
+    assert (said.proved > COUNT, all_of_it.proved) == (True, 0)
+    with closing(of(stage, checkpoints=again)) as auditor:
+        standing = ran(auditor, whole)
+        assert (standing.outcome, standing.findings) == (VALID, [])
+        assert standing.counts == said.counts
+    assert judged(checkpoints=again).outcome == VALID, "from what that one has left in its turn"
+    place = stage.write(stage.workload.outputs["campaigns.totals"], (1,))
+    stage.report_progress()
+    stage.flush()
+    assert ("doubled output", place) in {(one.kind, one.output) for one in judged(checkpoints=again).findings}
 
 
 def test_where_it_cannot_see_it_says_so_and_goes_on_later(stage: Stage, auditor: Auditor) -> None:
