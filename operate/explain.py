@@ -146,13 +146,13 @@ class _Work:
             told.output = Shown(str(row.origin), problem=found)
             told.notes.append(found)
             return
-        feed = next((feed for feed in self._feeds if feed.topic == found.stored.topic), None)
-        told.accumulated = sorted(feed.accumulated) if feed else []
+        told.accumulated = sorted(frozenset[str]().union(*(feed.accumulated for feed in self._feeds)))
         told.output = self._shown(found.stored, found.where)
         told.causes = self._causes(found.stored)
         told.folded = self._folded(found)
-        identity = Identity.of_row(row, self._values.fields(found.stored)[0], found.stored, bool(told.accumulated))
         topic, values = found.stored.topic, self._values
+        adds_up = any(feed.accumulated for feed in self._feeds if feed.topic == topic)
+        identity = Identity.of_row(row, values.fields(found.stored)[0], found.stored, adds_up)
 
         def of_the_row(stored: Stored) -> bool:
             return stored.topic == topic and identity.has(stored, values)
@@ -162,7 +162,8 @@ class _Work:
         told.looked = History(
             f"{row.origin.topic}/{row.origin.partition}", history.looked.start, history.looked.whole, identity.names
         )
-        told.say_what_columns_are(self._values.fields(found.stored)[0] or {})
+        others = {feed.topic: values.names(feed.topic) for feed in self._feeds if feed.topic != topic}
+        told.say_what_columns_are(values.fields(found.stored)[0] or {}, others)
         self._outstanding(found.stored.place, identity, rejected)
 
     def _same_topic(self, origin: Place, batch: positions.LastBatch | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,7 @@ class Explanation:
     Attributes:
         row: values as Postgres writes them; None: there is none.
         origin: topic/partition/offset.
-        accumulated: columns that no single record made.
+        accumulated: columns that a merge makes of what the row had before, so of one record or of several.
         columns: per column a sentence: by which record it became what it is, or why that is not known.
         notes: what else has to be said, a sentence each.
         records_read, bytes_read: of Kafka, for all of it.
@@ -126,32 +127,53 @@ class Explanation:
         found = {name: _data(value) for name, value in vars(self).items()}
         return found | {"seconds": round(self.seconds, 3)}
 
-    def say_what_columns_are(self, fields: dict[str, Any]) -> None:
-        """Fill in `columns`, by the history. `fields`: of the output record that the row came from."""
+    def say_what_columns_are(self, fields: Mapping[str, Any], others: Mapping[str, Collection[str]]) -> None:
+        """Fill in `columns`, by the history.
+
+        Args:
+            fields: of the output record that the row came from.
+            others: per other topic that feeds the table the names of its fields.
+        """
         for name in self.row or {}:
             if name in ("topic", "partition", "offset"):
                 continue
-            self.columns[name] = self._column(name, fields)
+            self.columns[name] = self._column(name, fields, [topic for topic in others if name in others[topic]])
 
-    def _column(self, name: str, fields: dict[str, Any]) -> str:
+    def _column(self, name: str, fields: Mapping[str, Any], others: list[str]) -> str:
+        """`others`: the other topics that feed the table and have a field of that name."""
         if name in self.accumulated:
-            return "made of several records: what a batch has is merged into what is there"
+            return "the merge makes it of what the row had and what a batch has: of one record or of several records"
         if name not in fields:
+            if others:
+                return f"a field of {_listed(others)}, which feeds the table too and is not looked through here"
             return "not a field of the record: the merge or the table computes it"
         said, stored = fields[name], (self.row or {})[name]
+        made = self._made_by(name, others)
         if type(said) is int and stored != str(said):
-            return f"{self._made_by(name)}; the record says {said}: the merge computes it, or somebody changed the row"
-        return self._made_by(name)
+            return f"{made}; the record says {said}: the merge computes it, or somebody changed the row"
+        return made
 
-    def _made_by(self, name: str) -> str:
+    def _made_by(self, name: str, others: list[str]) -> str:
+        step = self._last_to_change(name)
+        if step is None:
+            return "older than what was looked through"
+        # Records of such a row may lie in several partitions, or topics; those of the origin's alone are known.
+        limit = f", as far as {self.looked.where} tells" if self.looked and (others or self.accumulated) else ""
+        return f"{_by(step)}{limit}{f'; {_listed(others)} has that field too' if others else ''}"
+
+    def _last_to_change(self, name: str) -> Step | None:
         for step in self.history:
             if step.changed is None:
                 break
             if any(path == name or path.startswith(f"{name}.") for path in step.changed):
-                return _by(step)
+                return step
         if self.looked is not None and self.looked.whole and self.history and self.history[-1].changed is None:
-            return _by(self.history[-1])
-        return "older than what was looked through"
+            return self.history[-1]
+        return None
+
+
+def _listed(topics: list[str]) -> str:
+    return " or ".join(topics)
 
 
 def _by(step: Step) -> str:

@@ -39,6 +39,7 @@ class Values:
             found = contracts.load(pipeline.contracts)
         except ProcessorError as fault:
             raise UserError(str(fault)) from None
+        self._contracts = found
         # Outputs are read as another pipeline would read them whose inputs they are.
         written = Topology(topology.name, tuple(topology.outputs), lambda value: "", dict, _never, {})
         self._outputs = AvroCodec(written, found)
@@ -58,6 +59,10 @@ class Values:
             return plain(self.value(stored)), None
         except ProcessorError as error:
             return None, str(error)
+
+    def names(self, topic: str) -> frozenset[str]:
+        """Of the fields that a record of this topic has, by its contract of today."""
+        return frozenset(field["name"] for field in self._contracts[topic].schema["fields"])
 
     def key_of(self, stored: Stored) -> str | None:
         """The state's key of an input record; None when it cannot be told."""

@@ -237,7 +237,7 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
                 progress.done(f"{name} is ready")
             if name not in reported and _is_hopeless(services[name], entry):
                 reported.add(name)
-                progress.done(f"{name} is left out: {entry['detail'].partition(';')[0]}; its log: {services[name].log}")
+                progress.done(f"{name} is left out: {_ended(entry)}; its log: {services[name].log}")
         if len(reported) == len(services):
             return found
         if not there():
@@ -263,8 +263,14 @@ def _is_hopeless(service: Service, entry: dict[str, Any]) -> bool:
     else:
         return False
     if service.needed:
-        raise _not_ready(service, what, entry)
+        raise _not_ready(service, what, entry | {"detail": _ended(entry)})
     return True
+
+
+def _ended(entry: dict[str, Any]) -> str:
+    """How it ended at last, in a few words. Its state may be that of the next start already, which says nothing of it."""
+    last = entry.get("last_end")  # a supervisor of an older Onefold may run, which does not write it
+    return str(last["why"]) if last else str(entry["detail"]).partition(";")[0]
 
 
 def _not_ready(service: Service, what: str, entry: dict[str, Any]) -> UserError:

@@ -85,7 +85,8 @@ def _text(told: Explanation) -> Iterator[str]:
     if told.batch is not None:
         yield _line("landed", _batch(told))
     if told.accumulated:
-        yield _line("sums", f"{', '.join(told.accumulated)}: no single record made them; here are the last of its key")
+        names = ", ".join(told.accumulated)
+        yield _line("merged", f"{names}: made of what the row had before too; here are the last records of the row")
     if told.history:
         yield ""
         yield from _history(told)

@@ -290,6 +290,10 @@ def test_what_a_pipeline_writes_to_itself_is_followed(campaigns: Explained, fres
     assert [step.output.value["kind"] for step in told.history] == ["deposit", "open"]
     transfer = bank.explain("bank.transfers", payer="1", transfer="1")
     assert transfer.accumulated == ["deposited", "returned", "withdrawn"]
+    assert "of one record or of several" in transfer.columns["deposited"], (
+        "each of these is of one, and the row of both"
+    )
+    assert " tells" in transfer.columns["payee"], "the other one lies in another partition, or before"
 
 
 def test_a_pipeline_of_ones_own(

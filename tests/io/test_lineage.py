@@ -344,3 +344,41 @@ def test_an_upgrade_goes_on_with_states_and_topics_of_before(tmp_path: Path) -> 
     assert found == driver.read("shop.totals")
     assert driver.table("shop.totals") == {("ann",): {"customer": "ann", "count": 4, "cents": 207}}
     assert driver.states() == {"ann": TotalNow(4, 207)}
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    """The count of `Total` by another name."""
+
+    count: int = 0
+
+
+class RenamedInCode(msgspec.Struct, frozen=True):
+    """The same, by the name that is stored."""
+
+    count: int = msgspec.field(default=0, name="orders")
+
+
+@pytest.mark.parametrize(("kind", "count", "stored"), [(Renamed, 1, "count"), (RenamedInCode, 3, "orders")])
+def test_a_field_of_a_state_that_is_renamed_is_another_one(
+    kind: type[Renamed | RenamedInCode], count: int, stored: str, tmp_path: Path
+) -> None:
+    """As docs/evolution.md says: the value of the old one is dropped, unless the stored name stays."""
+
+    def renamed(state: Renamed | RenamedInCode | None, event: Event) -> tuple[Renamed | RenamedInCode, Outputs]:
+        return kind((state or kind()).count + 1), []
+
+    for name, contract in (("Order", ORDER_WAS), ("Total", TOTAL_WAS)):
+        (tmp_path / f"shop.{name}.avsc").write_text(json.dumps(contract))
+    log: SimulatedLog | None = None
+    for handle, state, orders in ((before, Total, 2), (renamed, kind, 1)):
+        topology = Topology(
+            "shop", (TOPIC,), lambda value: value.customer, state, handle, {"shop.totals": ("customer",)}
+        )
+        driver = TopologyDriver(topology, contracts=tmp_path, log=log)
+        for _ in range(orders):
+            driver.send(TOPIC, {"customer": "ann"})
+        driver.run()
+        driver.kill()
+        log = driver.log
+    assert driver.states() == {"ann": kind(count)}
+    assert json.loads(driver.codec.encode_state(driver.states()["ann"])) == {stored: count}

@@ -1,12 +1,16 @@
 """What a reset must not even begin, found without a server."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from onefold.exit_codes import REFUSED
-from onefold.operate import pipelines
+from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
 from onefold.operate.reset import Reset
 from onefold.operate.settings import Settings
+from onefold.stack.child import birth
 
 NOBODY = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://127.0.0.1:9/none")
 
@@ -37,3 +41,20 @@ def test_the_topics_of_others_are_those_that_they_name() -> None:
     found = pipelines.topics_of_others("runner")
     assert found["bank.entries"] == found["bank.transfers.dead"] == "bank"
     assert not any(topic.startswith("runner.") for topic in found)
+
+
+@pytest.mark.parametrize(
+    ("service", "said"),
+    [
+        ("processor-runner-1", "runner runs: processor-runner-1"),
+        ("sink-1", "runner runs: sink-1"),  # which lands every pipeline
+        ("sink-1-standby", "runner runs: sink-1-standby"),
+        ("processor-bank-1", "PostgreSQL did not do it"),  # that nobody is there is found next
+    ],
+)
+def test_on_the_embedded_stack_the_sink_of_all_pipelines_is_in_the_way(service: str, said: str, tmp_path: Path) -> None:
+    """As docs/operating.md says. Processors of another pipeline are not."""
+    me = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
+    state.write(state.path(tmp_path), {"version": state.VERSION, **me, "services": {service: {}}})
+    with pytest.raises(UserError, match=said):
+        Reset("runner", NOBODY.model_copy(update={"home": tmp_path})).refuse_while_running()

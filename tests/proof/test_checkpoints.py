@@ -3,7 +3,9 @@
 import hashlib
 import pickle
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onefold.proof import checkpoints as kept
+from onefold.proof.audit.auditor import Auditor, Standing
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Oracle
@@ -54,6 +57,26 @@ def judged(stage: Stage, folder: Path, **more: Any) -> Verdict:
 
 def more(stage: Stage, seed: int) -> None:
     stage.play(runner.generate(seed, COUNT, shape=SHAPE, users=30))
+
+
+def forget(stage: Stage) -> None:
+    """Of the inputs all that is there now, as retention does it."""
+    places = [TopicPartition("runner.updates", number, stage._ends["runner.updates", number]) for number in (0, 1)]
+    admin = AdminClient(stage.client)  # who is let go of answers nothing
+    for done in admin.delete_records(places).values():
+        done.result(30)
+
+
+def audited(stage: Stage, folder: Path) -> Standing:
+    """What a new auditor says when all rows have come round, or when it cannot begin."""
+    name = stage.workload.name
+    with closing(Auditor(name, client=stage.client, dsn=stage.dsn, checkpoints=folder)) as auditor:
+        deadline = time.monotonic() + 30
+        return auditor.run(
+            lambda standing: None,
+            lambda pause: time.monotonic() > deadline,
+            lambda standing: standing.cycle_s is not None or standing.troubled,
+        )
 
 
 def files(folder: Path) -> list[Path]:
@@ -102,10 +125,7 @@ def test_what_is_wrong_is_found_whether_it_is_old_or_new(stage: Stage, folder: P
 def test_a_log_whose_beginning_is_gone_is_still_judged(stage: Stage, folder: Path) -> None:
     """As retention does it; from the beginning nobody can tell any more."""
     assert judged(stage, folder).outcome == VALID
-    admin = AdminClient(stage.client)
-    places = [TopicPartition("runner.updates", number, stage._ends["runner.updates", number]) for number in (0, 1)]
-    for done in admin.delete_records(places).values():
-        done.result(30)
+    forget(stage)
     more(stage, 2)
     verdict = judged(stage, folder)
     assert (verdict.outcome, verdict.findings) == (VALID, [])
@@ -113,11 +133,22 @@ def test_a_log_whose_beginning_is_gone_is_still_judged(stage: Stage, folder: Pat
     assert whole.outcome == UNKNOWN
     assert "what was before is gone from the log" in whole.reason
     more(stage, 3)
-    for number in (0, 1):
-        places[number].offset = stage._ends["runner.updates", number]
-    for done in admin.delete_records(places).values():
-        done.result(30)
+    forget(stage)
     assert judged(stage, folder).outcome == UNKNOWN, "what came after the last verdict was deleted unread"
+
+
+def test_an_auditor_keeps_nothing_and_begins_at_the_last_valid_verdict(stage: Stage, folder: Path) -> None:
+    """Each is one that was started again. Whatever one had read, the next one needs a verdict or the log."""
+    assert audited(stage, folder).outcome == VALID
+    assert not folder.exists()
+    assert judged(stage, folder).outcome == VALID
+    forget(stage)
+    more(stage, 2)
+    assert audited(stage, folder).outcome == VALID, "from that verdict on all is there"
+    forget(stage)
+    standing = audited(stage, folder)
+    assert (standing.outcome, standing.findings) == (UNKNOWN, [])
+    assert "what was before is gone from the log" in standing.reason
 
 
 def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(stage: Stage, folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_auditors_are_started_when_they_are_asked_for(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.docker
-def test_what_was_proved_is_kept_where_the_judge_alone_may_write() -> None:
+def test_what_was_proved_is_kept_where_judges_alone_may_write() -> None:
     """Else each verdict would read the whole log again, and be unknown where retention has removed its beginning."""
     mounted = {
         (name, bool(volume.get("read_only")))
@@ -82,4 +82,4 @@ def test_what_was_proved_is_kept_where_the_judge_alone_may_write() -> None:
         for volume in service.get("volumes", [])
         if volume["source"] == "judge" and volume["target"] == service["environment"]["ONEFOLD_JUDGE_HOME"]
     }
-    assert mounted == {("judge", False), ("auditor", True)}
+    assert mounted == {("judge", False), ("auditor", False)}

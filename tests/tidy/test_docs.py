@@ -38,6 +38,20 @@ def test_every_verb_that_is_written_exists() -> None:
     assert set() == written - set(COMMANDS)
 
 
+def test_every_option_that_is_written_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the verb that it is written with, up to the next command of the line. Decisions tell of their own time."""
+    passed_on = {("test",), ("kafka",), ("sql",)}  # to pytest, Kafka's tools and psql
+    command = re.compile(r"(?:^|`)(?:\./)?onefold ([^`|>;&#\n]+)", re.MULTILINE)
+    for page in (page for page in PAGES if page.parent.name != "decisions"):
+        for found in command.findall(PROSE[page]):
+            words = tuple(found.split())
+            verbs = [verb for verb in COMMANDS if words[: len(verb)] == verb and verb not in passed_on]
+            written = {word.partition("=")[0] for word in words if re.match("--[a-z]", word)}
+            if verbs and written:
+                assert run([*max(verbs, key=len), "--help"]) == 0
+                assert written <= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)), (page.name, found)
+
+
 def test_every_setting_is_documented_and_the_other_way_round() -> None:
     """In docs/operating.md."""
     documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", PROSE[ROOT / "docs" / "operating.md"]))
