@@ -1,4 +1,3 @@
-            findings=standing.findings,
 """Runs the auditor as a process: what it finds goes to the log, the metrics, /healthz and the database, where the page has it."""
 
 from __future__ import annotations
@@ -166,6 +165,7 @@ class _Teller:
             standing.outcome,
             f"{_said(standing)} (onefold audit)",
             counts=standing.counts,
+            findings=standing.findings,
             offsets=standing.offsets,
         )
         if problem := self._keep(verdict):
