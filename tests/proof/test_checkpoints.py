@@ -75,7 +75,7 @@ def audited(stage: Stage, folder: Path) -> Standing:
         return auditor.run(
             lambda standing: None,
             lambda pause: time.monotonic() > deadline,
-            lambda standing: standing.cycle_s is not None or standing.troubled,
+            lambda standing: (standing.cycle_s is not None and standing.outcome != UNKNOWN) or standing.troubled,
         )
 
 
@@ -137,18 +137,22 @@ def test_a_log_whose_beginning_is_gone_is_still_judged(stage: Stage, folder: Pat
     assert judged(stage, folder).outcome == UNKNOWN, "what came after the last verdict was deleted unread"
 
 
-def test_an_auditor_keeps_nothing_and_begins_at_the_last_valid_verdict(stage: Stage, folder: Path) -> None:
-    """Each is one that was started again. Whatever one had read, the next one needs a verdict or the log."""
+def test_what_an_auditor_has_compared_is_gone_on_from(stage: Stage, folder: Path) -> None:
+    """By the next one, and by a verdict, where retention has removed the beginning and nobody has called `verify`."""
     assert audited(stage, folder).outcome == VALID
-    assert not folder.exists()
-    assert judged(stage, folder).outcome == VALID
-    forget(stage)
-    more(stage, 2)
-    assert audited(stage, folder).outcome == VALID, "from that verdict on all is there"
+    for seed in (2, 3):
+        forget(stage)
+        more(stage, seed)
+        standing = audited(stage, folder)
+        assert (standing.outcome, standing.findings) == (VALID, [])
+    verdict = judged(stage, folder)
+    assert (verdict.outcome, verdict.findings) == (VALID, [])
+    assert verdict.proved > 2 * COUNT
+    more(stage, 4)
     forget(stage)
     standing = audited(stage, folder)
     assert (standing.outcome, standing.findings) == (UNKNOWN, [])
-    assert "what was before is gone from the log" in standing.reason
+    assert "what was before is gone from the log" in standing.reason, "what came after was deleted unread"
 
 
 def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(stage: Stage, folder: Path) -> None:
