@@ -270,7 +270,8 @@ def _looks(facts: Facts) -> Iterator[Standing]:
     for queue in facts.queues:
         if queue.refused:
             what = "a job" if queue.refused == 1 else f"{counted(queue.refused)} jobs"
-            detail = f"{sentence(queue.refusal)} They wait in {queue.queue}, and so do later ones of their logs."
+            wait = "It waits" if queue.refused == 1 else "They wait"
+            detail = f"{sentence(queue.refusal)} {wait} in {queue.queue}, and so does what comes later in its log."
             yield _said(facts, Rank.REFUSED, "bad", f"has {what} that cannot be done", detail, "onefold status")
     if facts.dead is not None and facts.dead.count:
         yield _dead(facts, facts.dead)

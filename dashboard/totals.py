@@ -141,7 +141,8 @@ class Totals:
         """How far the pipelines are behind, as a person means it; and what nobody can see for an open transaction."""
         for domain in self._domains:
             now = found.lag.get(domain, UNKNOWN)
-            hidden_s = None if found.held is None else self._take_held(domain, found.held.get(domain, ()))
+            those = None if found.held is None else found.held.get(domain)
+            hidden_s = None if those is None else self._take_held(domain, those)
             for name, value in ((LAG_EVENTS, now.events), (LAG_S, now.seconds), (HELD_S, hidden_s)):
                 # An alarm that compares with a bound takes NaN for well; that a series is absent can be asked.
                 if value is None:

@@ -175,7 +175,8 @@ class _Teller:
         told, domain = self._telemetry, self._domain
         amounts = {AUDIT_READ: standing.records, AUDIT_OUTPUTS: standing.judged, AUDIT_ROWS: standing.rows}
         for name, amount in amounts.items():
-            told.add(name, amount - self._told.get(name, 0), domain=domain)
+            # An auditor that begins anew counts anew.
+            told.add(name, max(0, amount - self._told.get(name, 0)), domain=domain)
             self._told[name] = amount
         told.put(AUDIT_FINDINGS, len(standing.findings), domain=domain)
         told.put(AUDIT_WAITING, standing.waiting, domain=domain)

@@ -1,7 +1,8 @@
 """What was proved is kept, so that a later verdict reads on from there and not from the beginning of the log: it takes as long as
 what has come since, and needs no more of the log than that.
 
-A checkpoint is the judge's own state after a verdict *valid*, and the offsets up to which it had read. It holds for the judge
+A checkpoint is the judge's own state after a verdict *valid*, or that of an auditor that has found everything right, and the
+offsets up to which it had read. It holds for the judge
 that made it and for nothing else: for this code, this model, these contracts, these very topics. Rows are compared whole every
 time, by every verdict; what a checkpoint spares is reading the log again.
 
@@ -17,6 +18,7 @@ import pickle
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -33,6 +35,8 @@ Place = tuple[str, int]
 _VERSION = 1
 # Of a domain: the newest, and one to fall back on when that is damaged.
 _KEPT = 2
+# Nobody writes one for so long: who began it was killed.
+_DRAFT_S = 3600.0
 _SUFFIX = ".checkpoint"
 # What unpickling raises where a name is not there any more.
 _UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
@@ -99,10 +103,21 @@ class Checkpoints:
             if draft is not None:
                 draft.unlink(missing_ok=True)
             return f"what was proved could not be kept for the next time: {type(error).__name__}: {error}"
-        keep = {path for _, path in self._heads()[:_KEPT]}
-        for path in set(self._folder.glob(f"*{_SUFFIX}")) - keep:
-            path.unlink(missing_ok=True)
+        self._evict(checkpoint)
         return ""
+
+    def _evict(self, latest: Checkpoint) -> None:
+        """Delete what is of no use any more. Another judge, one with other receipts for example, has files of its own."""
+        there = [*self._folder.glob(f"*{_SUFFIX}")]
+        heads = self._heads()
+        ours = [path for head, path in heads if _same_judge(head, latest)]
+        others = [path for head, path in heads if not _same_judge(head, latest)]
+        for path in set(there) - {*ours[:_KEPT], *others[:_KEPT]}:
+            path.unlink(missing_ok=True)
+        for draft in self._folder.glob("draft-*"):
+            with suppress(FileNotFoundError):
+                if time.time() - draft.stat().st_mtime > _DRAFT_S:
+                    draft.unlink()
 
     def newest(self, environment: Mapping[str, object]) -> Iterator[tuple[Checkpoint, "_Kept"]]:
         """What there is, the newest first. One that is damaged, or of another version, is left out."""
@@ -246,6 +261,10 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, name: Any) -> object:
         return self._environment[name]
+
+
+def _same_judge(one: Checkpoint, other: Checkpoint) -> bool:
+    return (one.judge, one.receipts, one.topics) == (other.judge, other.receipts, other.topics)
 
 
 def _open_to_others(folder: Path) -> str:

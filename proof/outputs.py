@@ -95,6 +95,12 @@ class Outputs:
         if self.heard is not None:
             self.heard(table, key, fields, written, before)
 
+    def ahead_of(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
+        """An input record at one of these offsets or behind them that was named already; None: there is none."""
+        named = (Source(topic, at, len(offsets) - 1) for (_, topic, at), offsets in self._named.items() if offsets)
+        sources = (source for several in (named, self._letters) for source in several)
+        return next((source for source in sources if source.offset >= reached.get(source[:2], 0)), None)
+
     def judge(self, expected: Expected) -> Iterator[Finding]:
         """Everything wrong with what was written, now that all input has been read."""
         yield from self.findings

@@ -155,6 +155,7 @@ class Auditor:
                     pause = 0.0
             except CannotTell as reason:
                 self._unknown(str(reason))
+                self._drop_torn()
                 pause = _TRY_AGAIN_S
             except _Over as reason:
                 self._unknown(str(reason))
@@ -174,6 +175,12 @@ class Auditor:
         if self._following is not None:
             with suppress(Exception):  # what is left of a broker that is away
                 self._following.close()
+
+    def _drop_torn(self) -> None:
+        """Begin anew the next time, when the model has taken a record half, as when a schema cannot be looked up."""
+        if self._following is not None and not self._following.is_whole:
+            self.close()
+            self._following = None
 
     def _turn(self) -> bool:
         """One step, and a look when it is time. Returns whether it is level with the pipeline."""
@@ -221,6 +228,8 @@ class Auditor:
             following.close()
             raise
         self._following = following
+        self._left_records = 0
+        self._leave_at = time.monotonic() + _LEAVE_EVERY_S
         self._name(wrong)
 
     def _landed_from(self, snapshot: Live) -> str | None:

@@ -5,7 +5,6 @@ record should have. So input records wait. A transaction's progress is in the ch
 where the topics end afterwards, and has read up to there, has all results of the input records before that progress. Then the
 model takes these, one by one, and after each the output records that name it are compared with the model's rows. Where a
 decision log fills the tables, that is read instead of the outputs: a decision has progress and results in one record.
-
 What was there at the start is read as `verify` reads it: the model runs ahead, and of each row the last output record is known.
 """
 
@@ -16,14 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from functools import partial
 from typing import Any, cast
 
 from onefold.proof.audit.gate import Gate
 from onefold.proof.audit.owed import Owed
 from onefold.proof.audit.pending import Pending
 from onefold.proof.audit.proved import Proved
-from onefold.proof.audit.versions import Key, Versions
+from onefold.proof.audit.topics import topics_of
+from onefold.proof.audit.versions import Key, Versions, finding
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.decided import WRITES_MAX, Decided
 from onefold.proof.expect import SOURCE_HEADER, Making, Oracle, Record, Source, Table, Workload, source_of
@@ -35,7 +34,6 @@ from onefold.proof.outputs import FATES, Outputs, Written
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.replays import read as read_replays
-from onefold.proof.tables import row_of
 from onefold.proof.verdict import CannotTell, Finding
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
@@ -74,19 +72,11 @@ class Following:
         self.landed_from = landed_from
         self.landed_topics = [landed_from] if landed_from else [*workload.outputs]
         self._client = client
-        self._changelog = f"{workload.name}.changelog"
+        self._topics = topics = topics_of(workload, landed_from)
         self._tables = workload.outputs
-        self._several = len(workload.reads) > 1
-        self._order_topic = f"{workload.name}.order"
-        dead = [f"{topic}.dead" for topic in workload.reads]
-        order = [self._order_topic] if self._several else []
-        # A checkpoint is of all of them; what is published of a decision log says nothing that the log does not.
-        topics = [*workload.reads, *workload.outputs, *workload.queues, *dead, self._changelog, *order]
-        published = [*workload.outputs, *dead, *order] if landed_from else []
-        self._log = Log(client, [*topics, *([landed_from] if landed_from else [])])
-        self._followed = {place for place in self._log.places if place[0] not in published}
-        written = [landed_from] if landed_from else [*workload.outputs, *workload.queues, *dead, *order]
-        self._written = [place for place in self._log.places if place[0] in written]
+        self._log = Log(client, topics.all)
+        self._followed = {place for place in self._log.places if place[0] not in topics.published}
+        self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
         self._progresses: dict[int, dict[str, Any]] = {}
@@ -96,12 +86,15 @@ class Following:
         self._paused = False
         self._applied: Offsets = {}
         self._is_applied = False  # whether that is just what the model has taken
+        #: False: something came in between while the model took a record, and what it knows is of no use.
+        self.is_whole = True
         self._pending = Pending()
         self._letters: list[Source] = []
         self._gate: Gate | None = None
         self.findings: list[Finding] = []
         self.judged = 0
-        self._compared_at = time.monotonic()
+        # When all was read that the processor had said of how far it is.
+        self._told_at = self._compared_at = time.monotonic()
         self._records_before = 0  # what whoever left a checkpoint had read
         self._start(registry, kept)
 
@@ -125,11 +118,11 @@ class Following:
         receipts = read_replays(self._client, work.name, {topic: ids[topic] for topic in work.reads})
         self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry)
         self._outputs = Outputs(work)
-        self._order = Order(work.reads, self._apply) if self._several else None
+        self._order = Order(work.reads, self._apply) if self._topics.order else None
         self._replays = Replays(receipts)
         self._decided = Decided(ids[self.landed_from], self._take_written) if self.landed_from else None
         self._proved = Proved(kept, work, registry, self, ids, receipts, from_log=self.landed_from is not None)
-        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
+        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._topics.changelog}
         found = self._proved.find(starts, self._log.stable_ends())
         positions = dict(self._log.positions)
         if found is not None:
@@ -144,7 +137,7 @@ class Following:
         for (topic, partition), start in starts.items():
             if (topic, partition) in self._followed and start > positions[topic, partition]:
                 raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
-        with closing(Log(self._client, [self._changelog])) as changelog:
+        with closing(Log(self._client, [self._topics.changelog])) as changelog:
             changelog.read(changelog.stable_ends(), self._take_progress)
             positions |= changelog.positions
         if self._decided is not None:
@@ -155,14 +148,17 @@ class Following:
         """Where the decision log ends now: how far it has come there is the progress to begin with."""
         with closing(Log(self._client, self.landed_topics)) as log:
             log.go_on({place: positions[place] for place in log.places})
-            for task, standing in decided.ahead(partial(log.read, log.stable_ends())).items():
+            for task, standing in decided.ahead(lambda take: log.read(log.stable_ends(), take)).items():
                 self._reach(task, standing.inputs)
             return log.positions
 
     def begin(self) -> None:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
         reached, self.began_at = dict(self._progress), self._ends_of_written()
+        if ahead := self._outputs.ahead_of(reached):
+            raise CannotTell(f"the processor does not say that it has taken {ahead}, of which there are results")
         later: list[Record] = []
+        late: set[tuple[Place, Place]] = set()
 
         def take(record: Record) -> None:
             source = source_of(record.header(SOURCE_HEADER)) if record.topic in self._outputs.records else None
@@ -171,7 +167,10 @@ class Following:
                 (self._feed if record.offset < reached.get(place, 0) else self._take)(record)
             elif record.topic == self.landed_from:
                 (self._take if record.offset < self._decided_before[place] else later.append)(record)
-            elif source is not None and source.offset >= reached.get(source[:2], 0):
+            elif source is not None and (
+                source.offset >= reached.get(source[:2], 0) or (place, source[:2]) in late
+            ):  # what follows one that is too early is in its order
+                late.add((place, source[:2]))
                 later.append(record)
             else:
                 self._take(record)
@@ -193,18 +192,24 @@ class Following:
         """Read what there is now, and judge what is complete, or some of both. Returns whether that was all. Raises
         `CannotTell`.
         """
-        positions, stable = self._log.positions, self._log.stable_ends()
+        asked_at, positions, stable = time.monotonic(), self._log.positions, self._log.stable_ends()
         held = self._waiting if self._paused else ()
         readable = {place: end for place, end in stable.items() if place in self._followed and place not in held}
         near = {place: min(end, positions[place] + _STEP_OFFSETS) for place, end in readable.items()}
         self._log.read(near, self._take)
+        if all(positions[place] >= end for place, end in readable.items() if place[0] == self._topics.tells):
+            self._told_at = asked_at
         gate, taken = self._gate or self._next_gate(), True
         # Of inputs that change nothing there is little to read elsewhere: the progress may be far ahead of them.
         reached = {place: min(until, positions[place]) for place, until in gate.reached.items()}
         unread = gate.unread(positions)
-        if not unread and (taken := self._take_inputs(reached, time.monotonic() + _STEP_S)):
+        if not unread:
+            self.is_whole = False
+            taken = self._take_inputs(reached, time.monotonic() + _STEP_S)
+            self.is_whole = True
+        if not unread and taken:
             if gate.is_reached(positions):
-                self._compared_at = gate.opened_at
+                self._compared_at = gate.as_of
             gate = self._next_gate()
         elif any(positions[place] < stable[place] for place in unread):
             gate = gate._replace(since=time.monotonic())  # there is something to read: nobody holds it up
@@ -221,8 +226,7 @@ class Following:
 
     def high_ends(self) -> Offsets:
         """Where the topics end that tables are filled from, open transactions included."""
-        ends = self._log.high_ends()
-        return {place: ends[place] for place in self._written if place[0] in self.landed_topics}
+        return {place: end for place, end in self._ends_of_written().items() if place[0] in self.landed_topics}
 
     def land(self, ledger: Offsets) -> None:
         """The tables are as of these offsets now, of the topics that they are filled from; they never go back."""
@@ -265,10 +269,12 @@ class Following:
         return self._proved.leaves and self._is_applied
 
     def leave(self) -> str:
-        """Leave it. Returns why it could not be kept, or ""."""
+        """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
+        if read_replays(self._client, self._work.name, self.topic_ids) != self._replays.receipts:
+            return "dead letters were put back since this auditor began: only the next one can leave what it compares"
         positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
         parts = self._oracle, self._outputs, self._order, self._replays, self._progresses
-        return self._proved.leave(positions, self._records_before + self.records, *parts)
+        return self._proved.leave(positions, self._records_before + self.records - self.waiting, *parts)
 
     def close(self) -> None:
         """Let go of the broker."""
@@ -278,8 +284,8 @@ class Following:
         self._owed.open()
         ends = self._log.high_ends()
         self._owed.ends_at(ends, self._published)
-        now = time.monotonic()
-        return Gate(dict(self._progress), {place: ends[place] for place in self._written}, now, now)
+        written = {place: ends[place] for place in self._written}
+        return Gate(dict(self._progress), written, self._told_at, time.monotonic())
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()
@@ -289,7 +295,7 @@ class Following:
         topic = record.topic
         if (waiting := self._waiting.get((topic, record.partition))) is not None:
             waiting.append(record)
-        elif topic == self._changelog:
+        elif topic == self._topics.changelog:
             self._take_progress(record)
         elif self._decided is None:
             self._take_written(record)
@@ -311,7 +317,7 @@ class Following:
             if self._outputs.findings:
                 self.findings += self._outputs.findings
                 self._outputs.findings.clear()
-        elif topic == self._order_topic:
+        elif topic == self._topics.order:
             assert self._order is not None, "read only where there are several inputs"
             self._order.add(record)
         elif topic in self._work.queues:
@@ -341,16 +347,10 @@ class Following:
         elif not self._outputs.findings:  # it comes too late, and is not known to be doubled
             fate = self._oracle.expected.fate(source)
             text = "its results had all been written" if fate == Fate.ACCEPTED else FATES[fate]
-            self._phantom(table, key, written, text)
+            self.findings.append(finding("phantom output", table, key, written, {}, text))
             version.judged = True
         else:
             version.judged = True
-
-    def _phantom(self, table: Table, key: Key, written: Written, text: str) -> None:
-        place = f"{table.topic}/{written.partition}/{written.offset}"
-        self.findings.append(
-            Finding("phantom output", table.topic, row_of(table, key), {}, place, str(written.source), text)
-        )
 
     def _take_inputs(self, reached: Offsets, deadline: float) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
@@ -370,7 +370,8 @@ class Following:
             self._applied[place] = until
             for offset, (table, key, version) in self._pending.take_before(place, until):
                 version.judged = True
-                self._phantom(table, key, version.written, FATES[self._oracle.expected.fate(Source(*place, offset))])
+                text = FATES[self._oracle.expected.fate(Source(*place, offset))]
+                self.findings.append(finding("phantom output", table, key, version.written, {}, text))
         for table in self._work.outputs.values():
             self.findings += self.versions.unwritten(table)
         self._judge_letters()
@@ -388,8 +389,8 @@ class Following:
         elif fate == Fate.ACCEPTED:
             for table, key, version in self._pending.take((record.topic, record.partition), record.offset):
                 self.judged += 1
-                if finding := self.versions.judge(table, key, version):
-                    self.findings.append(finding)
+                if wrong := self.versions.judge(table, key, version):
+                    self.findings.append(wrong)
 
     def _judge_letters(self) -> None:
         """Those of the input records that were taken; the others are asked for again."""

@@ -15,13 +15,13 @@ class Gate(NamedTuple):
     """The inputs up to `reached` are taken when what was written has been read up to `ends`. Times are monotonic seconds.
 
     Attributes:
-        opened_at: when the topics ended there.
+        as_of: what the processor had written then is all before that.
         since: since when nothing more could be read of what was written.
     """
 
     reached: Offsets
     ends: Offsets
-    opened_at: float
+    as_of: float
     since: float
 
     def unread(self, positions: Offsets) -> list[Place]:

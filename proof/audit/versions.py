@@ -107,19 +107,19 @@ class Versions:
         """An output record against the model, which is as of its source now."""
         version.judged = True
         row, written = self._rows[table.name].get(key), version.written
-        finding = None
+        found = None
         if row is None or row[1] != written.source:
             text = "that input record is not the last that changed this row"
-            finding = _finding("phantom output", table, key, written, {}, text)
+            found = finding("phantom output", table, key, written, {}, text)
         else:
             told = self._values(table, version)
             if told != row[0]:
                 if wrong := _wrong(table, row[0], told):
-                    finding = _finding("wrong output", table, key, written, wrong)
+                    found = finding("wrong output", table, key, written, wrong)
                 version.values = row[0]
         if version.landed:
             self._forget(table, key)
-        return finding
+        return found
 
     def land(self, ledger: Mapping[Place, int]) -> None:
         """The tables are as of these offsets now; they never go back."""
@@ -228,7 +228,8 @@ def _spread(values: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
     return tuple([UNTOLD if at < 0 else values[at] for at in places])
 
 
-def _finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
+def finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
+    """What is wrong with an output record."""
     place = f"{table.topic}/{written.partition}/{written.offset}"
     return Finding(kind, table.topic, row_of(table, key), wrong, place, str(written.source), text)
 

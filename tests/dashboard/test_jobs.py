@@ -75,7 +75,7 @@ def test_a_job_that_cannot_be_done_is_the_headline(site: Site, floor: Floor) -> 
     text = site.get("/")[1]
     (headline,) = re.findall(r'<h1 id="headline">(.*?)</h1>', text)
     assert re.sub(r"<[^>]*>", "", headline) == "trades has a job that cannot be done"
-    assert "There is no such address. They wait in trades.mails" in text
+    assert "There is no such address. It waits in trades.mails" in text
 
 
 def test_without_jobs_there_is_no_panel(site: Site, connection: psycopg.Connection[Any]) -> None:

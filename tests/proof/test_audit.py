@@ -20,9 +20,9 @@ from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.live import Live
 from onefold.proof.collecting import SELDOM
-from onefold.proof.expect import Source
+from onefold.proof.expect import Record, Source
 from onefold.proof.fates import Fate
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.shaping import Input, Shape
@@ -137,6 +137,47 @@ def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(
     assert (standing.waiting, standing.findings) == (0, [])
     assert standing.behind_s is not None
     assert standing.behind_s < 0.5
+
+    hold_back(auditor, monkeypatch, "campaigns.changelog")
+    play(stage, 3)
+    standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
+    assert standing.findings == [], "nor what it has not read that the processor has taken"
+
+
+def hold_back(auditor: Auditor, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """From now on the auditor does not get to this topic."""
+    assert auditor._following is not None
+    log = auditor._following._log
+    read, those = log.read, [place for place in log.places if place[0] == topic]
+    log.hold(those, True)
+    monkeypatch.setattr(
+        log, "read", lambda ends, take: read({at: end for at, end in ends.items() if at not in those}, take)
+    )
+
+
+def test_a_record_that_was_taken_by_half_is_taken_anew(
+    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a schema cannot be looked up: it is not left out, and what had been noted of it counts once."""
+    assert auditor._following is not None
+    oracle = auditor._following._oracle
+    feed, left = oracle.feed, iter(range(20))
+
+    def fails(record: Record) -> int:
+        fate = feed(record)
+        if next(left, None) is None:
+            raise CannotTell("the schema registry does not answer")
+        return fate
+
+    monkeypatch.setattr(oracle, "feed", fails)
+    play(stage, 2)
+    standing = ran(auditor, lambda standing: standing.troubled)
+    assert (standing.outcome, standing.reason) == (UNKNOWN, "the schema registry does not answer")
+    standing = ran(auditor, lambda standing: not standing.troubled and whole(standing) and standing.waiting == 0)
+    assert (standing.outcome, standing.findings) == (VALID, [])
+    assert {name: standing.counts[name] for name in stage.expected.counts.as_stored()} == (
+        stage.expected.counts.as_stored()
+    )
 
 
 def test_results_that_are_read_before_their_inputs_wait_for_them(
@@ -282,6 +323,8 @@ def test_what_it_has_compared_it_leaves_to_the_next_judge(
     as one from the start, and so does the next auditor; and what is wrong with what was there before is found.
     """
     monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_SHARE", 1.0)
+    monkeypatch.setattr("onefold.proof.audit.auditor._BEHIND_S", 1_000.0)  # it is held back here
 
     def judged(**more: Any) -> Verdict:
         return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, **more)
@@ -290,23 +333,19 @@ def test_what_it_has_compared_it_leaves_to_the_next_judge(
         ran(auditor, whole)
         following = auditor._following
         assert following is not None
-        log = following._log
-        read, told = log.read, [place for place in log.places if place[0] == "campaigns.changelog"]
-        log.hold(told, True)
-        monkeypatch.setattr(
-            log, "read", lambda ends, take: read({at: end for at, end in ends.items() if at not in told}, take)
-        )
+        hold_back(auditor, monkeypatch, "campaigns.changelog")
         play(stage, 2)
         standing = ran(auditor, lambda standing: bool(following._pending) and auditor._left_records == standing.records)
         assert (standing.findings, standing.unkept) == ([], "")
         assert following.waiting > 0, "whether the processor has taken them it has not read yet"
+        proved = standing.records - following.waiting
     left, again = tmp_path / "left", tmp_path / "again"
     for folder in (left, again):
         shutil.copytree(tmp_path / stage.workload.name, folder / stage.workload.name)
     said, all_of_it = judged(checkpoints=left), judged()
     assert (said.outcome, all_of_it.outcome) == (VALID, VALID)
     assert (said.counts, said.checks) == (all_of_it.counts, all_of_it.checks)
-    assert (said.proved > COUNT, all_of_it.proved) == (True, 0)
+    assert (said.proved, all_of_it.proved) == (proved, 0)
     with closing(of(stage, checkpoints=again)) as auditor:
         standing = ran(auditor, whole)
         assert (standing.outcome, standing.findings) == (VALID, [])

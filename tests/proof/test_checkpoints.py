@@ -17,13 +17,16 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.proof import checkpoints as kept
 from onefold.proof.audit.auditor import Auditor, Standing
+from onefold.proof.audit.proved import Proved
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Oracle
+from onefold.proof.expect import Oracle, Record
+from onefold.proof.order import Order
+from onefold.proof.outputs import Outputs
 from onefold.proof.replays import Replays
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify
-from onefold.proof.workloads import runner
+from onefold.proof.workloads import averages, runner
 from onefold.proof.workloads.shaping import Shape
 from tests.proof.test_generators import DOMAINS, PARTITIONS, log_of
 from tests.support.stage import Stage
@@ -137,8 +140,11 @@ def test_a_log_whose_beginning_is_gone_is_still_judged(stage: Stage, folder: Pat
     assert judged(stage, folder).outcome == UNKNOWN, "what came after the last verdict was deleted unread"
 
 
-def test_what_an_auditor_has_compared_is_gone_on_from(stage: Stage, folder: Path) -> None:
+def test_what_an_auditor_has_compared_is_gone_on_from(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the next one, and by a verdict, where retention has removed the beginning and nobody has called `verify`."""
+    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
     assert audited(stage, folder).outcome == VALID
     for seed in (2, 3):
         forget(stage)
@@ -185,13 +191,38 @@ def test_another_judge_another_topic_and_other_receipts_begin_anew(
     assert judged(stage, folder).proved > 0
     other = shutil.copytree(folder, folder.with_name("with a registry"))
     registry = {"schema_registry_url": "http://127.0.0.1:9"}
-    for more_settings, proved in ((registry, False), (registry, True), ({}, False)):
+    for more_settings, proved in ((registry, False), (registry, True), (registry, True), ({}, True)):
         found = judged(stage, other, **more_settings)
         assert (found.outcome, found.proved > 0) == (VALID, proved), "records that need one are dead letters without it"
+    assert len(files(other)) == 4, "two of each: none deletes what only another one can go on from"
     again = Stage(stage.client["bootstrap.servers"], stage.dsn, runner.WORKLOAD)
     again.play(runner.generate(5, 3 * COUNT, shape=SHAPE, users=30))  # beyond the offsets that are kept
     found = judged(again, folder)
     assert (found.outcome, found.proved) == (VALID, 0), "topics of the same names are others"
+
+
+def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> None:
+    """Their order and the ticks too; what waits in it is taken by the oracle of whoever goes on."""
+    work = averages.WORKLOAD
+    folder, ids = Checkpoints(tmp_path / "judge", work.name), {"averages.left": "id"}
+    oracle, outputs, replays, auditor = Oracle(work, PARTITIONS), Outputs(work), Replays(), object()
+    oracle.withdrawn = replays.withdrawn
+    order = Order(work.reads, lambda record: auditor)  # as a bound method of the auditor, no other judge has it
+    order.feed(Record("averages.left", 0, 0, b"a", b"{}"))
+    outputs.heard = lambda *of_a_row: None
+    proved = Proved(folder, work, None, auditor, ids, frozenset(), from_log=False)
+    place = ("averages.left", 0)
+    assert proved.leave({place: 1}, 1, oracle, outputs, order, replays, {0: {"transactions": 3}}) == ""
+    assert outputs.heard is not None, "the auditor goes on"
+
+    found = Proved(folder, work, None, object(), ids, frozenset(), from_log=False).find({place: 0}, {place: 9})
+    assert found is not None
+    checkpoint, state = found
+    assert (checkpoint.positions, checkpoint.records, state["_progresses"]) == ({place: 1}, 1, {0: {"transactions": 3}})
+    assert state["_order"].take == state["_oracle"].feed
+    assert state["_outputs"].heard is None
+    state["_order"].add(Record("averages.order", 0, 0, None, b'{"version": 1, "runs": [["averages.left", 0, 1]]}'))
+    assert sum(state["_oracle"].expected.counts.as_stored().values()) == 1, "what waited is taken"
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(stage: Stage, folder: Path) -> None:
