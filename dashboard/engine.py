@@ -36,7 +36,7 @@ class DomainState:
 
     Attributes:
         landed: sum of the next offsets over all partitions, so that its growth is what landed meanwhile.
-        landed_at: when a batch was last committed.
+        landed_at: when a batch was last committed; None: none was.
         rejected: output records that could not be landed.
         places: the ledger's rows, one for each partition that is landed.
     """
@@ -81,7 +81,8 @@ async def fetch(connection: Connection) -> Engine:
         state = domains.setdefault(row.sink, DomainState())
         state.landed += row.next_offset
         state.places.append(row)
-        state.landed_at = max(filter(None, (state.landed_at, row.updated_at)))
+        if row.next_offset:  # a place is taken before anything has come
+            state.landed_at = max(filter(None, (state.landed_at, row.updated_at)))
     for sink, count in await _rows(connection, _REJECTED) if has["rejected"] else []:
         domains.setdefault(sink, DomainState()).rejected = count
     for name, *judged in await _rows(connection, _VERDICTS) if has["verdict"] else []:

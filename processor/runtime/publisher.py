@@ -2,7 +2,8 @@
 
 Readers of plain topics know nothing of decisions, and a new replica needs states to begin with. So somebody writes the decided
 outputs to their topics and the decided states to the changelog, exactly once, with the version up to which that is done: the
-seed's asynchronous output writes. Nothing waits for it; it takes many versions in one transaction when it is behind.
+seed's asynchronous output writes. Nothing waits for it; it takes many versions in one transaction when it is behind. While one is
+sent and committed, Kafka's client fetches the decisions that come next; only to decode them waits for it.
 
 Why nothing is doubled, lost, or out of order, whoever publishes and whoever else believes to:
 

@@ -7,8 +7,11 @@ from onefold.dashboard import words
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.snapshot import LagNow
 from onefold.dashboard.standing import Facts, of
+from onefold.dashboard.words import NONE
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
+from tests.support.floor import Floor
+from tests.support.site import Site
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -49,3 +52,14 @@ def test_what_was_committed_is_not_to_be_ended() -> None:
     said = cells(Lag(0, 0.0, 0, 0.0), Held("shop.sales", 1, 5, 12, "loader", 93.4, committed=True))[1]
     assert "Look first: onefold kafka transactions describe-producers --topic shop.sales --partition 1" in said
     assert "transactions abort" not in said
+
+
+def test_a_place_that_was_taken_is_no_landing(site: Site, floor: Floor) -> None:
+    """The sink enters itself into the ledger at its start, before anything has come."""
+    ledger = "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)"
+    for sink, offset in (("mails", 0), ("shop", 1)):
+        values = f"VALUES ('{sink}', '{sink}.bills', 0, {offset}, 'an-id', 'test', clock_timestamp())"
+        floor.connection.execute(f"{ledger} {values}")
+    found = re.findall(r'/pipelines/(\w+)">.*?data-label="Last landed">(.*?)</td>', site.get("/")[1], re.DOTALL)
+    assert dict(found)["mails"] == NONE
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", dict(found)["shop"])
