@@ -130,6 +130,10 @@ def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) 
     eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")
 
 
+# Who was killed may have left a transaction open: the broker aborts it after 15 s, and looks for such every 10.
+UNMARKED_S = 40.0
+
+
 def records(client: dict[str, str], topic: str) -> list[Record]:
     """All committed records of a topic, partition by partition, up to the high watermark.
 
@@ -148,7 +152,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
             consumer.assign([TopicPartition(topic, partition, 0)])
             position, end = 0, identity(admin, topic, partition).end
             while position < end:
-                message = consumer.poll(10)
+                message = consumer.poll(UNMARKED_S)
                 assert message is not None, f"{topic}/{partition} can be read only up to offset {position} of {end}"
                 error, offset = message.error(), message.offset()
                 assert error is None or error.code() == KafkaError._PARTITION_EOF, error
