@@ -346,6 +346,11 @@ def test_what_it_has_compared_it_leaves_to_the_next_judge(
     assert (said.outcome, all_of_it.outcome) == (VALID, VALID)
     assert (said.counts, said.checks) == (all_of_it.counts, all_of_it.checks)
     assert (said.proved, all_of_it.proved) == (proved, 0)
+    with monkeypatch.context() as silent, closing(of(stage, checkpoints=again)) as auditor:
+        silent.setattr("onefold.proof.audit.following.Following._take_progress", lambda self, record: None)
+        standing = ran(auditor, lambda standing: standing.troubled)
+        assert "the processor does not say that it has taken campaigns.sends/" in standing.reason
+        assert standing.findings == [], "outputs that are ahead of what the processor says are not made up"
     with closing(of(stage, checkpoints=again)) as auditor:
         standing = ran(auditor, whole)
         assert (standing.outcome, standing.findings) == (VALID, [])
