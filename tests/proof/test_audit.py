@@ -4,7 +4,6 @@ What is right is put into topics and tables by the judge's own model, and then o
 in the test's own thread, so that nothing has to be waited for but its deadline.
 """
 
-import gc
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ import pytest
 from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.live import Live
-from onefold.proof.collecting import SELDOM
 from onefold.proof.expect import Record, Source
 from onefold.proof.fates import Fate
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
@@ -394,12 +392,3 @@ def test_postgres_is_asked_for_what_is_new_and_for_rows_by_their_keys(stage: Sta
         keys = [row[:2] for row in rows[:3]]
         assert {row[:2] for row in after.by_keys(sends, [*keys, (NEW, rows[0][1])])} == set(keys)
         assert after.count(sends) == len(rows)
-
-
-def test_cycles_are_looked_for_seldom_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Auditor, "_turn", lambda self: True)
-    before, meanwhile = gc.get_threshold(), list[tuple[int, ...]]()
-    Auditor("runner", client={}, dsn="").run(
-        lambda standing: meanwhile.append(gc.get_threshold()), lambda pause: True, lambda standing: False
-    )
-    assert (meanwhile, gc.get_threshold()) == ([SELDOM], before)
