@@ -101,7 +101,7 @@ class Log:
         return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
 
     def read(self, ends: dict[Place, int], take: Callable[[Record], None]) -> None:
-        """Hand over every record before `ends` (and maybe a few after), once.
+        """Hand over every record before `ends` (and maybe a few after), once; again only the one for which `take` raised.
 
         Raises:
             CannotTell: a partition gives no more records although its end is not reached.
@@ -114,10 +114,17 @@ class Log:
         quiet_since = time.monotonic()
         while behind:
             messages = self._consumer.consume(_BATCH, timeout=0.2)
-            for message in messages:
-                place = self._take(message, take)
-                if place in behind and positions[place] >= ends[place]:
-                    behind.discard(place)
+            try:
+                for message in messages:
+                    place = self._take(message, take)
+                    if place in behind and positions[place] >= ends[place]:
+                        behind.discard(place)
+            except BaseException:
+                # The client is past what else it has handed over: whoever reads on would leave that out.
+                self._begin_at = [
+                    TopicPartition(name, p, at or OFFSET_BEGINNING) for (name, p), at in positions.items()
+                ]
+                raise
             if messages:
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > _NO_PROGRESS_S:

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from onefold.proof.expect import Record
 from onefold.proof.log import Log
+from onefold.proof.verdict import CannotTell
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce
 from tests.support.waiting import eventually
@@ -34,5 +35,30 @@ def test_a_record_is_handed_over_once_where_the_client_goes_back(client: dict[st
             log.read(log.stable_ends(), found.append)
             assert [record.value for record in found[5:]] == [b"last"]
             assert log.records == len(found)
+    finally:
+        delete_topics(admin, (TOPIC,))
+
+
+def test_what_came_with_a_record_that_failed_is_read_as_well(client: dict[str, str]) -> None:
+    """The client hands over many at once, and goes on behind them."""
+    admin = AdminClient({**client})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+    found: list[bytes | None] = []
+    failing = [b"3"]
+
+    def take(record: Record) -> None:
+        if record.value in failing:
+            failing.clear()
+            raise CannotTell("somebody does not answer")
+        found.append(record.value)
+
+    try:
+        produce(client, TOPIC, [(b"key", b"%d" % number) for number in range(10)])
+        with closing(Log(client, [TOPIC])) as log:
+            eventually(lambda: log.stable_ends()[TOPIC, 0] == 11, 10, "they and a marker are there")
+            with pytest.raises(CannotTell):
+                log.read(log.stable_ends(), take)
+            log.read(log.stable_ends(), take)
+        assert found == [b"%d" % number for number in range(10)]
     finally:
         delete_topics(admin, (TOPIC,))
