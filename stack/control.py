@@ -216,14 +216,21 @@ def _take_in(
     plan.write(home)
     os.kill(running["supervisor_pid"], signal.SIGHUP)
     there = lambda: state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
-    return _wait(home, plan, there, progress), True
+    return _wait(home, plan, there, progress, "what runs goes on, and it is tried further"), True
 
 
-def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress) -> dict[str, Any]:
+def _wait(
+    home: Path,
+    plan: Plan,
+    there: Callable[[], bool],
+    progress: Progress,
+    otherwise: str = "everything that was started is stopped again",
+) -> dict[str, Any]:
     """Returns the state when every service of the plan is ready, or is one that the others can do without.
 
     Args:
         there: whether the supervisor runs.
+        otherwise: what becomes of the stack when one that the others need is not ready, for the error's sentence.
     """
     services = {service.name: service for stage in plan.stages for service in stage if not service.after_s}
     reported: set[str] = set()
@@ -235,7 +242,7 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
             if entry["was_ready"] and name not in reported:
                 reported.add(name)
                 progress.done(f"{name} is ready")
-            if name not in reported and _is_hopeless(services[name], entry):
+            if name not in reported and _is_hopeless(services[name], entry, otherwise):
                 reported.add(name)
                 progress.done(f"{name} is left out: {_ended(entry)}; its log: {services[name].log}")
         if len(reported) == len(services):
@@ -248,11 +255,12 @@ def _wait(home: Path, plan: Plan, there: Callable[[], bool], progress: Progress)
         unready = [name for name in services if name not in reported]
         progress.say(f"waiting for: {', '.join(unready)}")
         if time.monotonic() > deadline:
-            raise _not_ready(services[unready[0]], f"was not ready after {READY_S:.0f} s", entries.get(unready[0], {}))
+            what = f"was not ready after {READY_S:.0f} s"
+            raise _not_ready(services[unready[0]], what, entries.get(unready[0], {}), otherwise)
         time.sleep(POLL_S)
 
 
-def _is_hopeless(service: Service, entry: dict[str, Any]) -> bool:
+def _is_hopeless(service: Service, entry: dict[str, Any], otherwise: str) -> bool:
     """Whether it will not be ready, and the others can do without. Raises UserError when they cannot."""
     if entry["was_ready"]:
         return False
@@ -263,7 +271,7 @@ def _is_hopeless(service: Service, entry: dict[str, Any]) -> bool:
     else:
         return False
     if service.needed:
-        raise _not_ready(service, what, entry | {"detail": _ended(entry)})
+        raise _not_ready(service, what, entry | {"detail": _ended(entry)}, otherwise)
     return True
 
 
@@ -273,10 +281,10 @@ def _ended(entry: dict[str, Any]) -> str:
     return str(last["why"]) if last else str(entry["detail"]).partition(";")[0]
 
 
-def _not_ready(service: Service, what: str, entry: dict[str, Any]) -> UserError:
+def _not_ready(service: Service, what: str, entry: dict[str, Any], otherwise: str) -> UserError:
     detail = f" ({entry['detail'].partition(';')[0]})" if entry.get("detail") else ""
     return UserError(
-        f"{service.name} {what}{detail}; everything that was started is stopped again",
+        f"{service.name} {what}{detail}; {otherwise}",
         f"Its log, {service.log}, ends with:\n{tail(service.log)}",
     )
 

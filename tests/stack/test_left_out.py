@@ -15,6 +15,7 @@ from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
+from onefold.operate.settings import Settings
 from onefold.stack import control
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
@@ -68,6 +69,24 @@ def test_without_one_that_is_needed_nothing_is_waited_for(tmp_path: Path) -> Non
     with supervised(tmp_path, needed) as (plan, process), pytest.raises(UserError) as refused:
         control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(io.StringIO()))
     assert "one refused to start (ended with exit code 3)" in refused.value.message
+
+
+def test_a_stack_that_runs_goes_on_without_one_that_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`up` beside it has it taken in. Nothing is stopped for it, and nothing says so."""
+    script = 'echo \'{"state": "running", "detail": ""}\' > broker; exec sleep 1000'
+    broker = replace(refusing(tmp_path, 0), name="kafka", argv=("/bin/sh", "-c", script))
+    broker = replace(broker, ready=Ready("status_file", str(tmp_path / "broker")), needed=True)
+    needed = replace(refusing(tmp_path, REFUSED), needed=True)
+    monkeypatch.setattr(control, "pipeline", lambda *of: [[needed]])
+    with supervised(tmp_path, broker) as (plan, process):
+        # Started without --only, or nothing would be taken in.
+        Plan([*plan.stages, [replace(needed, name="two")]], {}).write(tmp_path)
+        eventually(lambda: state.read_running(tmp_path), 10, "the supervisor has said that it runs")
+        before = state.read_running(tmp_path)["services"]["kafka"]["pid"]
+        with pytest.raises(UserError, match=r"one refused to start .*; what runs goes on, and it is tried further"):
+            control._take_in(Settings(home=tmp_path), [], state.read_running(tmp_path), Progress(io.StringIO()))
+        assert process.poll() is None
+        assert state.read_running(tmp_path)["services"]["kafka"]["pid"] == before
 
 
 @pytest.mark.parametrize("needed", [False, True])
