@@ -100,8 +100,13 @@ class Log:
         """The end of each partition, open transactions included."""
         return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
 
-    def read(self, ends: dict[Place, int], take: Callable[[Record], None]) -> None:
+    def read(
+        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+    ) -> None:
         """Hand over every record before `ends` (and maybe a few after), once; again only the one for which `take` raised.
+
+        Args:
+            alive: called again and again while records come.
 
         Raises:
             CannotTell: a partition gives no more records although its end is not reached.
@@ -127,6 +132,7 @@ class Log:
                 raise
             if messages:
                 quiet_since = time.monotonic()
+                alive()
             elif time.monotonic() - quiet_since > _NO_PROGRESS_S:
                 topic, partition = min(behind)
                 at, end = positions[topic, partition], ends[topic, partition]

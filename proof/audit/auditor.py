@@ -135,6 +135,7 @@ class Auditor:
         self._ask_at = 0.0
         self._leave_at = 0.0
         self._left_records = 0  # how many had been read when it left something
+        self._told: Callable[[Standing], None] = lambda standing: None
         self.standing = Standing()
 
     @seldom()
@@ -144,10 +145,11 @@ class Auditor:
         """Go on until it is stopped, or enough is known, or the topics are deleted or made anew.
 
         Args:
-            told: called after each turn.
+            told: called after each turn, and again and again while it reads what is there at the start.
             stop: waits so many seconds, and says whether to stop.
             enough: whether to end with what is known.
         """
+        self._told = told
         while True:
             pause = _PAUSE_S
             try:
@@ -215,7 +217,7 @@ class Auditor:
         registry = Registry(self._registry_url) if self._registry_url else None
         with Live(self._dsn) as snapshot:
             landed_from = self._landed_from(snapshot)
-        following = Following(self._work, self._client, registry, self._kept, landed_from)
+        following = Following(self._work, self._client, registry, self._kept, landed_from, self._reads)
         try:
             following.begin()
             self._tables = Tables(self._work, following.versions, landed_from)
@@ -231,6 +233,11 @@ class Auditor:
         self._left_records = 0
         self._leave_at = time.monotonic() + _LEAVE_EVERY_S
         self._name(wrong)
+
+    def _reads(self) -> None:
+        """Records come, of what was there at the start: that may take minutes, and nothing keeps it meanwhile."""
+        self.standing.troubled = False
+        self._told(self.standing)
 
     def _landed_from(self, snapshot: Live) -> str | None:
         """The decision log, when the tables are filled from it."""

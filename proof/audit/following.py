@@ -51,6 +51,7 @@ class Following:
 
     Args:
         landed_from: the decision log, when tables are filled from it; None: they are filled from the output topics.
+        alive: called again and again while it reads what is there at the start.
 
     Attributes:
         versions: what rows must be; after `begin`.
@@ -67,8 +68,9 @@ class Following:
         registry: Registry | None,
         kept: Checkpoints | None,
         landed_from: str | None = None,
+        alive: Callable[[], object] = lambda: None,
     ) -> None:
-        self._work = workload
+        self._work, self._alive = workload, alive
         self.landed_from = landed_from
         self.landed_topics = [landed_from] if landed_from else [*workload.outputs]
         self._client = client
@@ -80,8 +82,7 @@ class Following:
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
         self._progresses: dict[int, dict[str, Any]] = {}
-        # Per task how many decisions are published.
-        self._published: dict[int, int] = {}
+        self._published: dict[int, int] = {}  # per task how many decisions are
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
@@ -138,7 +139,7 @@ class Following:
             if (topic, partition) in self._followed and start > positions[topic, partition]:
                 raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
         with closing(Log(self._client, [self._topics.changelog])) as changelog:
-            changelog.read(changelog.stable_ends(), self._take_progress)
+            changelog.read(changelog.stable_ends(), self._take_progress, self._alive)
             positions |= changelog.positions
         if self._decided is not None:
             self._decided_before = self._read_ahead(self._decided, positions)
@@ -175,7 +176,7 @@ class Following:
             else:
                 self._take(record)
 
-        self._log.read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take)
+        self._log.read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take, self._alive)
         self._applied, self._is_applied = reached, True
         expected = self._oracle.settled()
         self._letters.clear()
@@ -344,13 +345,12 @@ class Following:
         source = written.source
         if source.offset >= self._applied.get(source[:2], 0):
             self._pending.add(source, (table, key, version))
-        elif not self._outputs.findings:  # it comes too late, and is not known to be doubled
+            return
+        version.judged = True
+        if not self._outputs.findings:  # it comes too late, and is not known to be doubled
             fate = self._oracle.expected.fate(source)
             text = "its results had all been written" if fate == Fate.ACCEPTED else FATES[fate]
             self.findings.append(finding("phantom output", table, key, written, {}, text))
-            version.judged = True
-        else:
-            version.judged = True
 
     def _take_inputs(self, reached: Offsets, deadline: float) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.

@@ -17,7 +17,6 @@ import pytest
 
 from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
-from onefold.proof.audit.live import Live
 from onefold.proof.expect import Record, Source
 from onefold.proof.fates import Fate
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
@@ -96,6 +95,20 @@ def test_what_goes_on_rightly_stays_valid(stage: Stage, auditor: Auditor) -> Non
         standing = ran(auditor, whole)
         assert (standing.outcome, standing.findings) == (VALID, [])
         assert standing.records > records + COUNT
+
+
+def test_while_it_reads_what_was_there_it_says_so(
+    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may take minutes, and whoever asks for its health takes silence for a process that hangs."""
+    monkeypatch.setattr("onefold.proof.log._BATCH", 50)
+    with closing(of(stage)) as another:
+        told: list[bool] = []
+        another.run(
+            lambda standing: told.append(another._following is None), lambda pause: False, lambda standing: True
+        )
+    assert told[-1] is False, "after its first turn, in which it has read all"
+    assert told.count(True) > 5, "of hundreds of records, fifty at a time"
 
 
 def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
@@ -376,19 +389,3 @@ def test_a_pipeline_that_is_not_audited_is_refused() -> None:
     assert [refusal(one.WORKLOAD) for one in (trades, runner, campaigns, averages, bank, sheets)] == [""] * 6
     bare = replace(trades.WORKLOAD, tables=(trades.CURRENT, replace(trades.RISK, sums=None)))
     assert "its model does not say what trades.risk is the sum of" in refusal(bare)
-
-
-def test_postgres_is_asked_for_what_is_new_and_for_rows_by_their_keys(stage: Stage) -> None:
-    """Of tables that are too large to be read whole each time."""
-    sends = stage.workload.outputs["campaigns.accepted"]
-    with Live(stage.dsn) as before:
-        horizon, rows = before.horizon(), list(before.in_blocks(sends, 0, 2**31))
-    assert len(rows) == len(stage.expected.model.rows[sends.name])
-    with psycopg.connect(stage.dsn, autocommit=True) as connection:
-        connection.execute("UPDATE campaigns.sends SET sent = sent + 1 WHERE id = 1")
-    with Live(stage.dsn) as after:
-        assert 1 in {row[0] for row in after.newer(sends, horizon)}
-        assert len(list(after.newer(sends, after.horizon()))) < len(rows)
-        keys = [row[:2] for row in rows[:3]]
-        assert {row[:2] for row in after.by_keys(sends, [*keys, (NEW, rows[0][1])])} == set(keys)
-        assert after.count(sends) == len(rows)

@@ -66,6 +66,7 @@ def test_auditors_are_started_when_they_are_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.delenv("ONEFOLD_AUDITED", raising=False)
     auditor = rendered()["services"]["auditor"]
     assert (auditor["profiles"], auditor["environment"]["ONEFOLD_AUDITED"]) == (["audit"], "all")
+    assert auditor["healthcheck"]["test"][-2:] == ["onefold.operate.healthy", "/tmp/status.json"]
     monkeypatch.setenv("ONEFOLD_AUDITED", "runner")
     told = {
         name: service.get("environment", {}).get("ONEFOLD_AUDITED") for name, service in rendered()["services"].items()
