@@ -6,7 +6,7 @@ from dataclasses import replace
 from onefold.processor.core.abc import Identity, Inputs, Transactions
 from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
 from onefold.processor.core.decision_log import Body, DecisionLog
-from onefold.processor.core.errors import Corrupted, Retriable
+from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.processor.runtime.checkpoint import digest
@@ -57,7 +57,8 @@ def restored(
     """What a replica begins with. The log gives next what comes after it.
 
     Raises:
-        Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
+        Refused: the inputs or the decision log are not those that were read before, or lost what comes next; or the topology
+            reads more inputs, or fewer, than what was decided.
         Corrupted: the decision log does not have what states on disk are of; these are deleted.
     """
     # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
@@ -68,6 +69,7 @@ def restored(
     if found.progress.decided_in is None:
         take_over(topology, inputs, log, changelog, step)
         found = keeping.restore(changelog, at)
+    _refuse_other_inputs(topology, found.progress)
     found = found._replace(progress=found.progress.checked(identities))
     step("after_restore")
     standing = begin(log.identity()._replace(start=at.start), standing_of(found.progress))
@@ -78,6 +80,19 @@ def restored(
             raise Corrupted("the decision log has lost decisions that the states on disk know of")
     log.seek(standing.offset)
     return found, History({inputs.partition: standing})
+
+
+def _refuse_other_inputs(topology: Topology, progress: Progress) -> None:
+    """A decision reads the very inputs of the one before it. What a replica proposed that reads others would win for itself and
+    for others like it, and for no publisher, sink or judge.
+    """
+    decided_in, before, now = progress.decided_in, {*progress.offsets_next}, {*topology.reads}
+    if decided_in is not None and decided_in.opened and before != now:
+        changes = [f"{'with' if topic in now else 'without'} {topic}" for topic in sorted(before ^ now)]
+        raise Refused(
+            f"{topology.name} reads other inputs now, {', '.join(changes)}, and decisions go on with those that they began with. "
+            f"Stop all replicas, let one process run with ONEFOLD_REPLICAS=1, and start the replicas again"
+        )
 
 
 def read_on(log: DecisionLog) -> Sequence[tuple[int, bytes | None]]:

@@ -9,8 +9,10 @@ import pytest
 from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused
+from onefold.processor.core.topology import Tick
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import undecided
+from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import (
     AVERAGES,
@@ -232,6 +234,34 @@ def test_a_replica_that_comes_back_after_the_task_was_taken_back_is_told_so() ->
     world.driver.send("runner.updates", update(1, 3))
     world.driver.run()
     assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [1, 2, 3]
+
+
+def test_other_inputs_are_for_a_task_without_replicas_to_begin_with() -> None:
+    """Also a tick is an input. Who proposed to read it would win alone: publisher, sink and judge would stand where they were."""
+    ticking = replace(RUNNER, tick=Tick(every_s=1, handle=lambda key, state, tick: (state, ()), due=lambda state: None))
+    world = Replicas(RUNNER)
+    world.driver.send("runner.updates", update(1, 1))
+    world.drain()
+    assert ticking.order is not None
+    for topic in {ticking.order, *ticking.reads, *ticking.dead.values()} - {*RUNNER.reads, *RUNNER.dead.values()}:
+        world.log.create(topic, 1)
+    later, earlier = Replicas(ticking, log=world.log), world.members["a"]
+    with pytest.raises(Refused, match=r"reads other inputs now, with runner\.ticks, and decisions go on"):
+        later.members["a"].go_on()
+    later.members["a"].kill()
+
+    alone = TopologyDriver(ticking, log=world.log)
+    alone.send("runner.updates", update(1, 2))
+    alone.run()
+    with pytest.raises(Refused, match="decided by Kafka transactions again"):
+        earlier.go_on()
+    alone.stop()
+    alone.send("runner.updates", update(1, 3))
+    later.drain()
+    assert [message["sequence_id"] for message in later.driver.read("runner.messages")] == [1, 2, 3]
+    earlier.kill()
+    with pytest.raises(Refused, match=r"reads other inputs now, without runner\.ticks"):
+        earlier.go_on()
 
 
 def test_what_an_earlier_life_proposed_is_not_our_own() -> None:

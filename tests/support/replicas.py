@@ -19,6 +19,7 @@ from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
+from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
 from onefold.proof.expect import Record
 from onefold.proof.order import Order
@@ -174,13 +175,17 @@ class Replicas:
         versions: dict[str, Topology] | None = None,
         driver: TopologyDriver | None = None,
         memory_bytes: int | None = None,
+        log: SimulatedLog | None = None,
     ) -> None:
-        """`memory_bytes`: what states may take of memory before they go to disk; None: all of it."""
+        """`memory_bytes`: what states may take of memory before they go to disk; None: all of it. `log`: one that has all topics;
+        None: a new one.
+        """
         self.topology = topology
         self.memory_bytes = memory_bytes
-        self.driver = driver or TopologyDriver(topology)
+        self.driver = driver or TopologyDriver(topology, log=log)
         self.log = self.driver.log
-        self.log.create(topology.decisions, 1)
+        if log is None:
+            self.log.create(topology.decisions, 1)
         self.now = 0.0
         #: So many records at the end of the decision log are too young to be deleted; None: none is ever deleted.
         self.young: int | None = None
