@@ -93,6 +93,9 @@ class Transactions(Protocol):
     def changelog_is(self) -> ChangelogIs:
         """Which topic the changelog is, and what its partition holds."""
 
+    def record_bytes_max(self) -> Mapping[str, int]:
+        """Per topic that the task writes to, how many bytes a record may have: by the topic's settings now, and the client's."""
+
     def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         """Key and value of all committed records of the changelog partition, up to its *high watermark*.
 

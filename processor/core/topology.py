@@ -144,6 +144,12 @@ class Topology:
         return self.inputs if self.ticks is None else (*self.inputs, self.ticks)
 
     @property
+    def written(self) -> set[str]:
+        """Every topic that a task writes to: outputs, inputs, for copies of records that belong elsewhere, and its own."""
+        own = {self.changelog, *self.dead.values()} | ({self.order} if self.order is not None else set())
+        return {*self.outputs, *self.inputs, *own}
+
+    @property
     def fed(self) -> tuple[str, ...]:
         """The inputs that the pipeline itself writes: how one key sends something to another one, on whatever partition that is.
         The record is in the transaction of the event that causes it, and is folded once like every input. Nobody else may

@@ -195,15 +195,30 @@ def high_watermark(admin: AdminClient, topic: str, partition: int) -> int:
 
 def tombstones_kept_s(admin: AdminClient, topic: str) -> float | None:
     """How long, in seconds, a record that deletes a key of a compacted topic is there at least; None: we may not ask."""
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    try:
-        answer = admin.describe_configs([resource], request_timeout=CALL_TIMEOUT_S)[resource].result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return None
-        raise _unanswered(error, f"the settings of topic {topic} cannot be read") from error
-    found = answer.get("delete.retention.ms")
-    return int(found.value) / 1000 if found is not None else None
+    found = _setting(admin, [topic], "delete.retention.ms")[topic]
+    return found / 1000 if found is not None else None
+
+
+def record_bytes_max(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
+    """How many bytes a record of each of these may have; where we may not ask, what our own client sends."""
+    found = _setting(admin, topics, "max.message.bytes")
+    return {topic: min(RECORD_BYTES_MAX, limit or RECORD_BYTES_MAX) for topic, limit in found.items()}
+
+
+def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, int | None]:
+    """A number, per topic; None where we may not ask."""
+    asked = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+    answers = admin.describe_configs([*asked.values()], request_timeout=CALL_TIMEOUT_S)
+    found: dict[str, int | None] = {}
+    for topic, resource in asked.items():
+        try:
+            entry = answers[resource].result().get(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise _unanswered(error, f"the settings of topic {topic} cannot be read") from error
+            entry = None
+        found[topic] = int(entry.value) if entry is not None else None
+    return found
 
 
 def stable_end(admin: AdminClient, topic: str, partition: int) -> int:

@@ -17,7 +17,14 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from onefold.processor.core.abc import ChangelogIs, Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io.admin import RECORD_BYTES_MAX, high_watermark, identity, stable_end, tombstones_kept_s
+from onefold.processor.io.admin import (
+    RECORD_BYTES_MAX,
+    high_watermark,
+    identity,
+    record_bytes_max,
+    stable_end,
+    tombstones_kept_s,
+)
 from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs, position_after
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MUCH, raising, translate
 
@@ -29,6 +36,8 @@ DELIVERY_TIMEOUT_MS = 10_000
 CALL_TIMEOUT_S = 5.0
 # Above this a call was not just slow: something was sent again, or may be.
 AMBIGUOUS_CALL_S = 1.0
+# What is sent to a partition together, before it is compressed: below the default of what a topic takes.
+BATCH_BYTES = 1_000_000
 # Records that wait in the producer, of at most a gigabyte (librdkafka's own bound). A transaction may have more: what comes
 # next waits for room.
 QUEUE_MESSAGES = 2_000_000
@@ -78,6 +87,7 @@ class KafkaSession(KafkaInputs):
         self._ambiguous = AmbiguousRequests()
         self._producer: Producer | None = None
         self._begun = False
+        self._batch_bytes = BATCH_BYTES
         self.reinitialised = 0
         self.progress_next: int | None = None
 
@@ -99,7 +109,7 @@ class KafkaSession(KafkaInputs):
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
             "linger.ms": 5,
-            "batch.size": 1_000_000,
+            "batch.size": self._batch_bytes,
             "message.max.bytes": RECORD_BYTES_MAX,
             "queue.buffering.max.messages": QUEUE_MESSAGES,
             # 100 ms of waiting each time the coordinator is still busy with the last marker would be most of a commit.
@@ -121,6 +131,10 @@ class KafkaSession(KafkaInputs):
         """Which topic the changelog is, and what its partition holds."""
         topic = self._topology.changelog
         return ChangelogIs(*identity(self._admin, topic, self.partition), tombstones_kept_s(self._admin, topic))
+
+    def record_bytes_max(self) -> dict[str, int]:
+        """Per topic that the task writes to."""
+        return record_bytes_max(self._admin, self._topology.written)
 
     def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         """Committed records of the changelog partition, up to the high watermark; or only up to the last stable offset.
@@ -178,6 +192,8 @@ class KafkaSession(KafkaInputs):
                 self._writer.poll(0)
                 reinitialised = bool(self._ambiguous.signs) and self._reinitialise_when_ambiguous
                 if reinitialised:
+                    # A topic's limit is for what is sent together as well, and a batch beyond it may be why this is necessary.
+                    self._batch_bytes = min(BATCH_BYTES, *self.record_bytes_max().values())
                     self._producer = self._new_producer()
                     self.reinitialised += 1
                 self._writer.begin_transaction()

@@ -27,6 +27,7 @@ from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.sharing import Sharing
+from onefold.processor.runtime.sizes import Sizes
 from onefold.processor.runtime.standing import check_log, proposal_of, read_on, restored
 from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.task import CHECK_EVERY_S
@@ -142,6 +143,7 @@ class Replica:
         if self.published < self.progress.transactions and self.unpublished_since is None:
             self.unpublished_since = self._clock()
         self._recovery.begin(self._inputs.identities())
+        self._sizes = Sizes(self._changelog.record_bytes_max)
         self._inputs.seek(self.progress.offsets_next)
         self._note_quarantine(self.quarantine.successor())
         self._opened = True
@@ -359,6 +361,8 @@ class Replica:
 
     def _send(self, proposal: Proposal, records: Sequence[Record], prepared: Prepared | None) -> None:
         value = self._proposals.encode(proposal)
+        if prepared is not None:
+            self._sizes.check(len(value), [*prepared.writes, *prepared.states])
         self._log.append(value)
         self._pending = Pending(value, proposal, records, prepared, self._clock())
 

@@ -65,6 +65,8 @@ class SimulatedLog:
         self._producers: dict[str, _Producer] = {}
         self._state: dict[int, str] = {0: "committed"}
         self._topic_ids = 0
+        #: Topics that take no larger records than so many bytes; the others take any.
+        self.bytes_max: dict[str, int] = {}
 
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic; one of that name is deleted first, as an administrator would."""

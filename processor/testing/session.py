@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from onefold.processor.core.abc import ChangelogIs, Identity, Write, transactional_id
-from onefold.processor.core.errors import Corrupted, Retriable
+from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.testing.log import SimulatedEnvelope, SimulatedLog
 from onefold.processor.testing.partition import partition_of
 
 TOMBSTONES_KEPT_S = 86_400.0
+UNLIMITED = 1 << 40
 
 
 class SimulatedInputs:
@@ -81,6 +82,10 @@ class SimulatedSession(SimulatedInputs):
         """Which topic the changelog is, and what its partition holds. Tombstones are there for a day, as is Kafka's default."""
         return ChangelogIs(*self._log.identity(self._topology.changelog, self.partition), TOMBSTONES_KEPT_S)
 
+    def record_bytes_max(self) -> Mapping[str, int]:
+        """Per topic that the task writes to."""
+        return {topic: self._log.bytes_max.get(topic, UNLIMITED) for topic in self._topology.written}
+
     def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
         topic = self._topology.changelog
@@ -112,6 +117,8 @@ class SimulatedSession(SimulatedInputs):
     def produce(self, writes: Iterable[Write]) -> None:
         """Add records to the open transaction."""
         for topic, partition, key, value, headers in writes:
+            if len(value or b"") > self._log.bytes_max.get(topic, UNLIMITED):
+                raise TooMuch(f"a record is too large for {topic}")
             self._log.write(self._id, self.epoch, topic, partition, key, value, headers or ())
 
     def produce_progress(self, write: Write) -> None:

@@ -1,5 +1,6 @@
 """What a session promises, on the simulated log and on a real broker alike."""
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from onefold.processor.core.abc import Session
-from onefold.processor.core.errors import Fenced, ProcessorError, Retriable
+from onefold.processor.core.errors import Fenced, ProcessorError, Retriable, TooMuch
 from onefold.processor.core.values import Record
 from onefold.processor.io import kafka
 from onefold.processor.io.kafka_errors import LOST_IN_A_CALLBACK
@@ -62,6 +63,18 @@ def test_an_abort_makes_none_of_it_true(world: World, session: Session) -> None:
     session.commit()
 
     eventually(lambda: world.committed(world.output) == [b"kept"], 10, "only the second transaction is visible")
+
+
+def test_it_says_how_large_records_may_be(world: World, session: Session) -> None:
+    """Of each topic that a task writes to, as its settings are when it is asked."""
+    limits = session.record_bytes_max()
+    assert limits.keys() == world.topology.written
+    world.limit(world.output, 2_000)
+    eventually(lambda: session.record_bytes_max() == {**limits, world.output: 2_000}, 10, "the limit is known")
+    commit(session, world.output, os.urandom(1_500))
+    with pytest.raises(TooMuch):
+        commit(session, world.output, os.urandom(2_500))
+    session.abort()
 
 
 def test_a_successor_fences_its_predecessor(world: World, session: Session) -> None:

@@ -4,6 +4,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -15,9 +16,15 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event, Record
 from onefold.processor.io import kafka
 from onefold.processor.io.admin import connect, create_topics
+from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.task import Task
 from tests.support.proxy import KafkaProxy
+from tests.support.waiting import eventually
 from tests.support.worlds import KafkaWorld
 
 
@@ -105,15 +112,16 @@ def send(client: dict[str, str], topic: str, partition: int, values: list[bytes]
     assert producer.flush(20) == 0
 
 
-def test_a_repartitioned_copy_that_is_too_large_becomes_a_dead_letter(
-    client: dict[str, str], topology: Topology, task_of: Any
-) -> None:
-    """The record fits into its topic; with the key and the header that a copy needs it does not. The partition goes on."""
+@pytest.fixture
+def misrouted(client: dict[str, str], topology: Topology) -> tuple[bytes, list[bytes]]:
+    """In partition 0 a record that fits into its topic, but not with the key and the header that its copy in another partition
+    needs; and the values of the others that belong there.
+    """
     admin = connect(client)
     small = NewTopic(topology.inputs[0], 2, 1, config={"max.message.bytes": "2000"})
     for future in admin.create_topics([small]).values():
         future.result()
-    create_topics(topology, 2, client, inputs=False)
+    create_topics(topology, 2, client, inputs=False, decisions=2)
     session = KafkaSession(topology, 0, client)
     values = [os.urandom(300) for _ in range(30)]
     large = os.urandom(1850)
@@ -121,15 +129,56 @@ def test_a_repartitioned_copy_that_is_too_large_becomes_a_dead_letter(
         large = os.urandom(1850)
     for value in (*values[:20], large, *values[20:]):
         send(client, topology.inputs[0], 0, [value])
-    task = task_of(session)
-    aborted = until_drained(task, 31)
+    return large, [
+        value for value in values if session.partition_of(str(topology.keys[topology.inputs[0]](value))) == 0
+    ]
 
-    assert all(isinstance(error, TooMuch) for error in aborted)
+
+def assert_set_aside(client: dict[str, str], topology: Topology, large: bytes, here: list[bytes], why: bytes) -> None:
+    """That record alone, and the partition went on."""
     ((value, headers),) = committed(client, topology.dead[topology.inputs[0]])
     assert value == large
-    assert b"MSG_SIZE_TOO_LARGE" in (headers["onefold-reason"] or b"")
-    here = [value for value in values if session.partition_of(str(topology.keys[topology.inputs[0]](value))) == 0]
+    assert why in (headers["onefold-reason"] or b"")
     assert sorted(value for value, _ in committed(client, next(iter(topology.outputs)))) == sorted(here)
+
+
+def test_a_repartitioned_copy_that_is_too_large_becomes_a_dead_letter(
+    client: dict[str, str], topology: Topology, task_of: Any, misrouted: tuple[bytes, list[bytes]]
+) -> None:
+    aborted = until_drained(task_of(KafkaSession(topology, 0, client)), 31)
+
+    assert all(isinstance(error, TooMuch) for error in aborted)
+    assert_set_aside(client, topology, *misrouted, b"MSG_SIZE_TOO_LARGE")
+
+
+def test_with_replicas_it_is_not_decided(
+    client: dict[str, str], topology: Topology, misrouted: tuple[bytes, list[bytes]]
+) -> None:
+    """A publisher could never write it, and nothing that was decided after it."""
+    logs = [KafkaDecisionLog(topology.decisions, 0, client) for _ in range(2)]
+    sessions = [KafkaSession(topology, 0, client) for _ in range(2)]
+    inputs, proposals = KafkaInputs(topology, 0, client), AvroProposals()
+    replica = Replica(topology, "a", inputs, logs[0], sessions[0], Plain(), proposals, clock=time.monotonic)
+    replica.open()
+
+    def all_is_decided() -> bool:
+        with suppress(TooMuch):
+            replica.turn()
+        return sum(replica.progress.counts) == 31
+
+    eventually(all_is_decided, 60, "every record is decided")
+    publisher = Publisher(topology, 0, "a", sessions[1], logs[1], proposals)
+    publisher.open()
+
+    def all_is_published() -> bool:
+        with suppress(TooMuch):  # the first time: together they are more than the topic takes of a batch
+            publisher.turn()
+        return publisher.progress.counts == replica.progress.counts
+
+    eventually(all_is_published, 60, "it is published")
+    publisher.close()
+    replica.close()
+    assert_set_aside(client, topology, *misrouted, b"takes records of 2,000 bytes")
 
 
 def test_a_transaction_may_have_more_records_than_the_producers_queue(

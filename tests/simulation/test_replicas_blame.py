@@ -83,6 +83,41 @@ def alone(count: int) -> tuple[Replicas, Replica, SimulatedDecisionLog]:
     return world, replica, replica._log
 
 
+@pytest.mark.parametrize("raised", [False, True])
+def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
+    """A publisher could never write it, and nothing after it. The record is set aside, unless somebody has raised the limit."""
+
+    def wordy(state: Any, event: Event) -> Any:
+        state, outputs = RUNNER.handle(state, event)
+        words = "on and " * 100 if event.value.sequence_id == 7 else "fine"
+        return state, [
+            (topic, {**fields, "current": words} if topic == "runner.tendency" else fields) for topic, fields in outputs
+        ]
+
+    world = Replicas(replace(RUNNER, handle=wordy))
+    world.log.bytes_max["runner.tendency"] = 400
+    world.drain()
+    if raised:
+        world.log.bytes_max["runner.tendency"] = 2_000
+    for number in range(1, 20):
+        world.driver.send("runner.updates", update(number, number))
+    replicas = [member.replica for member in world.members.values() if member.replica is not None]
+    for _ in range(100):
+        for replica in replicas:
+            with suppress(TooMuch):
+                replica.turn()
+    world.drain()
+
+    dead = [headers["onefold-reason"] for _, _, headers in world.driver.records("runner.updates.dead")]
+    messages = [message["sequence_id"] for message in world.driver.read("runner.messages")]
+    if raised:
+        assert (dead, messages) == ([], [*range(1, 20)])
+    else:
+        assert messages == [number for number in range(1, 20) if number != 7]
+        (reason,) = dead
+        assert b"runner.tendency takes records of 400 bytes, and one of 8" in (reason or b"")
+
+
 @pytest.mark.parametrize("notes_too", [True, False], ids=["nothing is taken", "one record is not"])
 def test_a_record_is_to_blame_only_when_the_cluster_takes_others(notes_too: bool) -> None:
     """A cluster that answers, and writes nothing for minutes, says of each proposal what it says of one that is too large."""

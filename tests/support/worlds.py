@@ -6,7 +6,13 @@ from collections.abc import Callable
 from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from onefold.processor.core.abc import Session
 from onefold.processor.core.topology import Topology
@@ -54,6 +60,10 @@ class World(ABC):
     def recreate(self, topic: str) -> None:
         """Delete the topic and make it again."""
 
+    @abstractmethod
+    def limit(self, topic: str, bytes_max: int) -> None:
+        """The topic takes no larger records from now on."""
+
 
 class SimulatedWorld(World):
     """On the simulated log."""
@@ -85,6 +95,9 @@ class SimulatedWorld(World):
 
     def recreate(self, topic: str) -> None:
         self.log.create(topic, 1)
+
+    def limit(self, topic: str, bytes_max: int) -> None:
+        self.log.bytes_max[topic] = bytes_max
 
 
 class KafkaWorld(World):
@@ -135,6 +148,11 @@ class KafkaWorld(World):
     def recreate(self, topic: str) -> None:
         delete_topics(self.admin, (topic,))
         create_topics(self.topology, 1, self.client)
+
+    def limit(self, topic: str, bytes_max: int) -> None:
+        changed = ConfigEntry("max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[changed])
+        self.admin.incremental_alter_configs([resource])[resource].result()
 
     def _producer(self, name: str) -> Producer:
         producer = Producer({**self.client, "transactional.id": f"{self.topology.name}-{name}", "log_level": 0})
