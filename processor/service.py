@@ -160,7 +160,8 @@ def _tasks(
         def take_back() -> None:
             decisions = KafkaDecisionLog(topology.decisions, partition, client)
             try:
-                Publisher(topology, partition, instance, session, decisions, AvroProposals(), step).take_back()
+                publisher = Publisher(topology, partition, instance, session, decisions, AvroProposals(), step)
+                publisher.take_back(beat)
             finally:
                 decisions.close()
 

@@ -27,7 +27,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.standing import proposal_of, standing_of
+from onefold.processor.runtime.standing import proposal_of, read_on, standing_of
 from onefold.processor.runtime.transact import Transact
 
 # Inputs that the decisions of one transaction have together, when they are several: as many as one may have. Others hear of each
@@ -98,18 +98,27 @@ class Publisher:
             self._retention.turn(self._log, self._before)
         return published
 
-    def take_back(self) -> Progress:
+    def take_back(self, beat: Callable[[], None] = lambda: None) -> Progress:
         """Give the task back to Kafka transactions: close the log, and publish all that was decided before that.
 
-        Returns the progress, in which no log has the task.
+        Args:
+            beat: called after each step forward; there may be much to publish.
+
+        Returns:
+            The progress, in which no log has the task.
+
+        Raises:
+            Retriable, TooMuch: the log does not give what it holds, or does not take an end. Refused: it is not allowed to.
         """
         self.open()
         while self.progress.decided_in is not None:
             end = self._log.identity().end
             while self._history.offset_next < end and self.progress.decided_in is not None:
-                self._publish(self._log.read(WAIT_S))
+                self._publish(read_on(self._log))
+                beat()
             if self.progress.decided_in is not None:
                 self._propose_end()
+                self._publish(self._log.read(WAIT_S))  # which also tells why it was not taken
         return self.progress
 
     def close(self) -> None:

@@ -1,13 +1,17 @@
 """Who publishes of several replicas, and how the others hear of it."""
 
 from collections import deque
+from itertools import count
 
 import pytest
 
+from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
+from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import publisher
 from onefold.processor.runtime.publishing import Publishing
+from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Replicas, update
 
 
@@ -73,3 +77,20 @@ def test_a_publisher_that_is_behind_is_heard_of_again_and_again(monkeypatch: pyt
     ]
     assert len(published) == 3
     assert len(world.driver.read("runner.messages")) == 7
+
+
+def test_who_may_not_end_the_log_is_told_why() -> None:
+    """Instead of asking for ever; and what was decided is published by then."""
+    world = Replicas(RUNNER, "a")
+    member = world.members["a"]
+    world.driver.send("runner.updates", update(1, 1))
+    for _ in range(20):
+        member.go_on()
+    taken = world.publisher(member)
+    assert isinstance(taken._log, SimulatedDecisionLog)
+    taken._log.refuses = lambda value: isinstance(AvroProposals().decode(value), Proposal)
+    beats = count()
+    with pytest.raises(TooMuch):
+        taken.take_back(lambda: next(beats))
+    assert next(beats) > 0, "and whoever watches has seen it move"
+    assert len(world.driver.read("runner.messages")) == 1

@@ -136,6 +136,12 @@ def test_replicas_decide_about_time_as_about_everything_else(contracts: Path, se
         world.drain()
         world.members["ab"[(seed + wave) % 2]].kill()
 
+    for member in world.members.values():
+        member.kill()
+    world.driver.tick(4000)
+    world.drain()
+    world.driver.tick(4000)
+    world.driver.run()  # and who takes the task back knows it as well
     assert sums(world.driver) == sums(undisturbed)
     assert {member.replica.progress.ticked_ms for member in world.members.values() if member.replica} == {4000}
     assert world.driver.states() == undisturbed.states()
