@@ -47,12 +47,16 @@ class BenchmarkEnvironment:
         """Of the database."""
         return self.infrastructure.postgres_dsn
 
-    def run(self, *arguments: str) -> None:
-        """Run one command to its end; RuntimeError with what it has printed when it fails. Why it does is on stderr."""
+    def run(self, *arguments: str) -> str:
+        """Run one command to its end. Returns what it has printed; RuntimeError with that when it fails. Why it does is on
+        stderr.
+        """
         command = [sys.executable, "-P", "-m", "onefold.cli.main", *arguments]
         ran = subprocess.run(command, env={**os.environ, **self.environment}, check=False, stdout=subprocess.PIPE)
+        said = ran.stdout.decode(errors="replace")
         if ran.returncode:
-            raise RuntimeError(f"`onefold {' '.join(arguments)}` failed\n{ran.stdout.decode(errors='replace')}".strip())
+            raise RuntimeError(f"`onefold {' '.join(arguments)}` failed\n{said}".strip())
+        return said
 
     def start(self, name: str, *arguments: str) -> Child:
         """Start a long-running command in the background and wait until it says that it runs."""

@@ -6,10 +6,13 @@ processor's own progress records in the changelog, one a transaction, so this pr
 One processor: from its first committed transaction to the last, and only events committed after the first one count.
 Several: the first one folds alone until the group takes all tasks back and shares them out. The clock starts there, when
 nobody has anything in hand, so all that is committed later was folded later, and the restoring of every task is counted.
+
+With metrics every processor has a port for them and is asked as often as for the lag, which is more often than a Prometheus asks.
 """
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -23,6 +26,7 @@ from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.settings import Settings
 from onefold.proof.workloads.shaping import Input
+from onefold.stack.embedded import free_ports
 
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
@@ -37,9 +41,16 @@ Commit = tuple[float, int, int]
 
 
 def fold(
-    environment: BenchmarkEnvironment, workload: Workload, inputs: Iterator[Input], instances: int
+    environment: BenchmarkEnvironment,
+    workload: Workload,
+    inputs: Iterator[Input],
+    instances: int,
+    metrics: bool = False,
 ) -> tuple[CpuSampler, float]:
     """Fill the input topics of a pipeline and fold all of it; the processors are gone afterwards.
+
+    Args:
+        metrics: the processors have a port for them, and are asked.
 
     Returns:
         The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
@@ -49,10 +60,12 @@ def fold(
     environment.say(f"filling {', '.join(workload.inputs)}")
     events = environment.fill(inputs)
     environment.say(f"folding {events:,} events with {instances} processor{'s' * (instances > 1)}")
-    children = [
-        environment.start(f"processor-{number}", "process", domain, "--processes", "1", "--instance", str(number))
-        for number in range(1, instances + 1)
-    ]
+    ports = free_ports(instances) if metrics else []
+    children = []
+    for number in range(1, instances + 1):
+        environment.environment["ONEFOLD_METRICS_PORT"] = str(ports[number - 1]) if ports else "0"
+        words = "process", domain, "--processes", "1", "--instance", str(number)
+        children.append(environment.start(f"processor-{number}", *words))
     shared_at = 0.0
     if instances > 1:
         admin = AdminClient({**environment.client})
@@ -61,7 +74,13 @@ def fold(
     broker = environment.infrastructure.kafka
     cpu = CpuSampler({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
     settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
-    folded = lambda: positions.lag_of(domain, settings)["input_events"] == 0  # noqa: E731
+
+    def folded() -> bool:
+        for port in ports:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_ANSWER_S) as answer:
+                answer.read()
+        return positions.lag_of(domain, settings)["input_events"] == 0
+
     environment.wait(folded, _DRAIN_S, "all events are folded", _ASK_EVERY_S)
     cpu.stop()
     for child in children:
@@ -77,10 +96,16 @@ def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
 
 
 def measure(
-    environment: BenchmarkEnvironment, workload: Workload, events: int, instances: int, seed: int
+    environment: BenchmarkEnvironment,
+    workload: Workload,
+    events: int,
+    instances: int,
+    seed: int,
+    *,
+    metrics: bool = False,
 ) -> dict[str, Any]:
-    """The figures of folding `events` events of a pipeline."""
-    cpu, shared_at = fold(environment, workload, workload.generate(seed, events), instances)
+    """The figures of folding `events` events of a pipeline; see `fold`."""
+    cpu, shared_at = fold(environment, workload, workload.generate(seed, events), instances, metrics)
     commits = _commits(environment, workload.name)
     if not commits:
         raise RuntimeError(f"the generator of {workload.name} made no event")
@@ -98,6 +123,7 @@ def measure(
     return {
         "pipeline": workload.name,
         "instances": instances,
+        "metrics_asked_for": f"every {_ASK_EVERY_S} s" if metrics else None,
         "events": _folded(commits),
         "events_counted": counted,
         "transactions": len(commits),

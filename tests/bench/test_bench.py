@@ -233,12 +233,14 @@ def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
 @pytest.mark.postgres
 @pytest.mark.parametrize("pipeline", first_of(["trades", "runner"]))
 def test_the_processor_bench_counts_every_event_once(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
-    processor.command(pipeline=pipeline, events=3000, instances=1, partitions=2, seed=1, as_json=True)
+    metrics = pipeline == "trades"
+    processor.command(pipeline=pipeline, events=3000, instances=1, metrics=metrics, partitions=2, seed=1, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["figures"]["pipeline"] == pipeline
     assert told["figures"]["events"] == 3000
     assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
     assert told["figures"]["transactions"] >= 2
+    assert told["figures"]["metrics_asked_for"] == ("every 0.5 s" if metrics else None)
     assert told["machine"]["kafka"] != "?"
 
 

@@ -71,7 +71,7 @@ def test_a_service_starts_without_what_draws_on_a_terminal(verb: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "listed"),
-    [([], main.VERBS), (["bench"], ("processor", "sink", "latency", "hot-hot", "newcomer", "trades"))],
+    [([], main.VERBS), (["bench"], ("processor", "sink", "latency", "hot-hot", "newcomer", "operate", "trades"))],
 )
 def test_a_group_alone_lists_what_is_in_it(
     words: list[str], listed: Iterable[str], capsys: pytest.CaptureFixture[str]
@@ -88,7 +88,8 @@ def test_a_group_alone_lists_what_is_in_it(
 def test_a_subcommand_has_its_own_options_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["bench", "processor", "--help"]) == 0
     options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
-    assert options == {"--events", "--instances", "--pipeline", "--partitions", "--seed", "--json", "--help"}
+    known = {"--events", "--instances", "--metrics", "--pipeline", "--partitions", "--seed", "--json", "--help"}
+    assert options == known
     assert main.run(["bench", "processor", "--kills"]) == USAGE
     assert capsys.readouterr().err == "error: No such option: --kills\n  Try: onefold bench processor --help\n"
 

@@ -12,5 +12,6 @@ VERBS = {
     "jobs": "How long jobs take that arrive in the wrong order.",
     "hot-hot": "How long nothing is decided when a process is killed.",
     "newcomer": "How soon a new replica of many keys is level.",
+    "operate": "How long a verdict, an explained row and a rebuild take.",
     "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }

@@ -13,6 +13,9 @@ from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Events, Partit
 def command(
     events: Events = 500_000,
     instances: Annotated[int, typer.Option(min=0, max=16, help="Processors side by side; 0: one for each core.")] = 0,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Processors tell metrics, and are asked for them twice a second.")
+    ] = False,
     pipeline: Pipeline = "",
     partitions: Partitions = PARTITIONS,
     seed: Seed = 1,
@@ -30,5 +33,5 @@ def command(
         pipeline,
         partitions,
         as_json,
-        lambda place, workload: processor.measure(place, workload, events, count, seed),
+        lambda place, workload: processor.measure(place, workload, events, count, seed, metrics=metrics),
     )

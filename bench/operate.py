@@ -1,0 +1,122 @@
+"""What an operator waits for: a verdict from the beginning, an explained row, a rebuild; on one stack, beside its own drain.
+
+The inputs are there first, and the sink runs. The clock of the drain starts with the processors, and ends when the tables have
+everything. Each of the others runs alone then, as its command does it, while processors and sink are at rest. What they say is
+part of the result: a verdict that is not *valid*, a row that is not explained, or one that a rebuild would change, is no figure.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from onefold.bench.environment import BenchmarkEnvironment
+from onefold.bench.hot_hot import start_sink
+from onefold.bench.workload import Workload
+from onefold.operate import positions
+from onefold.operate.explain import explain
+from onefold.operate.settings import Settings
+from onefold.proof import workloads
+
+_DRAIN_S = 3_600.0
+# Asking for the lag costs broker and database a little.
+_ASK_EVERY_S = 0.5
+
+
+def measure(
+    environment: BenchmarkEnvironment, workload: Workload, events: int, explained: int, seed: int
+) -> dict[str, Any]:
+    """Drain `events`; judge them from the beginning, explain so many rows of the largest table, and rebuild all tables.
+
+    Raises:
+        RuntimeError: something is not drained in time, not right, or not known.
+    """
+    name = workload.name
+    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
+    environment.say(f"filling {', '.join(workload.inputs)}")
+    environment.fill(workload.generate(seed, events))
+    sink = start_sink(environment, name, "drain")
+    environment.say(f"draining {events:,} events")
+    began = time.monotonic()
+    processor = environment.start("processor", "process", name)
+    environment.wait(
+        lambda: positions.lag_of(name, settings)["events"] == 0, _DRAIN_S, "everything is landed", _ASK_EVERY_S
+    )
+    drain_s = time.monotonic() - began
+
+    environment.say("judging all of it from the beginning")
+    verdict, verify_s = _timed(environment, "verify", name, "--from-start", "--json")
+    table, rows, keys = _keys(environment.dsn, name, explained)
+    environment.say(f"explaining rows of {table}")
+    taken, read = zip(*_explained(settings, environment.dsn, table, keys), strict=True)
+    environment.say(f"making the tables of {name} anew, beside")
+    rebuilt, rebuild_s = _timed(environment, "rebuild", name, "--dry-run", "--json")
+    processor.stop()
+    sink.stop()
+    return {
+        "pipeline": name,
+        "events": events,
+        "cores": os.cpu_count(),
+        "drain_s": round(drain_s, 1),
+        "verify_from_start_s": round(verify_s, 1),
+        "verify": verdict["outcome"],
+        "explained_table": table,
+        "explained_table_rows": rows,
+        "rows_explained": len(taken),
+        "explain_median_s": round(median(taken), 2),
+        "explain_longest_s": round(max(taken), 2),
+        "explain_records_read_longest": max(read),
+        "rebuild_s": round(rebuild_s, 1),
+        "rebuild_rows_compared": sum(one["rows"] for one in rebuilt["tables"]),
+        "rebuild_rows_that_differ": rebuilt["differing"],
+        "rebuild_live_sink_held_up_s": round(rebuilt["held_s"], 1),
+    }
+
+
+def _timed(environment: BenchmarkEnvironment, *arguments: str) -> tuple[dict[str, Any], float]:
+    """What a command says as JSON, and how long it took, Python's own start included."""
+    began = time.monotonic()
+    said = environment.run(*arguments)
+    return json.loads(said), time.monotonic() - began
+
+
+def _keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
+    """The pipeline's largest table whose rows have a key, how many it has, and the keys of some, drawn by lot."""
+    with psycopg.connect(dsn) as connection:
+        sizes = [
+            (connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_name(table.name))).fetchone() or (0,), table)
+            for table in workloads.workload(pipeline).tables
+            if table.key and not table.summed
+        ]
+        if not sizes:
+            raise RuntimeError(f"{pipeline} has no table whose rows can be explained")
+        (rows,), table = max(sizes, key=lambda one: one[0])
+        columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in table.key)
+        drawn = sql.SQL("SELECT {} FROM {} ORDER BY random() LIMIT %s").format(columns, _name(table.name))
+        found = connection.execute(drawn, (count,)).fetchall()
+    if not found:
+        raise RuntimeError(f"{table.name} has no row")
+    return table.name, rows, [dict(zip(table.key, key, strict=True)) for key in found]
+
+
+def _name(table: str) -> sql.Identifier:
+    return sql.Identifier(*table.split("."))
+
+
+def _explained(settings: Settings, dsn: str, table: str, keys: list[dict[str, str]]) -> Iterator[tuple[float, int]]:
+    """(seconds, records read) of each. RuntimeError for one of which the record that made it is not found."""
+    for key in keys:
+        began = time.monotonic()
+        found = explain(settings, dsn, table, key)
+        if found.row is None or found.output is None:
+            raise RuntimeError(f"{_text(key)} of {table} is not explained: {'; '.join(found.notes)}")
+        yield time.monotonic() - began, found.records_read
+
+
+def _text(key: Mapping[str, str]) -> str:
+    return " ".join(f"{column}={value}" for column, value in key.items())
