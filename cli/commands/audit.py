@@ -48,8 +48,8 @@ def command(
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     logs.configure(settings.log_format)
     if not domain:
-        _all(settings, Path(status or settings.home / "run" / "audit.json"), alone=once or until_found)
-        return
+        path = Path(status or settings.home / "run" / "audit.json")
+        raise typer.Exit(_all(settings, path, alone=once or until_found))
     name = domain
     auditing.checked(name)
     stop = threading.Event()
@@ -62,8 +62,8 @@ def command(
     )
 
 
-def _all(settings: Settings, path: Path, *, alone: bool) -> None:
-    """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C."""
+def _all(settings: Settings, path: Path, *, alone: bool) -> int:
+    """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C. Returns the exit code."""
     from onefold.operate import auditing
     from onefold.stack import together
 
@@ -72,4 +72,4 @@ def _all(settings: Settings, path: Path, *, alone: bool) -> None:
     names = auditing.audited(settings, pipelines.domains())
     if not names:
         raise UserError("no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)
-    together.audit(names, path, settings.metrics_port)
+    return together.audit(names, path, settings.metrics_port)
