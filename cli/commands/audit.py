@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import metrics
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import UNKNOWN, USAGE
 from onefold.operate import logs, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings, load
@@ -34,15 +34,19 @@ def command(
     """Follow a domain live, until SIGTERM or Ctrl-C: compare each output record and each row with a model of its own, seconds
     after they were committed. Nothing has to drain for it. What it finds it prints, and goes on: /healthz stays red.
 
-    Exit code 0: nothing was found. 1: something was. 2: this pipeline is not audited, or, with --once, it cannot be told.
+    Exit code 0: nothing was found. 1: something was. 2: this pipeline is not audited, there are no servers, or, with --once, it
+    cannot be told.
 
     Example: onefold audit runner --until-found
     """
     settings = load()
     if domain:
         pipelines.checked([domain])
-    settings.usable_client()
-    settings.postgres()  # raises when there is none
+    try:
+        settings.usable_client()
+        settings.postgres()  # raises when there is none
+    except UserError as error:
+        raise UserError(error.message, error.hint, UNKNOWN) from None  # 1 is what something that was found ends with
     from onefold.operate import auditing  # imports clients of Postgres and Kafka, which `--help` does not need
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
