@@ -86,7 +86,7 @@ def render(verdict: Verdict, out: Console, shown: int | None = FINDINGS_SHOWN) -
             _print_finding(finding, out)
         if shown is not None and len(verdict.findings) > shown:
             out.print(f"{len(verdict.findings) - shown:,} more; --all prints them, --json too.")
-    out.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", _sentence(verdict))
+    out.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", Text(_sentence(verdict)))
 
 
 def _sentence(verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from onefold.cli.commands.verify import render
@@ -63,6 +64,11 @@ def test_unknown_says_why() -> None:
 def test_values_are_never_taken_for_markup() -> None:
     finding = Finding("extra row", "campaigns.totals", {"id": "[bold]x[/bold]"}, text="[/red]")
     assert "[bold]x[/bold]" in printed(Verdict("campaigns", INVALID, "", [], COUNTS, [finding]))
+
+
+@pytest.mark.parametrize("reason", ["the check itself failed: KeyError: '[/b]'", "no column [id]"])
+def test_a_reason_is_never_taken_for_markup(reason: str) -> None:
+    assert printed(Verdict("runner", UNKNOWN, reason)) == f"runner: unknown - {reason}.\n"
 
 
 def test_kinds_come_worst_first_and_the_worst_of_a_kind_is_named() -> None:
