@@ -10,13 +10,20 @@ WIDTH = 24  # of the names, before what is said of them
 
 def lines(home: Path, found: dict[str, Any]) -> list[str]:
     """Everything that `cli.commands.status.describe` gives, the services first."""
-    return [*_services(home, found), *_addresses(found), *_changing(found), *_guarantee(found)]
+    return _printable([*_services(home, found), *_addresses(found), *_changing(found), *_guarantee(found)])
 
 
 def watched(home: Path, found: dict[str, Any]) -> list[str]:
     """The same for a screen that may be too small for it: what is wrong first, and then what changes."""
     problems = [f"! {problem}" for problem in found["problems"]]
-    return [*problems, *_changing(found), *_services(home, found), *_addresses(found)]
+    return _printable([*problems, *_changing(found), *_services(home, found), *_addresses(found)])
+
+
+def _printable(shown: list[str]) -> list[str]:
+    """Transactional ids, names of logs and reasons of jobs are anybody's: a terminal obeys none of them."""
+    from onefold.operate.values import printable  # imports the codecs, which most verbs do not need
+
+    return [printable(line) for line in shown]
 
 
 def _changing(found: dict[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ def kafka(settings: Settings) -> str:
         AdminClient(positions.quiet(settings)).list_topics(timeout=positions.CALL_S)
     except KafkaException:
         # What librdkafka says of it is of its own parts; the reason, as a refused password, is in the broker's log.
-        return f"Kafka at {settings.kafka()} does not answer"
+        return f"Kafka at {hiding.address(settings.kafka())} does not answer"
     return ""
 
 

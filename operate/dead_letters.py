@@ -261,6 +261,17 @@ class DeadLetters:
         except (ProcessorError, KeyError) as error:
             return None, str(error)
 
+    def plainly(self, letter: Letter, value: bytes | None) -> str:
+        """What the value says before any rule of the contract, as JSON has it, also where the contract refuses it; "" when it
+        cannot be read.
+        """
+        source = letter.source or letter.place
+        record = Record(source.topic, source.partition, source.offset, letter.key, value)
+        try:
+            return json.dumps(self.codec.read_plainly(record), ensure_ascii=False, default=str)
+        except (ProcessorError, KeyError, ValueError, RecursionError):
+            return ""
+
     def spelling(self, value: bytes | None) -> str:
         """In which of the spellings of a contract the value seems to be, in a few words."""
         if not value:

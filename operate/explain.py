@@ -17,7 +17,7 @@ import psycopg
 
 from onefold.exit_codes import USAGE
 from onefold.operate import merges, pipelines, positions, rows, transactions, waiting
-from onefold.operate.errors import UserError
+from onefold.operate.errors import UserError, first_line
 from onefold.operate.explained import Batch, Cause, Explanation, History, Shown, Step
 from onefold.operate.identity import Identity
 from onefold.operate.reading import RECORDS_MAX, LogReader, Place, Silent, Stored
@@ -272,4 +272,4 @@ def _batch(row: Row, last: positions.LastBatch | None) -> Batch | None:
 
 def problem_of(error: psycopg.Error) -> UserError:
     """What to say when the database does not answer."""
-    return UserError(f"the database does not answer: {str(error).strip().splitlines()[0] if str(error) else error!r}")
+    return UserError(f"the database does not answer: {first_line(error)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -15,6 +16,8 @@ URLS = ("postgresql://", "postgres://")
 SECRET = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 HIDDEN = b"*"  # how libpq marks it
 HIDDEN_VALUE = "***"  # what stands in its place
+# Only in front of another scheme: a password may have a comma too.
+NEXT_URL = re.compile(r",(?=\w+://)")
 # Options of Kafka clients with one of these words in their names hold a secret.
 SECRET_WORDS = ("password", "secret", "jaas", "oauthbearer.config", "pem")
 
@@ -57,7 +60,11 @@ def options(kafka_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def address(text: str) -> str:
-    """A URL without the password in front of its host; any other text as it is."""
+    """A URL without the password in front of its host, or several with commas between them; any other text as it is."""
+    return ",".join(map(_address, NEXT_URL.split(text)))
+
+
+def _address(text: str) -> str:
     begin, separator, rest = text.partition("://")
     account, at, _ = rest.partition("/")[0].rpartition("@")
     if not separator or ":" not in account:

@@ -66,13 +66,22 @@ def shown(name: str, value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-def misspelt(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[tuple[str, str]]:
-    """(name that is given and is no setting, the setting that it resembles or begins), of the environment and of these files."""
-    known = [prefix + name.upper() for name in kind.model_fields]
+def unknown(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[str]:
+    """The names with the prefix that are given and no settings, of the environment and of these files; those of the environment
+    as they are written there, for small letters take effect too.
+    """
+    known = {prefix + name.upper() for name in kind.model_fields} | NO_SETTINGS
     given = {name.upper() for file in files for name in DotEnvSettingsSource(kind, env_file=file).env_vars}
-    given |= {name for name in os.environ if name.startswith(prefix)}
-    found = {
-        name: get_close_matches(name, known, 1, _ALIKE) or [one for one in known if one.startswith(f"{name}_")]
-        for name in sorted(given - set(known) - NO_SETTINGS)
-    }
-    return [(name, alike[0]) for name, alike in found.items() if alike and name.startswith(prefix)]
+    return sorted(
+        name for name in given | set(os.environ) if name.upper().startswith(prefix) and name.upper() not in known
+    )
+
+
+def misspelt(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[tuple[str, str]]:
+    """(name that is `unknown`, the setting that it resembles or begins)."""
+    known = [prefix + name.upper() for name in kind.model_fields]
+
+    def alike(name: str) -> list[str]:
+        return get_close_matches(name, known, 1, _ALIKE) or [one for one in known if one.startswith(f"{name}_")]
+
+    return [(name, found[0]) for name in unknown(kind, prefix, files) if (found := alike(name.upper()))]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from onefold.operate import hiding
 from onefold.operate.errors import UserError
 from onefold.processor.io.admin import RECORD_BYTES_MAX
 
@@ -79,7 +80,7 @@ def _open(client: Mapping[str, str]) -> Producer:
         producer.init_transactions(START_S)
     except KafkaException as error:
         raise UserError(
-            f"Kafka at {client['bootstrap.servers']} gave no transaction within {START_S:.0f} s "
+            f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {START_S:.0f} s "
             f"({error.args[0].name()})",
             "See whether it runs with `onefold status`.",
         ) from None

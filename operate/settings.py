@@ -27,7 +27,7 @@ ENVIRONMENT_FILE = "onefold.env"
 PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
 INSTANCES_MAX = 16
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
-HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url"}
+HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url", "objects_endpoint"}
 # A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
 STATE_MEMORY_MIN_MB = 64
 STALL_MIN_S = (

@@ -235,6 +235,8 @@ def _stop(services: Sequence[Managed]) -> None:
     for managed in services:
         with suppress(OSError):
             managed.child.stop()
+        if (ended := managed.child.poll()) is not None:
+            managed.exit_code = ended
         managed.state, managed.detail = "stopped", ""
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from onefold import status_file
-from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
+from onefold.exit_codes import FAILED, OK, REFUSED, UNAVAILABLE, USAGE
 from onefold.stack.plan import AUDITOR_STOP_S, PROCESSOR_STOP_S, WORKER_STOP_S
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Managed, Supervisor, run
@@ -59,9 +59,10 @@ def work(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 
     _run(made, path, metrics_port)
 
 
-def audit(domains: Sequence[str], path: Path, metrics_port: int = 0) -> None:
-    """Run an auditor of each domain, likewise."""
-    _run([_service(domain, AUDITOR_STOP_S, ("audit", domain)) for domain in domains], path, metrics_port)
+def audit(domains: Sequence[str], path: Path, metrics_port: int = 0) -> int:
+    """Run an auditor of each domain, likewise. Returns 1 when one of them ended last with having found something, else 0."""
+    made = [_service(domain, AUDITOR_STOP_S, ("audit", domain)) for domain in domains]
+    return _run(made, path, metrics_port, told=(FAILED,))
 
 
 class _Ended(Exception):
@@ -72,7 +73,16 @@ class _Ended(Exception):
         self.code = code
 
 
-def _run(made: Sequence[Service], path: Path, metrics_port: int, for_all: Collection[int] = ()) -> int:
+def _run(
+    made: Sequence[Service],
+    path: Path,
+    metrics_port: int,
+    for_all: Collection[int] = (),
+    told: Collection[int] = (),
+) -> int:
+    """Until SIGTERM or SIGINT. One that ends by itself with a code of `for_all` ends all with it; one of `told`, with which a
+    process has ended last when all are stopped, is passed on.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Where the output is a file, what we say would else be written over what the processes have said.
     flags = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL)
@@ -99,7 +109,8 @@ def _run(made: Sequence[Service], path: Path, metrics_port: int, for_all: Collec
         with suppress(OSError):
             status_file.write(path, "stopped", f"a process ended with exit code {ended.code}", time.time())
         return ended.code
-    return OK
+    last = (managed.exit_code for managed in supervisor.stages[0])
+    return next((code for code in last if code is not None and code in told), OK)
 
 
 def _tell(managed: Managed, ends: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import metrics
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import UNKNOWN, USAGE
 from onefold.operate import logs, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings, load
@@ -34,22 +34,26 @@ def command(
     """Follow a domain live, until SIGTERM or Ctrl-C: compare each output record and each row with a model of its own, seconds
     after they were committed. Nothing has to drain for it. What it finds it prints, and goes on: /healthz stays red.
 
-    Exit code 0: nothing was found. 1: something was. 2: this pipeline is not audited, or, with --once, it cannot be told.
+    Exit code 0: nothing was found. 1: something was. 2: this pipeline is not audited, there are no servers, or, with --once, it
+    cannot be told.
 
     Example: onefold audit runner --until-found
     """
     settings = load()
     if domain:
         pipelines.checked([domain])
-    settings.usable_client()
-    settings.postgres()  # raises when there is none
+    try:
+        settings.usable_client()
+        settings.postgres()  # raises when there is none
+    except UserError as error:
+        raise UserError(error.message, error.hint, UNKNOWN) from None  # 1 is what something that was found ends with
     from onefold.operate import auditing  # imports clients of Postgres and Kafka, which `--help` does not need
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     logs.configure(settings.log_format)
     if not domain:
-        _all(settings, Path(status or settings.home / "run" / "audit.json"), alone=once or until_found)
-        return
+        path = Path(status or settings.home / "run" / "audit.json")
+        raise typer.Exit(_all(settings, path, alone=once or until_found))
     name = domain
     auditing.checked(name)
     stop = threading.Event()
@@ -62,8 +66,8 @@ def command(
     )
 
 
-def _all(settings: Settings, path: Path, *, alone: bool) -> None:
-    """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C."""
+def _all(settings: Settings, path: Path, *, alone: bool) -> int:
+    """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C. Returns the exit code."""
     from onefold.operate import auditing
     from onefold.stack import together
 
@@ -72,4 +76,4 @@ def _all(settings: Settings, path: Path, *, alone: bool) -> None:
     names = auditing.audited(settings, pipelines.domains())
     if not names:
         raise UserError("no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)
-    together.audit(names, path, settings.metrics_port)
+    return together.audit(names, path, settings.metrics_port)

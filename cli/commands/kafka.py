@@ -12,6 +12,7 @@ from typing import IO, Annotated
 import typer
 
 from onefold.exit_codes import UNAVAILABLE, USAGE
+from onefold.operate import hiding
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
@@ -136,5 +137,7 @@ def _check_answers(servers: Sequence[str]) -> None:
         with suppress(OSError), closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
             return
     raise UserError(
-        f"Kafka at {','.join(servers)} does not answer", "Look with `onefold status`, or start it.", UNAVAILABLE
+        f"Kafka at {hiding.address(','.join(servers))} does not answer",
+        "Look with `onefold status`, or start it.",
+        UNAVAILABLE,
     )

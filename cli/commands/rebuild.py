@@ -117,6 +117,8 @@ def _lines(done: Rebuilt, dry_run: bool) -> Iterator[str]:
 
 
 def _example(one: Difference) -> str:
+    from onefold.operate.values import printable  # imports the codecs, which `--help` does not need
+
     key = ", ".join(f"{name} {value}" for name, value in one.key.items())
     columns = [f"{name} {was}, by the log {now}" for name, (was, now) in one.columns.items()]
-    return f"{one.kind}: {key}" + (f": {'; '.join(columns)}" if columns else "")
+    return printable(f"{one.kind}: {key}" + (f": {'; '.join(columns)}" if columns else ""))

@@ -64,7 +64,8 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "not_running": [domain],
     "replicas": {domain: {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some, "jobs":
     {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
-    The DSN is without its password unless that is asked for; the guarantee is {} too where it is not asked for.
+    The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
+    asked for.
     """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
@@ -74,7 +75,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     kafka, postgres = asked and KAFKA not in problems, asked and POSTGRES not in problems
     return {
         "running": bool(running),
-        "bootstrap_servers": servers,
+        "bootstrap_servers": hiding.address(servers) if servers else None,
         "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
         "dashboard": running.get("dashboard"),
         "metrics": {

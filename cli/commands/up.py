@@ -44,6 +44,8 @@ def command(
     state, started = control.up(settings, domains, wanted, progress)
     progress.clear()
     shown = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
+    if shown["bootstrap_servers"]:
+        shown["bootstrap_servers"] = hiding.address(shown["bootstrap_servers"])
     if shown["postgres_dsn"] and not show_password:
         shown["postgres_dsn"] = hiding.dsn(shown["postgres_dsn"])
     typer.echo(json.dumps({**shown, "started": started}) if as_json else _text(settings, shown, started))

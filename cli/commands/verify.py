@@ -86,18 +86,20 @@ def render(verdict: Verdict, out: Console, shown: int | None = FINDINGS_SHOWN) -
             _print_finding(finding, out)
         if shown is not None and len(verdict.findings) > shown:
             out.print(f"{len(verdict.findings) - shown:,} more; --all prints them, --json too.")
-    out.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", _sentence(verdict))
+    out.print(Text(f"{verdict.domain}: {verdict.outcome}", _STYLES[verdict.outcome]), "-", Text(_sentence(verdict)))
 
 
 def _sentence(verdict: Verdict) -> str:
-    counts = verdict.counts
+    from onefold.operate.values import printable  # likewise
+
+    counts, reason = verdict.counts, printable(verdict.reason)
     if not counts:
-        return f"{verdict.reason}."
+        return f"{reason}."
     records = (
         f"{counts['records']:,} input records ({counts['accepted']:,} accepted, {counts['ignored']:,} without effect,"
         f" {counts['forwarded']:,} repartitioned, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
     )
-    told = f"{verdict.reason}.\n{records}."
+    told = f"{reason}.\n{records}."
     if verdict.proved:
         told += f"\n{verdict.proved:,} records of all topics were not read again: the verdict of {verdict.proved_at[:19]}Z has."
     return told
@@ -123,13 +125,15 @@ def _summary(verdict: Verdict) -> Table:
 
 def _print_finding(finding: Finding, out: Console) -> None:
     """In lines that only the terminal breaks: what is copied from it is what was printed."""
+    from onefold.operate.values import printable  # imports the codecs, which `--help` does not need
+
     key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
     lines = [" - ".join(part for part in (finding.kind, finding.where, key) if part), _what(finding)]
     lines += [f"output record {finding.output}"] if finding.output else []
     lines += [f"input record {finding.source}"] if finding.source else []
     for number, line in enumerate(filter(None, lines)):
-        # Values come from anybody's input: printed as text, never as markup.
-        out.print(Text(("  " if number else "") + line), soft_wrap=True)
+        # Values come from anybody's input: printed as text, never as markup, nor as what a terminal would obey.
+        out.print(Text(("  " if number else "") + printable(line)), soft_wrap=True)
 
 
 def _what(finding: Finding) -> str:

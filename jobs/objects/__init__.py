@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from onefold.exit_codes import USAGE
 from onefold.jobs.objects.store import BUCKET, Store
+from onefold.operate import hiding
 from onefold.operate.errors import UserError
 
 
@@ -28,5 +29,7 @@ def open_store(url: str, endpoint: str | None = None) -> Store:
 
         return S3Store(parts.netloc, parts.path.strip("/"), endpoint)
     raise UserError(
-        f"{url!r} is no store of objects", "Write file:///a/folder or s3://bucket/prefix into ONEFOLD_OBJECTS.", USAGE
+        f"{hiding.address(url)!r} is no store of objects",
+        "Write file:///a/folder or s3://bucket/prefix into ONEFOLD_OBJECTS.",
+        USAGE,
     )

@@ -9,6 +9,7 @@ Admission control is here (what is refused here never touches a state): size, de
 """
 
 import io
+import json
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -162,6 +163,26 @@ class AvroCodec:
                     f"its writer's {path[1:]} is a {writer.units[path]}, and that of {contract.name} a {unit}"
                 )
         return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.schema))
+
+    def read_plainly(self, record: Record) -> Any:
+        """What an input record says by its own spelling, before any rule of its contract: for a person who asks why it breaks
+        one. Raises `Rejected` when nobody can read it.
+        """
+        data = record.value or b""
+        if data.startswith(SINGLE_OBJECT):
+            contract = self._inputs[record.topic]
+            prefix = data[: len(contract.prefix)]
+            writer = contract.writer if prefix == contract.prefix else contract.earlier.get(prefix)
+            if writer is None:
+                raise Rejected(f"unknown schema fingerprint {prefix[2:].hex()}")
+            return _read(data, len(prefix), writer, None)
+        if data.startswith(b"\0") and len(data) >= _CONFLUENT_HEADER_BYTES and self._registry is not None:
+            writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
+            return _read(data, _CONFLUENT_HEADER_BYTES, writer, None)
+        try:
+            return json.loads(data)  # takes more than msgspec does, as NaN
+        except (ValueError, RecursionError) as error:
+            raise Rejected(f"not JSON: {error}") from None
 
     def encode(self, topic: str, value: Fields) -> bytes:
         """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""

@@ -78,6 +78,25 @@ def test_what_was_committed_is_shown_without_the_command_that_removes_it(
     assert any(each.startswith("held back shop.sales/1 at offset 5: the transaction of loader") for each in lines)
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("shown", [shown_status.lines, shown_status.watched])
+def test_what_strangers_wrote_is_text_and_no_command_to_a_terminal(
+    shown: Callable[..., list[str]], stack: Stack, home: Path
+) -> None:
+    """Whose transaction it is, which job waits, and why."""
+    one = Held("shop.sales", 1, 5, 12, "\x1b]0;loader\x07", 93.4)
+    jobs = {"pending": 1, "active": 0, "deferred": 1, "done": 0, "oldest": "a\x1b[A 0/1", "oldest_s": 1.0}
+    stack()
+    found = {
+        **status.describe(load()),
+        "held": [{**one._asdict(), "says": str(one), "remedy": one.remedy}],
+        "jobs": {"shop.mails": {**jobs, "reason": "refused:\n\x1b[2J"}},
+    }
+    lines = shown(home, found)
+    assert all(line.isprintable() for line in lines)
+    assert all(text in "\n".join(lines) for text in (r"of \x1b]0;loader\x07 is", r"a\x1b[A 0/1", r"refused:\n\x1b[2J"))
+
+
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main.run(["status", *arguments])
     found = capsys.readouterr()

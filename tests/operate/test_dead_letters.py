@@ -5,20 +5,26 @@ from datetime import UTC, datetime
 
 import pytest
 
-from onefold.cli.commands.dead_letters import common
-from onefold.operate.dead_letters import Letter, Wanted, place, time_ms
+from onefold.cli.commands.dead_letters import common, show
+from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, place, time_ms
 from onefold.operate.errors import UserError
 from onefold.operate.merges import _COMMENT, _WRITES
 from onefold.operate.reading import Place
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.values import Record
+from onefold.processor.io import contracts
+from onefold.processor.io.contracts import FOLDER as CONTRACTS
+from onefold.processor.io.contracts import Writer
 from onefold.processor.io.replays import Receipt, WithoutReplayed
+from onefold.processor.io.schemas import parse
+from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.changelog import Progress
 from onefold.proof.expect import Record as Judged
 from onefold.proof.expect import Source
 from onefold.proof.replays import REPLAYS_HEADER, Replays
+from tests.support.single_object import single_object
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LETTER = Letter(
@@ -113,6 +119,59 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     with pytest.raises(ValueError, match="written by a newer Onefold"):
         Receipt.decode(key, json.dumps(body | {"version": 2}).encode())
     assert Receipt.decode(key, json.dumps(body | {"more": 1}).encode()) == receipt, "what is only added is passed over"
+
+
+SEND = {"id": 1, "email": "a", "subject": "s", "sent": 2, "date": "no date\0", "version": 0}
+# A writer of its own, whose id is a text.
+OTHER = {"type": "record", "name": "Send", "fields": [{"name": "id", "type": "string"}]}
+
+
+class Registry:
+    """Knows one schema."""
+
+    def schema(self, schema_id: int) -> Writer:
+        return parse(schema_id, json.dumps(OTHER))
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b'{"id": "one", "sent": NaN}', '{"id": "one", "sent": NaN}'),
+        (b'{"id": "\\u001b[31m\\ud800"}', r'{"id": "\u001b[31m\ud800"}'),
+        (single_object(json.loads((CONTRACTS / "campaigns.Send.avsc").read_text()), SEND), '"subject": "s", "sent": 2'),
+        (b"\0\0\0\0\7\x06one", '{"id": "one"}'),
+        (b"\0\0\0\0\7\x06on", ""),
+        (b"\xc3\x01" + bytes(9), ""),
+        (b"{", ""),
+        (b"[" * 100_000, ""),
+        (None, ""),
+    ],
+)
+def test_what_breaks_a_rule_is_shown_as_it_was_written(value: bytes | None, says: str) -> None:
+    """By whoever wrote it: JSON, Avro, and Confluent's format; and what nobody can read is bytes only."""
+    letters = DeadLetters.__new__(DeadLetters)
+    letters.topology = topology_of("campaigns")
+    vars(letters)["codec"] = AvroCodec(letters.topology, contracts.load(CONTRACTS), Registry())
+    letter = LETTER._replace(source=Place("campaigns.sends", 0, 7), value=value)
+    original = Original(letter.key, value, None)
+
+    data = show._data(letters, letter, original, False)
+    assert data["refused_now"]
+    assert data["decoded"] is None
+    assert bool(data["says"]) == bool(says)
+    printed = [line for line in show._lines(letters, letter, original, False, 512) if line.startswith("it says")]
+    assert len(printed) == bool(says)
+    assert all(says in line.replace("\n" + " " * 13, " ") and line.replace("\n", "").isprintable() for line in printed)
+
+
+def test_what_is_admitted_is_not_said_twice() -> None:
+    letters = DeadLetters.__new__(DeadLetters)
+    letters.topology = topology_of("campaigns")
+    vars(letters)["codec"] = codec_of(letters.topology)
+    value = json.dumps({**SEND, "date": "2026-01-02"}).encode()
+    letter = LETTER._replace(source=Place("campaigns.sends", 0, 7), value=value)
+    data = show._data(letters, letter, Original(letter.key, value, None), False)
+    assert (data["refused_now"], data["says"]) == ("", None)
 
 
 def test_a_record_that_was_put_back_is_a_dead_letter_where_it_lay_first() -> None:

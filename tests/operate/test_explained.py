@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 
+from onefold.operate import explain
 from onefold.operate.explained import Cause, Explanation, History, Shown, Step
 
 ORIGIN = {"topic": "shop.totals", "partition": "0", "offset": "7"}
@@ -57,3 +59,10 @@ def test_what_is_older_than_what_was_looked_through_is_said_to_be() -> None:
     told.looked = History("shop.totals/0", 5, False, ["id"])
     told.say_what_columns_are({"id": 1, "orders": 2}, {"shop.payments": ("orders",)})
     assert told.columns["orders"] == "older than what was looked through"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("connection refused\nIs it running?", "connection refused"), ("", "OperationalError")]
+)
+def test_what_the_database_says_is_a_sentence_without_quotes(said: str, shown: str) -> None:
+    assert explain.problem_of(psycopg.OperationalError(said)).message == f"the database does not answer: {shown}"

@@ -14,6 +14,7 @@ from onefold.chaos.injection import Dice
 from onefold.cli import main
 from onefold.cli.commands import sql
 from onefold.exit_codes import OK, UNAVAILABLE
+from onefold.jobs.objects import open_store
 from onefold.operate import hiding, positions, settings, state
 from onefold.operate.errors import UserError
 from onefold.stack import control
@@ -145,11 +146,48 @@ def test_wrong_kafka_options_are_not_repeated(
     assert PASSWORD not in caught.value.as_text() + caught.value.as_json()
 
 
-def test_wrong_addresses_of_a_registry_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEFOLD_SCHEMA_REGISTRY_URL", f"ftp://me:{PASSWORD}@registry")
-    with pytest.raises(UserError, match="ONEFOLD_SCHEMA_REGISTRY_URL cannot be used: it should begin with") as caught:
+@pytest.mark.parametrize("name", ["ONEFOLD_SCHEMA_REGISTRY_URL", "ONEFOLD_OBJECTS_ENDPOINT"])
+def test_wrong_addresses_are_not_repeated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, f"ftp://me:{PASSWORD}@registry")
+    with pytest.raises(UserError, match=f"{name} cannot be used: it should begin with") as caught:
         settings.load()
     assert PASSWORD not in caught.value.as_text()
+
+
+def test_an_address_that_is_no_store_of_objects_is_told_without_its_password() -> None:
+    with pytest.raises(UserError, match="is no store of objects") as caught:
+        open_store(f"minio://me:{PASSWORD}@store/bucket")
+    assert PASSWORD not in caught.value.as_text()
+
+
+@pytest.mark.parametrize("verb", ["up", "status"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        f"SASL_SSL://me:{PASSWORD}@127.0.0.1:9",
+        f"SASL_SSL://me:{PASSWORD}@127.0.0.1:9,SASL_SSL://me:{PASSWORD}@127.0.0.1:9",
+        f"SASL_SSL://me:{PASSWORD},@127.0.0.1:9",
+    ],
+)
+def test_a_password_in_the_address_of_kafka_is_not_printed(
+    verb: str,
+    form: list[str],
+    servers: str,
+    connection: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Neither as an address, nor where nobody answers there."""
+    connection["bootstrap_servers"] = servers
+    monkeypatch.setattr(control, "up", lambda *given: (connection, False))
+    monkeypatch.setattr(positions, "CALL_S", 0.5)  # nobody is there
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", servers)
+    assert main.run([verb, *form]) == (OK if verb == "up" else UNAVAILABLE)
+    told = capsys.readouterr()
+    assert PASSWORD not in told.out + told.err
+    assert "SASL_SSL://me:***@127.0.0.1:9" in told.out
+    assert verb == "up" or "Kafka at SASL_SSL://me:***@127.0.0.1:9" in told.err
 
 
 def test_what_the_kafka_client_says_of_a_secret_is_scrubbed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from onefold.cli.main import run
 from onefold.operate import hiding, settings
 from onefold.operate.errors import UserError
-from onefold.operate.origins import DEFAULT, ENVIRONMENT, STACK, origins
+from onefold.operate.origins import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
 
 SECRET = "s3cret"
 
@@ -79,6 +79,7 @@ def test_an_address_without_a_password_is_shown_as_it_is(url: str) -> None:
         ("ONEFOLD_BOOTSTRAP_SERVER", "ONEFOLD_BOOTSTRAP_SERVERS"),
         ("ONEFOLD_PROCESOR_INSTANCES", "ONEFOLD_PROCESSOR_INSTANCES"),
         ("ONEFOLD_BOOTSTRAP", "ONEFOLD_BOOTSTRAP_SERVERS"),
+        ("onefold_partition", "ONEFOLD_PARTITIONS"),
     ],
 )
 @pytest.mark.parametrize("where", ["environment", "file"])
@@ -88,7 +89,8 @@ def test_a_misspelt_name_is_named(name: str, meant: str, where: str, monkeypatch
         monkeypatch.setenv(name, "1")
     else:
         Path("onefold.env").write_text(f"{name}=1\n")
-    with pytest.raises(UserError, match=f"^{name} is no setting, {meant} is$") as caught:
+    written = name if where == "environment" else name.upper()
+    with pytest.raises(UserError, match=f"^{written} is no setting, {meant} is$") as caught:
         settings.load()
     assert caught.value.exit_code == 2
 
@@ -97,3 +99,20 @@ def test_a_misspelt_name_is_named(name: str, meant: str, where: str, monkeypatch
 def test_what_resembles_no_setting_is_left_alone(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv(name, str(folder))
     settings.load()
+
+
+def test_what_is_no_setting_is_named_where_settings_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """But for what Onefold reads elsewhere, and what it sets itself for those that it starts."""
+    for name in ("ONEFOLD_DSN", "onefold_room", "ROOM", *NO_SETTINGS):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("ONEFOLD_FAIL_MAP_PCT", "1")
+    Path("onefold.env").write_text("ONEFOLD_COLOUR=1\nONEFOLD_SINKS=2\n")
+    for arguments in (["config", "show"], ["config", "show", "--json"]):
+        assert run(arguments) == 0
+        told = capsys.readouterr()
+        assert told.err.splitlines() == [
+            f"{name} is no setting" for name in ("ONEFOLD_COLOUR", "ONEFOLD_DSN", "onefold_room")
+        ]
+        assert "ONEFOLD_SINKS" in told.out

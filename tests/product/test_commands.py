@@ -175,6 +175,8 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
         (("up",), {"ONEFOLD_PARTITIONS": "zero"}, 2, "ONEFOLD_PARTITIONS"),
         (("up",), {"ONEFOLD_AUDITED": "nothing"}, 2, "there is no domain nothing"),
         (("audit",), {}, 2, "no pipeline is audited"),
+        (("audit", "runner"), {"ONEFOLD_HOME": "/nonexistent"}, 2, "there is no Kafka to talk to"),
+        (("audit", "runner", "--once"), {"ONEFOLD_HOME": "/nonexistent"}, 2, "there is no Kafka to talk to"),
         (("audit", "--once"), {"ONEFOLD_AUDITED": "all"}, 2, "--once and --until-found are for one domain"),
         (("sql",), {"ONEFOLD_HOME": "/nonexistent"}, 1, "not running"),
         (("produce", "nowhere"), {}, 2, "is no input topic"),

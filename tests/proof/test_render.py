@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from onefold.cli.commands.verify import render
@@ -63,6 +64,20 @@ def test_unknown_says_why() -> None:
 def test_values_are_never_taken_for_markup() -> None:
     finding = Finding("extra row", "campaigns.totals", {"id": "[bold]x[/bold]"}, text="[/red]")
     assert "[bold]x[/bold]" in printed(Verdict("campaigns", INVALID, "", [], COUNTS, [finding]))
+
+
+@pytest.mark.parametrize("reason", ["the check itself failed: KeyError: '[/b]'", "no column [id]"])
+def test_a_reason_is_never_taken_for_markup(reason: str) -> None:
+    assert printed(Verdict("runner", UNKNOWN, reason)) == f"runner: unknown - {reason}.\n"
+
+
+def test_what_strangers_wrote_is_text_and_no_command_to_a_terminal() -> None:
+    """In a finding and in a reason."""
+    finding = Finding("extra row", "a.b", {"id": "\x1b[31m"}, {"name": ("x", "\x1b]0;t\x07")}, text="up\n\x1b[A")
+    text = printed(Verdict("runner", INVALID, "it says \x1b[2J", [], COUNTS, [finding]))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert all(shown in text for shown in (r"id \x1b[31m", r"name: \x1b]0;t\x07", r"up\n\x1b[A", r"it says \x1b[2J."))
+    assert printed(Verdict("runner", UNKNOWN, "\x1b[2J")) == "runner: unknown - \\x1b[2J.\n"
 
 
 def test_kinds_come_worst_first_and_the_worst_of_a_kind_is_named() -> None:

@@ -131,6 +131,46 @@ def test_of_several_domains_one_that_refuses_leaves_the_others_alone(
     assert len(told(tmp_path)) == 1
 
 
+# The auditors of two domains, each a shell script, as `onefold audit` without a name has them.
+AUDIT = """
+import sys
+from onefold.cli.commands import audit
+from onefold.operate import auditing, settings
+from onefold.stack import together
+from onefold.stack.service import Ready, Service
+left = iter(sys.argv[1:])
+together._service = lambda name, *more: Service(
+    name, ("/bin/sh", "-c", next(left)), together.OUTPUT, Ready("status_file"), stop_s=5.0
+)
+settings.Settings.usable_client = settings.Settings.postgres = lambda self: {}
+auditing.audited = lambda *given: ["bank", "runner"]
+try:
+    audit.command(None, once=False, until_found=False)
+except audit.typer.Exit as end:
+    sys.exit(end.exit_code)
+"""
+ENDS_WITH = f"trap 'exit %d' TERM; {SAY}while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [(0, 0, 0), (0, 1, 1), (1, 0, 1), (2, 0, 0)])
+def test_auditors_of_which_one_has_found_something_end_with_that(
+    first: int, second: int, code: int, tmp_path: Path
+) -> None:
+    """Asked to stop, an auditor ends with 1 for what it has found, and so do all of them together."""
+    with (tmp_path / "out").open("wb") as out:
+        scripts = [ENDS_WITH % first, ENDS_WITH % second]
+        home = {**os.environ, "ONEFOLD_STATUS_FILE": str(tmp_path / "all.json")}
+        running = subprocess.Popen([sys.executable, "-c", AUDIT, *scripts], stdout=out, stderr=out, env=home)
+    try:
+        eventually(lambda: len(told(tmp_path)) == 2, 20, "both run")
+        running.send_signal(signal.SIGTERM)
+        running.wait(20)
+    finally:
+        running.kill()
+        running.wait(10)
+    assert running.returncode == code, (tmp_path / "out").read_text()
+
+
 def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The same after every start, and those of an instance that is one process stay as they were."""
     made: list[Any] = []

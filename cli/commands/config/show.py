@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.operate.origins import origins
-from onefold.operate.settings import PREFIX, files, load
+from onefold.operate.origins import origins, unknown
+from onefold.operate.settings import PREFIX, Settings, files, load
+from onefold.operate.values import printable
 
 
 def command(
@@ -16,10 +17,13 @@ def command(
 ) -> None:
     """Show each setting, its value without secrets, and where it comes from: an option of a command wins over the environment,
     the environment over the working folder's `onefold.env`, that over the project's, and that over the default.
+    A variable ONEFOLD_... that is no setting is named on stderr.
 
     Example: onefold config show --json
     """
     settings = load()
+    for name in unknown(Settings, PREFIX, files()):
+        typer.echo(f"{printable(name)} is no setting", err=True)
     found = {PREFIX + name.upper(): one for name, one in origins(settings, settings.running, files()).items()}
     if as_json:
         typer.echo(json.dumps({name: {"value": one.value, "from": one.where} for name, one in found.items()}, indent=1))

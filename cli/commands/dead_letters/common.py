@@ -49,10 +49,10 @@ def key_text(key: bytes | None) -> str:
     return "no key" if key is None else f"key {printable(key.decode(errors='backslashreplace'))}"
 
 
-def wrapped(text: str, indent: str = "    ") -> str:
-    """Lines no wider than the terminal; words stay whole, so that they can be copied."""
+def wrapped(text: str, indent: str = "    ", broken: bool = False) -> str:
+    """Lines no wider than the terminal; words stay whole, so that they can be copied, unless `broken`."""
     width = max(_WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size().columns))
-    lines = textwrap.wrap(printable(text), width - len(indent), break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(printable(text), width - len(indent), break_long_words=broken, break_on_hyphens=False)
     return "\n".join(indent + line for line in lines)
 
 

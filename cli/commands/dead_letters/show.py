@@ -25,7 +25,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with every byte in hex.")] = False,
 ) -> None:
     """Show a dead letter: where it came from, why it was refused, its headers, and the original bytes in hex and as text,
-    decoded as far as possible. What the dead letter does not hold is fetched from its source.
+    decoded as far as possible, also where the contract refuses it. What the dead letter does not hold is fetched from its source.
 
     Example: onefold dead-letters show runner.updates.dead/0/12
     """
@@ -68,6 +68,7 @@ def _data(letters: DeadLetters, letter: Letter, found: Original | str, replayed:
         "spelling": letters.spelling(original.value),
         "decoded": None if problem else str(value),
         "refused_now": problem,
+        "says": letters.plainly(letter, original.value) if problem else None,
     }
 
 
@@ -88,6 +89,9 @@ def _lines(
     yield f"spelled as   {letters.spelling(original.value)}"
     now = f"refused: {problem}" if problem else f"admitted: {value}"
     yield f"contract now {common.wrapped(now, ' ' * 13).strip()}"
+    if problem and (says := letters.plainly(letter, original.value)):
+        cut = says if shown is None or len(says) <= shown else f"{says[:shown]}…"
+        yield f"it says      {common.wrapped(cut, ' ' * 13, broken=True).strip()}"
     held = original.value or b""
     yield f"value        {letter.length:,} bytes" + ("" if original.value is not None else ", null")
     yield from _dump(held if shown is None else held[:shown])
