@@ -12,7 +12,8 @@ from onefold.processor.core.values import Event, Outputs
 PROGRESS_KEY = b"p"
 
 #: `(state or None, event) -> (state or None, outputs)`. What it returns is all that it does: no clock, no dice, no
-#: I/O. None as state forgets the key. It may raise `Rejected` for an event that can never be processed.
+#: I/O, and the state that it is given stays as it was: an event may be folded again from it. None as state forgets the key. It
+#: may raise `Rejected` for an event that can never be processed.
 Handler = Callable[[Any, Event], tuple[Any, Outputs]]
 
 #: `(key, state before, state after) -> outputs`, of one transaction. As pure as a handler, but it may not reject: every
@@ -95,7 +96,7 @@ class Topology:
         key: the state key of an input value, an int or text; or, where inputs differ in how they name it, one such function
             a topic. Events of two topics with the same key share one state.
         state: the class of the state: a dataclass, or a msgspec Struct, which is made in half of the time.
-        handle: the handler.
+        handle: the handler. It leaves the state that it is given as it is, and returns a new one.
         outputs: topics written, each by one contract. The value names the fields that identify a row where only the latest
             row matters, or is None where every record counts. Of a row that is written several times in one transaction
             only the last becomes a record, also when they name different keys.

@@ -32,7 +32,7 @@ NO_FAULT = (ProcessorError, MemoryError, OSError)
 IN_A_ROW_MAX, ALL_OF_MIN = 1_000, 100
 
 # Lines of these folders are the engine's, and no handler's.
-_ENGINE = tuple(f"{Path(__file__).parents[1] / room}{os.sep}" for room in ("core", "io", "runtime"))
+_ENGINE = tuple(f"{Path(__file__).parents[1] / room}{os.sep}" for room in ("core", "io", "runtime", "testing"))
 
 
 class Bugs:

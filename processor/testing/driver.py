@@ -32,6 +32,7 @@ from onefold.processor.runtime.task import Task
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedSession
+from onefold.processor.testing.watched import Watched
 
 
 class Crash(BaseException):
@@ -81,6 +82,7 @@ class TopologyDriver:
         self._contracts = found
         self._crash: tuple[str, int] | None = None
         self._tasks: dict[int, Task] = {}
+        self._watched: dict[int, Watched] = {}
 
     def send(
         self,
@@ -124,7 +126,11 @@ class TopologyDriver:
         self._crash = (step, hit)
 
     def run(self) -> None:
-        """Until nothing is left to read; a crashed task is started again, as a supervisor would."""
+        """Until nothing is left to read; a crashed task is started again, as a supervisor would.
+
+        Raises:
+            AssertionError: the handler has changed a state that it was given, instead of returning a new one.
+        """
         while True:
             try:
                 # Tasks repartition records to one another, so all of them have to come to rest in one round.
@@ -173,8 +179,9 @@ class TopologyDriver:
             session = SimulatedSession(self.log, self.topology, partition)
             log = SimulatedDecisionLog(self.log, self.topology.decisions, partition)
             publisher = Publisher(self.topology, partition, "driver", session, log, AvroProposals(), self._step)
+            watched = self._watched[partition] = Watched(self.topology, self.codec)
             task = Task(
-                self.topology,
+                watched.topology,
                 session,
                 self.codec,
                 self._step,
@@ -195,6 +202,7 @@ class TopologyDriver:
         folded = 0
         while count := self.task(partition).turn():
             folded += count
+        self._watched[partition].check()
         return folded
 
     def _step(self, name: str) -> None:
