@@ -1,4 +1,4 @@
-"""What an auditor tells of itself: whether it gets on, which is more than that it takes turns."""
+"""What an auditor tells of itself: its figures, and whether it gets on, which is more than that it takes turns."""
 
 from typing import Any
 
@@ -6,9 +6,18 @@ import pytest
 
 from onefold.operate import auditing
 from onefold.proof.audit.auditor import Standing
-from onefold.proof.verdict import INVALID, VALID, Verdict
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.status_file import Status
-from onefold.telemetry import Health
+from onefold.telemetry import (
+    AUDIT_BEHIND_S,
+    AUDIT_CYCLE_S,
+    AUDIT_FINDINGS,
+    AUDIT_OUTPUTS,
+    AUDIT_READ,
+    AUDIT_ROWS,
+    AUDIT_WAITING,
+    Health,
+)
 from tests.support.clock import Clock
 from tests.support.told import Kept
 
@@ -109,3 +118,19 @@ def test_one_that_cannot_see_does_not_get_on(audit: Audit) -> None:
     """Whatever it knew before."""
     away: dict[str, Any] = {"outcome": INVALID, "reason": "Kafka is away", "troubled": True, "cycle_s": 0.1}
     assert [bool(audit.turn(**away)) for _ in range(3)] == [False, False, True]
+
+
+def test_its_figures_are_told(audit: Audit) -> None:
+    """And those of one that begins anew are added to them."""
+    wrong = [Finding("extra row", "orders.rows"), Finding("missing row", "orders.rows")]
+    audit.turn(records=9, judged=8, rows=7, waiting=5, behind_s=4.5, cycle_s=3.5, outcome=UNKNOWN)
+    trouble = audit.turn(
+        records=12, judged=10, rows=8, waiting=4, outcome=INVALID, findings=wrong, reason="2 differences"
+    )
+    audit.turn(records=1, judged=2, rows=3, outcome=INVALID, findings=wrong)
+    audit.turn(records=2, judged=4, rows=6, behind_s=0.5, cycle_s=1.5, waiting=3, outcome=INVALID, findings=wrong)
+
+    assert trouble == "orders: 2 differences; the first: kind extra row, where orders.rows"
+    assert audit.told.counted == {AUDIT_READ: 13, AUDIT_OUTPUTS: 12, AUDIT_ROWS: 11}
+    assert audit.told.gauges == {AUDIT_FINDINGS: 2, AUDIT_WAITING: 3, AUDIT_BEHIND_S: 0.5, AUDIT_CYCLE_S: 1.5}
+    assert {verdict.outcome for verdict in audit.kept[1:]} == {INVALID}
