@@ -39,7 +39,7 @@ class Asked:
 
 def names(snapshot: Snapshot, asked: Asked) -> list[str]:
     """The pipelines that there is something to say of: also those that Kafka knows and that have landed nothing."""
-    return sorted({*snapshot.engine.domains, *asked.lag.lag, *(one.domain for one in snapshot.summaries)})
+    return sorted({*snapshot.engine.domains, *asked.lag.lag, *(one.domain for one in snapshot.summaries if one.shown)})
 
 
 def standings(snapshot: Snapshot, asked: Asked, stall_s: float) -> dict[str, Sequence[Standing]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -13,7 +14,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.values import printable
-from onefold.proof.audit.auditor import Auditor, Standing, refusal
+from onefold.proof.audit.auditor import BEHIND_S, Auditor, Standing, refusal
 from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
 from onefold.proof.workloads import UnknownDomain, workload
 from onefold.status_file import Status
@@ -133,13 +134,15 @@ class _Teller:
         self._unkept = ""
         self._kept_at = 0.0
         self._moved_at = time.monotonic()
+        self._reads = self._rows = 0
+        self._behind_s = self._nearest_s = inf
 
     def tell(self, standing: Standing) -> None:
         """After each turn."""
         for finding in standing.found:
             log.error("divergence", domain=self._domain, **_words(finding))
         now = time.monotonic()
-        if not standing.troubled:
+        if self._gets_on(standing):
             self._moved_at = now
         self._figures(standing)
         self._status.write("waiting" if standing.troubled else "running", f"{standing.outcome}: {standing.reason}")
@@ -170,6 +173,26 @@ class _Teller:
         )
         if problem := self._keep(verdict):
             log.warning(problem, domain=self._domain)
+
+    def _gets_on(self, standing: Standing) -> bool:
+        """Whether it knows, or has come nearer to it since the last turn: that it takes turns is no sign of it."""
+        if standing.troubled:
+            return False
+        if standing.reads:  # one that begins again and again, and never ends, reads no more than it had
+            more = standing.reads > self._reads
+            self._reads = max(self._reads, standing.reads)
+            return more
+        more, nearer = standing.rows > self._rows, self._comes_nearer(standing.behind_s)
+        self._reads, self._rows = 0, standing.rows
+        return standing.outcome != UNKNOWN or (more if standing.cycle_s is None else nearer)
+
+    def _comes_nearer(self, behind_s: float | None) -> bool:
+        """Whether one who is behind is less so than the last time that something was compared: in between it grows by itself."""
+        before, self._behind_s = self._behind_s, inf if behind_s is None else behind_s
+        if self._behind_s >= before:
+            return False
+        least, self._nearest_s = self._nearest_s, self._behind_s
+        return BEHIND_S < self._behind_s < least
 
     def _figures(self, standing: Standing) -> None:
         told, domain = self._telemetry, self._domain

@@ -38,7 +38,10 @@ SET outcome   = excluded.outcome,
     findings  = excluded.findings,
     judge     = excluded.judge,
     judged_at = excluded.judged_at
-WHERE excluded.judge = 'verify' OR before.judge IS DISTINCT FROM 'verify' OR before.outcome <> 'invalid'
+WHERE before.outcome <> 'invalid'
+   OR (excluded.judge = 'verify' AND excluded.outcome <> 'unknown')
+   OR (excluded.outcome = 'invalid' AND before.judge = 'audit'
+       AND (excluded.findings -> 'first') @> coalesce(before.findings -> 'first', '[]'))
 """
 
 
@@ -58,9 +61,12 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
 
 
 def keep(verdict: Verdict, dsn: str, judge: str = VERIFY) -> str:
-    """Writes the verdict over the one before. What `verify` has found wrong stands until `verify` takes it back: an auditor does
-    not judge all of it. Returns "" or, where that was not possible, one sentence with the reason: a judge who may only read has
-    judged all the same.
+    """Writes the verdict over the one before. What was found wrong stands until `verify` takes it back, whoever has found it: an
+    auditor does not judge all of it, and one that begins anew has not seen what its predecessor saw; it may only add to that. Nor
+    does a `verify` that cannot tell take anything back.
+
+    Returns "" or, where that was not possible, one sentence with the reason: a judge who may only read has judged all
+    the same.
     """
     values = {
         "judge": judge,

@@ -135,6 +135,7 @@ def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, A
     troubled = {name: words for name, words in reported.items() if words[0] != "running"}
     state = next(iter(troubled.values()))[0] if troubled else "running"
     detail = "; ".join(f"{name}: {words[1] or words[0]}" for name, words in (troubled or reported).items())
+    detail = detail if services else status_file.IDLE
     # Without a service there is nothing to be late.
     oldest = min((status.get("updated_at", 0.0) for status in statuses.values()), default=time.time())
     return {"state": state, "detail": detail, "updated_at": oldest}
@@ -158,9 +159,14 @@ def _service(name: str, stop_s: float, arguments: tuple[str, ...]) -> Service:
     )
 
 
+def beside(path: Path, name: str) -> Path:
+    """The status file of one of the processes, beside the one of all: a health check counts them."""
+    return path.with_name(f"{path.stem}.{name}.json")
+
+
 def _placed(service: Service, path: Path, metrics_port: int) -> Service:
     """With a status file and a port of its own."""
-    status = str(path.with_name(f"{path.stem}.{service.name}.json"))
+    status = str(beside(path, service.name))
     environment = {"ONEFOLD_STATUS_FILE": status, "ONEFOLD_METRICS_PORT": str(metrics_port)}
     return replace(service, ready=Ready("status_file", status), environment=environment)
 

@@ -40,8 +40,8 @@ _TRY_AGAIN_S = 1.0
 _ASK_EVERY_S = 5.0
 # A transaction of the processor takes less, unless it was left open.
 _OPEN_S = 30.0
-# Who is further behind no longer speaks of now. Some steps and looks of the longest kind fit in.
-_BEHIND_S = 15.0
+#: Who is further behind no longer speaks of now. Some steps and looks of the longest kind fit in.
+BEHIND_S = 15.0
 # How often it leaves what it has compared to the next judge, who reads the rest of the log for this long; where that takes long,
 # so much less often that it takes no more than this share of the time. Nothing is looked at meanwhile.
 _LEAVE_EVERY_S = 600.0
@@ -70,6 +70,7 @@ class Standing:
         waiting: how many input records wait for their results.
         behind_s: all that the processor had written so many seconds ago has been compared; None: nothing yet.
         cycle_s: how long it took at last until every row of the tables had come round; None: not yet.
+        reads: how often records have come while it reads what was there at its start; 0: it does not read that.
         troubled: whether something kept it from seeing everything just now.
         unkept: why what was compared could not be left to the next judge, or "".
     """
@@ -86,6 +87,7 @@ class Standing:
     waiting: int = 0
     behind_s: float | None = None
     cycle_s: float | None = None
+    reads: int = 0
     troubled: bool = False
     unkept: str = ""
 
@@ -214,6 +216,7 @@ class Auditor:
             self._leave_at = now + max(_LEAVE_EVERY_S, (now - began_at) / _LEAVE_SHARE)
 
     def _begin(self) -> None:
+        self.standing.reads = 0
         registry = Registry(self._registry_url) if self._registry_url else None
         with Live(self._dsn) as snapshot:
             landed_from = self._landed_from(snapshot)
@@ -230,12 +233,14 @@ class Auditor:
             following.close()
             raise
         self._following = following
+        self.standing.reads = 0
         self._left_records = 0
         self._leave_at = time.monotonic() + _LEAVE_EVERY_S
         self._name(wrong)
 
     def _reads(self) -> None:
         """Records come, of what was there at the start: that may take minutes, and nothing keeps it meanwhile."""
+        self.standing.reads += 1
         self.standing.troubled = False
         self._told(self.standing)
 
@@ -315,9 +320,9 @@ class Auditor:
             standing.reason = f"{len(standing.findings)} differences from what follows from the input log"
         elif waits or standing.cycle_s is None:
             standing.outcome, standing.reason = UNKNOWN, waits or "not every row of the tables has been looked at yet"
-        elif standing.behind_s is None or standing.behind_s > _BEHIND_S:
+        elif standing.behind_s is None or standing.behind_s > BEHIND_S:
             standing.outcome = UNKNOWN
-            standing.reason = f"it is more than {_BEHIND_S:.0f} s behind what the processor has written"
+            standing.reason = f"it is more than {BEHIND_S:.0f} s behind what the processor has written"
         else:
             standing.outcome = VALID
             standing.reason = "every output record and every row so far is what follows from the input log"

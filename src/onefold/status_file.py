@@ -13,6 +13,8 @@ from typing import Any
 
 #: Of the file's form. A file without one is of the first; a newer one is refused.
 VERSION = 1
+#: The detail of a service that is no process at all, as that of workers where no pipeline has jobs: it answers nowhere.
+IDLE = "there is nothing to do"
 # A reader may take a status that is older than a few seconds for a process that hangs.
 _REFRESH_S = 0.5
 

@@ -114,7 +114,7 @@ def test_sums_that_disagree_turn_red(
 
 
 def test_levels_that_do_not_add_up_are_seen(page: LivePage, floor: Floor) -> None:
-    """In whatever level it is."""
+    """In whatever level it is; and it is a rule of the pipeline."""
     floor.land(300)
     floor.report()
     page.open()
@@ -123,7 +123,8 @@ def test_levels_that_do_not_add_up_are_seen(page: LivePage, floor: Floor) -> Non
         "UPDATE trades.risk SET value = value + 0.000001 WHERE (risk_type, region, trade_desk) = ('PV', 'EMEA', 'Swaps')"
     )
 
-    page.soon("h1", "trades has levels that do not add up")
+    page.soon("h1", "trades breaks an invariant")
+    assert "The levels do not add up" in page.text("#compared")
     assert "bad" in page.ask("document.getElementById('adds-up').className")
 
 

@@ -45,6 +45,20 @@ def test_a_broken_rule_comes_before_all_else(site: Site, floor: Floor) -> None:
     assert '<li class="bad">bank.total: balances ' in text
 
 
+def test_the_rules_of_a_pipeline_without_a_summary_are_asked_too(site: Site, floor: Floor) -> None:
+    """Nothing is shown of them while they hold."""
+    floor.land(10)
+    _, text = site.get("/")
+    assert "breaks an invariant" not in text
+    assert '<h2 id="summary-1">Bank</h2>' in text
+    assert 'id="summary-2"' not in text
+
+    floor.connection.execute("UPDATE trades.risk SET value = value + 1 WHERE region IS NULL AND risk_type IS NOT NULL")
+    _, text = site.get("/")
+    assert '<a href="/pipelines/trades">trades</a> breaks an invariant</h1>' in text
+    assert '<li class="bad">trades.levels_add_up: name risk type, value ' in text
+
+
 def test_a_rule_that_cannot_be_asked_spoils_no_other(site: Site, floor: Floor) -> None:
     """It is told like a broken one, and the rest of the page is as always."""
     floor.connection.execute(ACCOUNTS)
@@ -57,7 +71,7 @@ def test_a_rule_that_cannot_be_asked_spoils_no_other(site: Site, floor: Floor) -
 
 
 def test_a_schema_with_such_a_view_and_no_pipeline_is_shown_without_rules(site: Site, floor: Floor) -> None:
-    floor.connection.execute("DROP VIEW bank.summary; CREATE SCHEMA other")
+    floor.connection.execute("DROP SCHEMA bank CASCADE; CREATE SCHEMA other")
     floor.connection.execute(
         "CREATE VIEW other.summary AS SELECT 'well'::text AS state, 12345 AS parts, NULL::int AS none"
     )

@@ -3,7 +3,7 @@
 import psycopg
 
 from onefold.operate import verdicts
-from onefold.proof.verdict import INVALID, VALID, Finding, Verdict
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
 
@@ -20,21 +20,46 @@ def test_the_last_verdict_takes_the_place_of_the_one_before(database: str) -> No
 
 
 def test_what_verify_found_wrong_is_not_taken_back_by_an_auditor(database: str) -> None:
-    """It does not judge all of it. What it found itself it takes back, and it may find wrong what was right for `verify`."""
+    """It does not judge all of it, and may find wrong what was right for `verify`. Nor is it by a `verify` that cannot tell."""
     migrate_all(database, ROOT / "sql")
     turns = [
         (verdicts.AUDIT, INVALID, INVALID),
-        (verdicts.AUDIT, VALID, VALID),
+        (verdicts.AUDIT, VALID, INVALID),
+        (verdicts.AUDIT, UNKNOWN, INVALID),
+        (verdicts.VERIFY, UNKNOWN, INVALID),
         (verdicts.VERIFY, VALID, VALID),
         (verdicts.AUDIT, INVALID, INVALID),
         (verdicts.VERIFY, INVALID, INVALID),
         (verdicts.AUDIT, VALID, INVALID),
         (verdicts.VERIFY, VALID, VALID),
+        (verdicts.AUDIT, UNKNOWN, UNKNOWN),
+        (verdicts.AUDIT, VALID, VALID),
     ]
     with psycopg.connect(database, autocommit=True) as connection:
         for judge, outcome, stands in turns:
             assert verdicts.keep(Verdict("shop", outcome, "a reason"), database, judge) == ""
             assert connection.execute("SELECT outcome FROM onefold.verdict").fetchone() == (stands,), (judge, outcome)
+
+
+def test_what_an_auditor_found_stands_when_it_dies(database: str) -> None:
+    """It finds more; and the next one, which finds something else, or the same and more, or nothing."""
+    migrate_all(database, ROOT / "sql")
+    ledger, row, other = (Finding(kind, "shop.sales") for kind in ("ledger went back", "different row", "extra row"))
+    turns = [
+        (verdicts.AUDIT, [ledger], ["ledger went back"]),
+        (verdicts.AUDIT, [ledger, row], ["ledger went back", "different row"]),
+        (verdicts.AUDIT, [row], ["ledger went back", "different row"]),
+        (verdicts.AUDIT, [], ["ledger went back", "different row"]),
+        (verdicts.AUDIT, [row, other, ledger], ["different row", "extra row", "ledger went back"]),
+        (verdicts.VERIFY, [other], ["extra row"]),
+        (verdicts.AUDIT, [other, row], ["extra row"]),
+    ]
+    with psycopg.connect(database, autocommit=True) as connection:
+        for judge, findings, stands in turns:
+            said = Verdict("shop", INVALID if findings else VALID, "a reason", findings=findings)
+            assert verdicts.keep(said, database, judge) == ""
+            ((kept,),) = connection.execute("SELECT findings FROM onefold.verdict").fetchall()
+            assert [one["kind"] for one in kept["first"]] == stands
 
 
 def test_a_few_findings_stay_as_texts(database: str) -> None:

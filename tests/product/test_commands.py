@@ -234,6 +234,7 @@ def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: O
     one = "SELECT min(ctid) FROM runner.stats"
     assert onefold.rows(f"UPDATE runner.stats SET total_meters = total_meters + 1 WHERE ctid = ({one}) RETURNING 1")
     eventually(lambda: asked(port, "/healthz")[0] == 503, 10, "it is named")
+    assert sums(port)["onefold_audit_findings"] == 1
     eventually(lambda: says("invalid"), 10, "status says so")
     verdict = "SELECT outcome, reason, findings FROM onefold.verdict WHERE domain = 'runner'"
     eventually(lambda: onefold.rows(verdict)[0][0] == "invalid", 10, "the dashboard has it")

@@ -103,12 +103,10 @@ def test_while_it_reads_what_was_there_it_says_so(
     """That may take minutes, and whoever asks for its health takes silence for a process that hangs."""
     monkeypatch.setattr("onefold.proof.log._BATCH", 50)
     with closing(of(stage)) as another:
-        told: list[bool] = []
-        another.run(
-            lambda standing: told.append(another._following is None), lambda pause: False, lambda standing: True
-        )
-    assert told[-1] is False, "after its first turn, in which it has read all"
-    assert told.count(True) > 5, "of hundreds of records, fifty at a time"
+        told: list[int] = []
+        another.run(lambda standing: told.append(standing.reads), lambda pause: False, lambda standing: True)
+    assert told == [*range(1, len(told)), 0], "0 after its first turn, in which it has read all"
+    assert len(told) > 5, "of hundreds of records, fifty at a time"
 
 
 def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
@@ -138,7 +136,7 @@ def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(
 ) -> None:
     """One input a step: it sees the tables, and their rows are right; what the processor has written it compares much later."""
     monkeypatch.setattr(following, "_STEP_S", -1.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor._BEHIND_S", 0.5)
+    monkeypatch.setattr("onefold.proof.audit.auditor.BEHIND_S", 0.5)
     play(stage, 2)
     standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
     assert standing.reason == "it is more than 0 s behind what the processor has written"
@@ -335,7 +333,7 @@ def test_what_it_has_compared_it_leaves_to_the_next_judge(
     """
     monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
     monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_SHARE", 1.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor._BEHIND_S", 1_000.0)  # it is held back here
+    monkeypatch.setattr("onefold.proof.audit.auditor.BEHIND_S", 1_000.0)  # it is held back here
 
     def judged(**more: Any) -> Verdict:
         return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, **more)

@@ -66,12 +66,23 @@ def test_auditors_are_started_when_they_are_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.delenv("ONEFOLD_AUDITED", raising=False)
     auditor = rendered()["services"]["auditor"]
     assert (auditor["profiles"], auditor["environment"]["ONEFOLD_AUDITED"]) == (["audit"], "all")
-    assert auditor["healthcheck"]["test"][-2:] == ["onefold.operate.healthy", "/tmp/status.json"]
+    assert auditor["healthcheck"]["test"][-3:] == ["onefold.operate.healthy", "/tmp/status.json", "9464"]
     monkeypatch.setenv("ONEFOLD_AUDITED", "runner")
     told = {
         name: service.get("environment", {}).get("ONEFOLD_AUDITED") for name, service in rendered()["services"].items()
     }
     assert {name: value for name, value in told.items() if value} == {"auditor": "runner"}
+
+
+@pytest.mark.docker
+def test_who_answers_for_itself_is_asked_there_whether_it_gets_on() -> None:
+    """The dashboard answers for all the others, and is well where one of them is not."""
+    asked = {
+        name: service["healthcheck"]["test"][-1] == service["environment"]["ONEFOLD_METRICS_PORT"]
+        for name, service in rendered()["services"].items()
+        if "onefold.operate.healthy" in service.get("healthcheck", {}).get("test", ())
+    }
+    assert asked == {"processor": True, "worker": True, "spark_sink": True, "auditor": True, "dashboard": False}
 
 
 @pytest.mark.docker

@@ -197,7 +197,7 @@ def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.Mon
     ],
 )
 def test_healthy_is_running_and_fresh(tmp_path: Path, status: Any, trouble: str) -> None:
-    """A service that is there and makes no progress is not healthy."""
+    """One that hangs, as far as its status shows it: that it gets on is asked elsewhere."""
     file = tmp_path / "status.json"
     if status is not None:
         file.write_text(status if isinstance(status, str) else json.dumps(status))
