@@ -208,7 +208,7 @@ def _of_mode(
         environment.wait(rows.all_land, _ROWS_S, "rows of each partition land")
     time.sleep(plan.warm_up)
     environment.say(f"{mode}: {plan.untouched_s:.0f} s without a {plan.what}")
-    began = time.time()
+    began, decided = time.time(), _decided(follower)
     time.sleep(plan.untouched_s)
     calm_until = time.time()
     for number in range(plan.kills):
@@ -221,7 +221,7 @@ def _of_mode(
             time.sleep(_DOWN_S)
             children[at] = environment.start(*process(workload.name, at))
         time.sleep(plan.seconds)
-    ended = time.time()
+    ended, decided = time.time(), _decided(follower) - decided
     sender.stop()
     environment.say(f"{mode}: draining")
     ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
@@ -232,7 +232,14 @@ def _of_mode(
     for child in children:
         child.stop()
     times = began, calm_until, ended
-    return _figures(mode, plan.what, follower, *times) | (_of_rows(mode, plan.what, rows, *times) if rows else {})
+    figures = {f"{mode}_events_decided_per_second": round(decided / (ended - began))}
+    figures |= _figures(mode, plan.what, follower, *times)
+    return figures | (_of_rows(mode, plan.what, rows, *times) if rows else {})
+
+
+def _decided(follower: Follower) -> int:
+    """How many input offsets are, of all partitions. Nobody writes transactions there, so each is an event."""
+    return sum(follower.reached.copy().values())
 
 
 def _freeze(child: Child) -> None:

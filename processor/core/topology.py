@@ -47,7 +47,7 @@ class Tick:
     time has come: a topic may be slow, and so may its sender.
 
     **What it costs.** With `due` a call of it for each key and tick; without it a call of `handle`. And a transaction for
-    each tick, also when no key is due.
+    each tick, also when no key is due. With replicas what comes of it has to fit into one proposal of 20 MB: see docs/hot-hot.md.
 
     Attributes:
         every_s: the interval in seconds, from 1 to 86,400, in whole milliseconds.

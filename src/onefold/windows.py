@@ -21,8 +21,9 @@
 Nothing in here looks at a clock. **What closes a window** is the time that `close` is given, and the windows that end at least
 `lateness_ms` before it are closed. There are two such times, and a pipeline may use both:
 
-- a tick's: windows are closed also when no event comes any more. An event is late by the clock: what a sender held back for
-  an hour is too late, unless the lateness is an hour.
+- a tick's: windows are closed also when no event comes any more. What a sender held back is late once a window of its key that
+  ends later was closed, which the clock decides. A key that is new, or had no event since, takes it: its window is open again,
+  and the next tick closes it.
 - `open.seen_ms`, the latest event time that the key has seen, right after `add`. Whatever a sender held back is in time, as
   long as the key's events are at most `lateness_ms` out of order; the last window is closed by the next event alone.
 

@@ -34,7 +34,7 @@ from tests.support.processes import drained, instance, judge, opened, produce, r
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
-# A million by hand, for docs/performance.md: AWAY_DECISIONS=1000000 pytest -s -k away_for_long
+# A million by hand, for docs/performance.md: AWAY_DECISIONS=1000000 pytest -s --timeout 0 -k away_for_long
 AWAY_DECISIONS = int(os.environ.get("AWAY_DECISIONS", "5_000"))
 # As many as a producer takes without a pause.
 PRODUCED_AT_ONCE = 50_000

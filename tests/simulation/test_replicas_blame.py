@@ -83,6 +83,26 @@ def alone(count: int) -> tuple[Replicas, Replica, SimulatedDecisionLog]:
     return world, replica, replica._log
 
 
+def test_a_decision_has_what_was_waiting_and_the_next_one_what_has_come_meanwhile() -> None:
+    """So it grows with the load."""
+    world, replica, log = alone(1_000)
+    log.late = []
+    while not log.late:
+        replica.turn()
+    for number in range(1_001, 1_301):
+        world.driver.send("runner.updates", update(1, number))
+    before = replica.progress.transactions
+    for _ in range(20):
+        replica.turn()
+    assert replica.progress.transactions == before, "the first one is under way"
+    (proposed,), log.late = log.late, None
+    log.append(proposed)
+    for _ in range(20):
+        replica.turn()
+    assert replica.progress.offsets_next == {"runner.updates": 1_300}
+    assert replica.progress.transactions == before + 2
+
+
 @pytest.mark.parametrize("raised", [False, True])
 def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
     """A publisher could never write it, and nothing after it. The record is set aside, unless somebody has raised the limit."""
