@@ -98,7 +98,7 @@ class Publisher:
             self._retention.turn(self._log, self._before)
         return published
 
-    def take_back(self, beat: Callable[[], None] = lambda: None) -> Progress:
+    def take_back(self, beat: Callable[[], object] = lambda: None) -> Progress:
         """Give the task back to Kafka transactions: close the log, and publish all that was decided before that.
 
         Args:

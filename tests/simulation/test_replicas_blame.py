@@ -110,9 +110,10 @@ def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
     def wordy(state: Any, event: Event) -> Any:
         state, outputs = RUNNER.handle(state, event)
         words = "on and " * 100 if event.value.sequence_id == 7 else "fine"
-        return state, [
-            (topic, {**fields, "current": words} if topic == "runner.tendency" else fields) for topic, fields in outputs
+        changed = [
+            {**output[1], "current": words} if output[0] == "runner.tendency" else output[1] for output in outputs
         ]
+        return state, [(output[0], fields) for output, fields in zip(outputs, changed, strict=True)]
 
     world = Replicas(replace(RUNNER, handle=wordy))
     world.log.bytes_max["runner.tendency"] = 400
