@@ -5,22 +5,36 @@ A failure says its seed and its schedule; the same seed runs the same schedule a
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
+from onefold.processor.core.topology import Topology
 from onefold.processor.runtime import sharing
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.scheduler import Scheduler
 from tests.support.interleaved_replicas import Interleaved
-from tests.support.replicas import KILLS, RUNNER, elastic, outcome, updates
+from tests.support.replicas import (
+    AVERAGES,
+    KILLS,
+    RUNNER,
+    elastic,
+    elastic_in_the_order_of,
+    numbers,
+    outcome,
+    updates,
+)
 
 
-def lived(seed: int) -> tuple[Interleaved, list[str]]:
+def lived(
+    seed: int, topology: Topology = RUNNER, given: Callable[[], Iterator[tuple[str, Any]]] = updates
+) -> tuple[Interleaved, list[str]]:
     """A life with so many kills, and its schedule: of two or three replicas, of which some keep their states on disk, and whose
     publisher deletes what the changelog has.
     """
-    driver = TopologyDriver(RUNNER)
+    driver = TopologyDriver(topology)
     with Scheduler(seed) as scheduler, pytest.MonkeyPatch.context() as patch:
         # Lives are short here.
         patch.setattr(sharing, "HELD_S", 0.1)
@@ -29,14 +43,15 @@ def lived(seed: int) -> tuple[Interleaved, list[str]]:
             scheduler,
             driver,
             "abc" if seed % 2 else "ab",
-            updates(),
+            given(),
             kills=KILLS,
             deletes=seed % 3 == 0,
             memory_bytes=0 if seed % 4 > 1 else None,
         )
         scheduler.run()
         assert world.killed.total() == KILLS
-        assert outcome(driver) == elastic(world.sent)
+        expected = elastic(world.sent) if topology is RUNNER else elastic_in_the_order_of(driver)
+        assert outcome(driver) == expected
         assert world.states_at_the_end == [driver.states()] * len(world.running)
     return world, scheduler.schedule
 
@@ -44,6 +59,12 @@ def lived(seed: int) -> tuple[Interleaved, list[str]]:
 @pytest.mark.parametrize("seed", range(1_000 // KILLS))
 def test_a_thousand_kills_within_turns_change_nothing(seed: int) -> None:
     lived(seed)
+
+
+@pytest.mark.parametrize("seed", range(200 // KILLS))
+def test_nor_where_two_inputs_are_folded_in_an_order_that_replicas_decide(seed: int) -> None:
+    world, _ = lived(seed, AVERAGES, numbers)
+    assert len(world.sent) > KILLS
 
 
 def test_a_seed_is_a_schedule() -> None:
