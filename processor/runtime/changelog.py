@@ -11,12 +11,13 @@ The progress also says which format all of it is in (see `core.stored`).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from onefold.processor.core.abc import Codec, Identity
-from onefold.processor.core.errors import Corrupted, Refused
+from onefold.processor.core.errors import Corrupted, Damaged, Refused
 from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Change, Counts, Record
@@ -215,8 +216,27 @@ def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Prog
 
 
 def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -> Store:
-    """The store of these changelog records of states: decoded once a key, after the last record of it is known."""
-    return Store({key[len(STATE) :].decode(): codec.decode_state(topology, value) for key, value in states.items()})
+    """The store of these changelog records of states: decoded once a key, after the last record of it is known. Raises `Refused`
+    for one that the topology's state cannot be.
+    """
+    with fitting():
+        return Store({key[len(STATE) :].decode(): codec.decode_state(topology, value) for key, value in states.items()})
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Stored states are read here. What is none of the topology's was written by another version of the program: to begin again
+    does not help.
+    """
+    try:
+        yield
+    except Damaged:
+        raise
+    except Corrupted as error:
+        raise Refused(
+            f"{error}. Another version wrote it: a new field needs a default, and a renamed one keeps the name that is stored "
+            f"(docs/evolution.md)"
+        ) from error
 
 
 def changes_of(states: Mapping[bytes, bytes | None], topology: Topology, codec: Codec) -> Mapping[str, Change]:

@@ -19,7 +19,7 @@ from onefold.processor.core.abc import Codec, Disk, Engine, Identity, Transactio
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change
-from onefold.processor.runtime.changelog import Progress, in_memory, told
+from onefold.processor.runtime.changelog import Progress, fitting, in_memory, told
 from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, digest, unfit
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
@@ -249,7 +249,10 @@ class Keeping:
         pending.clear()
 
     def _on_disk(self) -> DiskStore:
-        return DiskStore(self._opened(), self._decode, self._memory_bytes // 2, self._clear)
+        store = DiskStore(self._opened(), self._decode, self._memory_bytes // 2, self._clear)
+        with fitting():
+            next(store.items(), None)  # all of them would be read for that: the first one is like the others
+        return store
 
     def _decode(self, data: bytes) -> object:
         return self._codec.decode_state(self._topology, data)

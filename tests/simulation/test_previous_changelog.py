@@ -4,19 +4,22 @@ That release's code is not here. What its readers accept is: tables of fields be
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.stored import ELASTIC, FORMAT
-from onefold.processor.core.topology import PROGRESS_KEY
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import SOURCE_HEADER, Counts
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
+from tests.support.disk_driver import DiskDriver
 
 # 0.1.0 needed all of these of a progress record and of its inputs, and left out what else there was; of its counts it
 # took some or all of these, and failed at any other; so it did with the whole crash quarantine record.
@@ -242,3 +245,31 @@ def test_a_record_that_no_task_writes_is_damage(key: bytes) -> None:
     """A deleted one, or one of a kind that this format does not have."""
     with pytest.raises(Corrupted):
         restored((key, None if key != b"z" else b"{}"))
+
+
+class Renamed(msgspec.Struct):
+    """What is known of a runner, as a later version has it that has renamed a field."""
+
+    sequence_id_latest: int
+    tendency: str
+    runs: list[Any]
+
+
+@pytest.mark.parametrize("memory_bytes", [None, 0], ids=["in memory", "on disk"])
+def test_a_state_that_this_version_cannot_read_is_refused(memory_bytes: int | None) -> None:
+    """Before anything is folded, with the field: no new beginning helps."""
+
+    def driver(topology: Topology, log: SimulatedLog | None = None) -> TopologyDriver:
+        if memory_bytes is None:
+            return TopologyDriver(topology, log=log)
+        return DiskDriver(topology, memory_bytes=memory_bytes, log=log)
+
+    before = driver(topology_of("runner"))
+    for value in NEW["runner"]:
+        before.send("runner.updates", value)
+    before.run()
+    later = driver(replace(topology_of("runner"), state=Renamed), before.log)
+    with pytest.raises(
+        Refused, match=r"missing required field `sequence_id_latest`.* a renamed one keeps the name that is stored"
+    ):
+        later.task()
