@@ -13,7 +13,7 @@ import structlog
 from onefold.spark_sink import decisions
 from onefold.spark_sink.decisions import Decided
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
-from onefold.spark_sink.landing import identity, ledger
+from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.isolate import set_aside
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
@@ -204,6 +204,7 @@ class Batches:
 
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
+        known_contracts.refuse_newer(self._connection, self._plan.domain)
         batch = _with_last_records(batch, staged)
         try:
             self._enter(batch, staged)

@@ -1,4 +1,5 @@
-"""Does avro/ still know every contract whose records this sink has landed? Asked at every start, before anything is read.
+"""Does avro/ still know every contract whose records this sink has landed? Asked at every start, before anything is read, and
+before each batch: a sink of a newer version may have started beside this one, and processors of that one after it.
 
 Records of one that it does not know would be set aside as none, and totals would be wrong without them. So each contract that
 a sink could read is kept in Postgres.
@@ -22,7 +23,7 @@ def recognise(connection: Connection, domain: Domain) -> None:
         Refused: one that was landed is not in avro/ any more, or not yet.
     """
     known = schemas(domain)
-    forgotten = {key for key in stored(connection, domain.name) if key[0] in domain.contracts and key not in known}
+    forgotten = _unknown(connection, domain, known)
     if forgotten and any(position.last_record for position in ledger.positions(connection, domain.name).values()):
         topic, header = min(forgotten)
         raise Refused(
@@ -39,6 +40,25 @@ def recognise(connection: Connection, domain: Domain) -> None:
             "INSERT INTO onefold.contract (sink, topic, header, schema) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
             [(domain.name, topic, header, schema) for (topic, header), schema in sorted(known.items())],
         )
+
+
+def refuse_newer(connection: Connection, domain: Domain) -> None:
+    """Before a batch. Whoever reads starts before whoever writes, so what a newer sink knows is here before its records are.
+
+    Raises:
+        Refused: a sink that knows more contracts has started since.
+    """
+    if unknown := _unknown(connection, domain, schemas(domain)):
+        topic, header = min(unknown)
+        raise Refused(
+            f"a sink of another version of {domain.name} has started, which knows a contract of {topic} that this one does not "
+            f"(fingerprint {header[2:].hex()}): it goes on alone"
+        )
+
+
+def _unknown(connection: Connection, domain: Domain, known: Schemas) -> set[tuple[str, bytes]]:
+    rows = connection.execute("SELECT topic, header FROM onefold.contract WHERE sink = %s", (domain.name,)).fetchall()
+    return {(topic, header) for topic, header in rows if topic in domain.contracts and (topic, header) not in known}
 
 
 def schemas(domain: Domain) -> Schemas:

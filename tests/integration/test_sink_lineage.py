@@ -16,6 +16,7 @@ from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.spark.query import Query
 from tests.support.made_up_domain import MadeUp
 from tests.support.single_object import single_object
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("made_up_topics")
 
@@ -57,6 +58,7 @@ class Notes:
 
     def __init__(self, made_up: MadeUp, root: Path) -> None:
         self._made_up, self._root = made_up, root
+        self.topic = made_up.notes
 
     def schema(self, fields: list[dict[str, Any]]) -> dict[str, Any]:
         return {"type": "record", "name": "Notes", "namespace": self._made_up.name, "fields": fields}
@@ -152,3 +154,22 @@ def test_two_sinks_at_once_keep_each_contract_once(
     with connect(database, "another") as connection:
         known_contracts.recognise(connection, domain)
     assert sorted(kept(reader).values()) == [1, 2]
+
+
+def test_one_of_the_version_before_that_still_runs_ends_and_sets_nothing_aside(
+    notes: Notes, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """Sinks are upgraded first: the new one starts beside the old one, then processors write what only the new one can read."""
+    notes.send(WAS, {"id": 1, "text": "one"})
+    until_landed(old := query(domain=notes.become(WAS), writer="old"))
+    new = query(domain=notes.become(IS, WAS), writer="new")
+    new.start()
+    new.stop()  # as if it were killed: the old one is alone with what comes
+    notes.send(IS, {"id": 2, "body": "two", "lang": "de"})
+    failure = eventually(old.failure, 30, "the old one ends")
+    assert isinstance(failure, Refused)
+    assert f"which knows a contract of {notes.topic} that this one does not" in str(failure)
+    old.stop()
+    until_landed(new)
+    assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in de old 1.50")]
+    assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)

@@ -16,7 +16,7 @@ import pytest
 
 from onefold.processor.core.decision import Proposal
 from onefold.spark_sink.decisions import Decided, Seen
-from onefold.spark_sink.landing import batches, ledger
+from onefold.spark_sink.landing import batches, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
 from onefold.spark_sink.landing.protocols import Record as LogRecord
@@ -166,6 +166,7 @@ class World:
         monkeypatch.setattr(batches, "empty_unlogged", self._emptied)
         monkeypatch.setattr(batches, "set_aside", self._set_aside)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
+        monkeypatch.setattr(known_contracts, "refuse_newer", lambda connection, domain: None)
 
     def record_from(self, topic: str, partition: int, offset: int) -> LogRecord:
         """What Kafka holds there: each of `value_bytes`."""
