@@ -6,8 +6,9 @@ PostgreSQL's client is not imported: a processor has none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -75,16 +76,24 @@ def of_all(settings: Settings) -> Facts:
     """End to end, of every pipeline that can be loaded."""
     roles: list[tuple[str, Role]] = []
     tables: list[str] = []
-    for pipeline in pipelines.found().pipelines.values():
-        try:
-            topology = loading.load_topology(pipeline)
-        except Faulty:  # `check` says why
-            continue
+    for pipeline, topology in _loaded():
         roles += roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
         tables += merges.written(pipeline)
     kafka = of_topics(roles, settings.client())
     postgres, unknown = _asked(settings, tables)
     return Facts(kafka.topics, postgres, {**kafka.unknown, **unknown})
+
+
+def without_kafka(settings: Settings) -> Facts:
+    """What PostgreSQL says, where Kafka does not answer."""
+    postgres, unknown = _asked(settings, [table for pipeline, _ in _loaded() for table in merges.written(pipeline)])
+    return Facts(postgres=postgres, unknown={"it does not answer": ["Kafka"], **unknown})
+
+
+def _loaded() -> Iterator[tuple[Pipeline, Topology]]:
+    for pipeline in pipelines.found().pipelines.values():
+        with suppress(Faulty):  # `check` says why
+            yield pipeline, loading.load_topology(pipeline)
 
 
 def _asked(settings: Settings, tables: Sequence[str]) -> tuple[Postgres | None, Unknown]:
