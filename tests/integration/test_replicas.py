@@ -177,6 +177,26 @@ def test_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path,
     judge(topology, client)
 
 
+def test_nobody_waits_until_the_group_misses_a_killed_replica(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """Elastic, that is what tasks wait for. Here it takes longer than this test may, and both replicas are killed in turn."""
+    topology = fresh_domain("runner")
+    options: dict[str, Any] = {"replicas": 2, "publishes_after_s": 0.1, "session_timeout_ms": 200_000}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    with ExitStack() as stack:
+        for number, name in enumerate("abcd"):
+            running[name] = stack.enter_context(instance(topology, client, tmp_path / name, name=name, **options))
+            eventually(partial(has_opened, tmp_path / name), 60, f"{name} has its tasks")
+            if name in "cd":
+                killed = running["b" if name == "d" else "a"]
+                killed.kill()
+                killed.wait(10)
+            produce(client, topology.inputs[0], wave("runner", number, 300))
+            drained(topology, client, 60)
+    judge(topology, client)
+
+
 def has_opened(log: Path) -> bool:
     """Whether the instance has opened both tasks."""
     return len(opened(log)) == 2
