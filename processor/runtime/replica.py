@@ -239,6 +239,9 @@ class Replica:
                 decisions += 1
             elif ours:
                 self._pending = None  # read back, and it lost
+        if decisions:
+            # Once: who was away takes over very many, and has read as many records as a proposal may have.
+            self._undecided.drop(self.progress.offsets_next)
         return decisions
 
     def _take(self, decision: Decision, ours: bool, value: bytes | None) -> None:
@@ -268,7 +271,6 @@ class Replica:
         needed = self._keeping.needed([("", self.partition, key, value, None) for key, value in states.items()])
         at = IN_THE_LOG, self.progress, self.quarantine, value
         self.store = self._keeping.apply(self.store, changes, needed, *at)
-        self._undecided.drop(self.progress.offsets_next)
         self._sharing.decided(self.partition, proposal.proposer)
         self.publishing.decided(sum(body.counts))
         if proposal.kind is Kind.STEP:

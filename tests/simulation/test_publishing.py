@@ -11,6 +11,7 @@ from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import publisher
 from onefold.processor.runtime.publishing import Publishing
+from onefold.processor.runtime.undecided import Undecided
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Replicas, update
 
@@ -94,3 +95,24 @@ def test_who_may_not_end_the_log_is_told_why() -> None:
         taken.take_back(lambda: next(beats))
     assert next(beats) > 0, "and whoever watches has seen it move"
     assert len(world.driver.read("runner.messages")) == 1
+
+
+def test_who_was_away_sorts_out_once_a_look_what_others_have_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each decision it would look at thousands of records, and take minutes for what others decide in seconds."""
+    world = Replicas(RUNNER)
+    for member in world.members.values():
+        for _ in range(10):
+            member.go_on()
+    away = world.members["b"].replica
+    assert away is not None
+    for number in range(1, 51):
+        world.driver.send("runner.updates", update(number, number))
+        for _ in range(3):
+            world.members["a"].go_on()
+    drops: list[int] = []
+    drop = Undecided.drop
+    monkeypatch.setattr(Undecided, "drop", lambda self, decided: (drops.append(1), drop(self, decided))[1])
+    version = away.progress.transactions
+    away.turn()
+    assert away.progress.transactions - version == 50
+    assert len(drops) == 1
