@@ -24,6 +24,7 @@ from onefold.proof.decode import decode_output
 from onefold.proof.expect import Record
 from tests.support.clock import Clock
 from tests.support.processes import records
+from tests.support.waiting import eventually
 
 
 def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
@@ -104,8 +105,15 @@ class Author:
         )
 
     def open(self) -> None:
-        """Read all that is decided."""
+        """Read all that is decided, and open the log where nobody has: whoever was stopped may have been about to."""
         self.replica.open()
+        if not self._is_opened():
+            self.replica._propose_opening()
+            eventually(self._is_opened, 30, "the log is opened")
+
+    def _is_opened(self) -> bool:
+        self.replica._adopt(self.replica._read_log())
+        return bool(self.replica.progress.decided_in and self.replica.progress.decided_in.opened)
 
     def decide(self, end: int) -> None:
         """The next records of the input, up to that offset, each by a decision of its own."""
