@@ -1,6 +1,7 @@
 """Who publishes of several replicas, and how the others hear of it."""
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import count
 
 import pytest
@@ -109,9 +110,13 @@ def test_who_was_away_sorts_out_once_a_look_what_others_have_decided(monkeypatch
         world.driver.send("runner.updates", update(number, number))
         for _ in range(3):
             world.members["a"].go_on()
-    drops: list[int] = []
-    drop = Undecided.drop
-    monkeypatch.setattr(Undecided, "drop", lambda self, decided: (drops.append(1), drop(self, decided))[1])
+    drops, drop = list[Mapping[str, int]](), Undecided.drop
+
+    def counted(self: Undecided, decided: Mapping[str, int]) -> None:
+        drops.append(decided)
+        drop(self, decided)
+
+    monkeypatch.setattr(Undecided, "drop", counted)
     version = away.progress.transactions
     away.turn()
     assert away.progress.transactions - version == 50
