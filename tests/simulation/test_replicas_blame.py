@@ -83,6 +83,12 @@ def alone(count: int) -> tuple[Replicas, Replica, SimulatedDecisionLog]:
     return world, replica, replica._log
 
 
+def dead_and_written(world: Replicas) -> tuple[list[bytes], list[int]]:
+    """The reasons of dead letters, and the sequence ids of messages."""
+    dead = [headers["onefold-reason"] or b"" for _, _, headers in world.driver.records("runner.updates.dead")]
+    return dead, [message["sequence_id"] for message in world.driver.read("runner.messages")]
+
+
 def test_a_decision_has_what_was_waiting_and_the_next_one_what_has_come_meanwhile() -> None:
     """So it grows with the load."""
     world, replica, log = alone(1_000)
@@ -129,14 +135,13 @@ def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
                 replica.turn()
     world.drain()
 
-    dead = [headers["onefold-reason"] for _, _, headers in world.driver.records("runner.updates.dead")]
-    messages = [message["sequence_id"] for message in world.driver.read("runner.messages")]
+    dead, messages = dead_and_written(world)
     if raised:
         assert (dead, messages) == ([], [*range(1, 20)])
     else:
         assert messages == [number for number in range(1, 20) if number != 7]
         (reason,) = dead
-        assert b"runner.tendency takes records of 400 bytes, and one of 8" in (reason or b"")
+        assert b"runner.tendency takes records of 400 bytes, and one of 8" in reason
 
 
 @pytest.mark.parametrize("notes_too", [True, False], ids=["nothing is taken", "one record is not"])
@@ -162,11 +167,10 @@ def test_a_record_is_to_blame_only_when_the_cluster_takes_others(notes_too: bool
                 replica.turn()
     world.drain()
 
-    dead = [headers["onefold-reason"] for _, _, headers in world.driver.records("runner.updates.dead")]
-    messages = [message["sequence_id"] for message in world.driver.read("runner.messages")]
+    dead, messages = dead_and_written(world)
     if notes_too:
         assert (dead, messages, len(tries)) == ([], [1, 2, 3, 4, 5], 1)
     else:
-        assert [b"could not be written, 3 times" in (reason or b"") for reason in dead] == [True]
+        assert [b"could not be written, 3 times" in reason for reason in dead] == [True]
         assert messages == [1, 2, 4, 5]
         assert tries[-ALONE_MAX:] == [1] * ALONE_MAX
