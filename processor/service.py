@@ -58,7 +58,7 @@ ROUND_S = 0.3
 GC_THRESHOLDS = (1_000_000, 50, 100)
 # How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
 # for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
-REPLICA_FETCH_WAIT_MS = 12
+REPLICA_FETCH_WAIT_MS = 10
 
 #: Where the states of a task are, given what tells of a long restore.
 Keep = Callable[[Topology, Codec, int, Callable[[], None]], Keeping]
