@@ -50,6 +50,7 @@ _BROKEN = (
     fastavro.read.SchemaResolutionError,
     struct.error,
 )
+_NOT_EXACT = "the Avro body is not the encoding of its values"
 _NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 
 
@@ -64,14 +65,14 @@ class Written(NamedTuple):
         wire: parsed, as it is on the wire.
         meant: parsed, with its decimals for the judge.
         counted: by path what its numbers count.
-        walk: what follows its values through a body.
+        exact: reads the values of a body, as on the wire, that is spelled as a writer spells it.
         plain: what `wire` says of a body is what `meant` says, too.
     """
 
     wire: Any
     meant: Any
     counted: dict[tuple[str, ...], str]
-    walk: encoding.Walk
+    exact: encoding.Read
     plain: bool
 
 
@@ -81,7 +82,7 @@ def written(raw: Any) -> Written:
     fastavro.parse_schema(_rid(raw, "decimal"))
     wire = fastavro.parse_schema(_rid(raw))
     meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
-    return Written(wire, meant, _counted(raw, ()), encoding.walk(wire), wire == meant and not _chooses(wire))
+    return Written(wire, meant, _counted(raw, ()), encoding.reader(wire), wire == meant and not _chooses(wire))
 
 
 def _chooses(kind: Any) -> bool:
@@ -128,17 +129,24 @@ def schema(text: str) -> Written:
 def read(body: bytes, writer: Written, reader: Any = None) -> Any:
     """The value of a body that is the one encoding of its values; raises `Refused`."""
     try:
+        if writer.plain and reader is None:
+            return _read_exactly(body, writer)
         # fastavro reads numbers of any length and stops where the record ends; a writer makes only one encoding.
         found = fastavro.schemaless_reader(
             io.BytesIO(body), writer.wire, return_record_name=True, return_named_type=True
         )
-        if _again(writer, found) != body and not encoding.is_exact(body, writer.walk):
-            raise Refused("the Avro body is not the encoding of its values")
-        if writer.plain and reader is None:
-            return found
+        if _again(writer, found) != body and not encoding.is_exact(body, writer.exact):
+            raise Refused(_NOT_EXACT)
         return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
     except _BROKEN as error:
         raise Refused(f"broken Avro: {type(error).__name__}") from None
+
+
+def _read_exactly(body: bytes, writer: Written) -> Any:
+    found, end = writer.exact(body, 0)
+    if end < len(body):
+        raise Refused(_NOT_EXACT)
+    return found
 
 
 def _again(writer: Written, value: Any) -> bytes | None:
