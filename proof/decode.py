@@ -53,6 +53,7 @@ _CONFLUENT_PREFIX_BYTES = 5
 # Python refuses to read integers of more than 4300 digits, with the same error as for malformed text.
 _DIGITS_SAFE = 4300
 
+_WHITE_SPACE = " \t\n\r"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 #: Finds the schema of a Confluent schema id; raises `Inadmissible` when there is none.
@@ -138,7 +139,17 @@ class _Real(str):
 
 
 def _reader(**more: Any) -> Callable[[str], Any]:
-    return json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_float=_Real, **more).decode
+    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_float=_Real, **more)
+
+    def read(text: str) -> Any:
+        # As `decoder.decode`, which looks for white space twice with a pattern.
+        text = text.strip(_WHITE_SPACE)
+        value, end = decoder.raw_decode(text)
+        if end < len(text):
+            raise ValueError(f"something follows at character {end}")
+        return value
+
+    return read
 
 
 _READ = _reader()

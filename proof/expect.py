@@ -20,6 +20,7 @@ input record (its fate); never with the records' contents.
 
 import functools
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
@@ -206,6 +207,8 @@ class Workload:
         ticks: its processors write ticks; its model has a `tick` (see `TickingModel`).
         made: its workers make objects, which are judged as well; its model is then `Making`.
         queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
+        apart: rows and fates follow from the inputs of one partition, whatever is in the others, but for tables of sums; several
+            processes may judge it then.
     """
 
     name: str
@@ -217,6 +220,7 @@ class Workload:
     ticks: bool = False
     made: bool = False
     queues: tuple[str, ...] = ()
+    apart: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -258,7 +262,7 @@ class Expected:
     dead: dict[Source, DeadLetter] = field(default_factory=dict)
     uncopied: dict[Source, Copy] = field(default_factory=dict)
     unsent: list[tuple[Source, Source, Copy]] = field(default_factory=list)
-    fates: dict[tuple[str, int], bytearray] = field(default_factory=dict)
+    fates: dict[tuple[str, int], bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     fed: Fed = field(default_factory=Fed)
 
     def fate(self, source: Source) -> int:
@@ -313,7 +317,7 @@ class Oracle:
         """What must exist after the records so far. More may be fed afterwards."""
         expected = self.expected
         expected.model.settle()
-        self._match_late_originals()
+        match_late_originals(expected)
         return expected
 
     def _judge(self, record: Record, source: Source, fed: bool, withdrawn: bool) -> int:
@@ -361,31 +365,23 @@ class Oracle:
         else:
             self.expected.unsent.append((lies_at, original, copy))
 
-    def _match_late_originals(self) -> None:
-        unsent = []
-        for lies_at, original, copy in self.expected.unsent:
-            if original.topic == lies_at.topic and self.expected.uncopied.get(original) == copy:
-                del self.expected.uncopied[original]
-            else:
-                unsent.append((lies_at, original, copy))
-        self.expected.unsent = unsent
-
     def _note(self, source: Source, fate: int) -> None:
-        fates = self.expected.fates.get(source[:2])
-        if fates is None:
-            fates = self.expected.fates[source[:2]] = bytearray()
+        fates = self.expected.fates[source[:2]]
         if len(fates) < source.offset:
             fates.extend(bytes(source.offset - len(fates)))
         fates.append(fate)
         self.expected.counts.count(fate)
 
 
-def expect(workload: Workload, records: Iterable[Record], partitions: int) -> Expected:
-    """What must exist after these records of the workload's topics, which have so many partitions."""
-    oracle = Oracle(workload, partitions)
-    for record in records:
-        oracle.feed(record)
-    return oracle.settled()
+def match_late_originals(expected: Expected) -> None:
+    """Copies that were read before their originals are no more unsent than these are uncopied."""
+    unsent = []
+    for lies_at, original, copy in expected.unsent:
+        if original.topic == lies_at.topic and expected.uncopied.get(original) == copy:
+            del expected.uncopied[original]
+        else:
+            unsent.append((lies_at, original, copy))
+    expected.unsent = unsent
 
 
 def _digest(value: bytes | None) -> bytes:

@@ -99,7 +99,7 @@ def picked(
     """
     changed = [(at, to) for at, to in enumerate(convert) if to is not _same]
     # Of one name an itemgetter gives no tuple.
-    taken = operator.itemgetter(*names) if len(names) > 1 else _tuple_of(*names)
+    taken = operator.itemgetter(*names) if len(names) > 1 else _tuple_of(names)
     if not changed:
         return taken
 
@@ -113,8 +113,11 @@ def picked(
     return read
 
 
-def _tuple_of(*names: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    return lambda fields: tuple([fields[name] for name in names])
+def _tuple_of(names: Sequence[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    if not names:
+        return lambda fields: ()
+    name = names[0]
+    return lambda fields: (fields[name],)
 
 
 def kind_of(schema: Any) -> str:

@@ -7,6 +7,7 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.proof.expect import Record
+from onefold.proof.placement import ALL, Share
 from onefold.proof.verdict import CannotTell
 
 #: (topic, partition)
@@ -34,6 +36,8 @@ _ANSWER_S = 15.0
 # Without any record or end of a partition for so long, no more will come.
 _NO_PROGRESS_S = 30.0
 _BATCH = 2000
+# Records from the end that are looked through first, and how many times as many after that.
+_LAST, _MORE = 1_000, 100
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,16 @@ class Topic:
 
 
 class Log:
-    """Some topics, read side by side. Close it after use."""
+    """Some topics, or a share of their partitions, read side by side. Close it after use."""
 
-    def __init__(self, client: dict[str, Any], topics: Iterable[str]) -> None:
+    def __init__(self, client: dict[str, Any], topics: Iterable[str], share: Share = ALL) -> None:
         self._servers = client["bootstrap.servers"]
         quiet: dict[str, Any] = {**client, "logger": _QUIET}
         self._admin = AdminClient(quiet)
         self.topics = self._describe(list(topics))
-        self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
+        self.places: list[Place] = [
+            (name, p) for name, topic in self.topics.items() for p in share.of(topic.partitions)
+        ]
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
         #: How many were read.
         self.records = 0
@@ -121,44 +127,40 @@ class Log:
             messages = self._consumer.consume(_BATCH, timeout=0.2)
             try:
                 for message in messages:
-                    place = self._take(message, take)
-                    if place in behind and positions[place] >= ends[place]:
-                        behind.discard(place)
+                    self._take(message, take)
             except BaseException:
                 # The client is past what else it has handed over: whoever reads on would leave that out.
                 self._begin_at = [
                     TopicPartition(name, p, at or OFFSET_BEGINNING) for (name, p), at in positions.items()
                 ]
                 raise
+            behind = {place for place in behind if positions[place] < ends[place]}
             if messages:
                 quiet_since = time.monotonic()
                 alive()
-            elif time.monotonic() - quiet_since > _NO_PROGRESS_S:
+            elif behind and time.monotonic() - quiet_since > _NO_PROGRESS_S:
                 topic, partition = min(behind)
                 at, end = positions[topic, partition], ends[topic, partition]
                 raise CannotTell(f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}")
 
-    def _take(self, message: Message, take: Callable[[Record], None]) -> Place | None:
-        """The place that the message moved; None for an error after which librdkafka tries again."""
+    def _take(self, message: Message, take: Callable[[Record], None]) -> None:
         error = message.error()
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if not error.retriable():
                 raise CannotTell(f"{topic or 'the log'} cannot be read: {error.str()}")
-            return None
+            return  # librdkafka tries again
         assert topic is not None, "records and ends are of a topic"
         assert partition is not None, "and of a partition"
         assert offset is not None, "and have their place there"
-        if error is None:
-            if offset < self.positions[topic, partition]:
-                return None  # handed over before, or by whoever came to this position; twice it would pass for doubled
+        place, positions = (topic, partition), self.positions
+        if error is not None:
+            positions[place] = max(offset, positions[place])
+        elif offset >= positions[place]:  # the others were handed over before; twice they would pass for doubled
             headers: Any = message.headers() or _NO_HEADERS
             self.records += 1
             take(Record(topic, partition, offset, message.key(), message.value(), headers))
-            self.positions[topic, partition] = offset + 1
-        else:
-            self.positions[topic, partition] = max(offset, self.positions[topic, partition])
-        return topic, partition
+            positions[place] = offset + 1
 
     def gone(self) -> str:
         """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""
@@ -197,6 +199,29 @@ class Log:
                 raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
             found[name] = Topic(str(answer.topic_id), len(answer.partitions))
         return found
+
+
+def read_last(
+    client: dict[str, Any],
+    topic: str,
+    share: Share,
+    ends: dict[Place, int],
+    take: Callable[[Record], None],
+    is_known: Callable[[int], bool],
+) -> None:
+    """Hand over the last records before `ends` of a topic's partitions: more and more of them, until of each partition it is
+    known what was looked for, or all were handed over. Some are handed over again then. Raises `CannotTell`.
+    """
+    back = _LAST
+    while True:
+        with closing(Log(client, [topic], share)) as log:
+            starts = log.starts()
+            begin = {place: max(starts[place], ends[place] - back) for place in log.places}
+            log.go_on(begin)
+            log.read({place: ends[place] for place in log.places}, take)
+        if all(is_known(partition) or begin[name, partition] == starts[name, partition] for name, partition in begin):
+            return
+        back *= _MORE
 
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []

@@ -131,6 +131,7 @@ def model(
     tables: tuple[Table, ...],
     views: tuple[View, ...] = (),
     tick: ApplyTick | None = None,
+    apart: bool = False,
 ) -> Workload:
     """A workload whose rows `apply` makes.
 
@@ -143,6 +144,8 @@ def model(
         tables: what must be compared. Their columns are the fields of their topic's contract, unless they say otherwise.
         views: what must show the same as a table.
         tick: takes a tick and puts rows, where the topology declares one.
+        apart: whatever `apply` and `tick` look up was put for inputs of the same partition, as it is where all rows have the
+            key of their input. `verify --from-start` may use all cores then.
 
     Raises:
         ValueError: `apply` or `key` names topics, and not just those of `inputs`.
@@ -155,4 +158,6 @@ def model(
                 f"the model of {name} reads {', '.join(inputs)}, and its {what} is for"
                 f" {', '.join(sorted(given)) or 'none of them'}: give one for each, or one for all"
             )
-    return Workload(name, inputs, tables, lambda: _Made(applies, tick, keys, tables), views, ticks=tick is not None)
+    return Workload(
+        name, inputs, tables, lambda: _Made(applies, tick, keys, tables), views, ticks=tick is not None, apart=apart
+    )

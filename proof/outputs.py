@@ -16,6 +16,7 @@ from onefold.proof.decode import Inadmissible, decode_output
 from onefold.proof.expect import SOURCE_HEADER, Expected, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
 from onefold.proof.kinds import KINDS, picked
+from onefold.proof.placement import Share
 from onefold.proof.verdict import Finding
 
 
@@ -25,6 +26,17 @@ class Written(NamedTuple):
     partition: int
     offset: int
     source: Source
+
+
+class Taken(NamedTuple):
+    """What `Outputs` know of records, as plain data: what is wrong with them, how many there are by topic, what they name, and
+    the dead letters.
+    """
+
+    findings: list[Finding]
+    records: dict[str, int]
+    named: dict[tuple[str, str, int], bytearray]
+    letters: dict[Source, list[tuple[Record, str]]]
 
 
 #: See `Outputs.heard`.
@@ -56,6 +68,23 @@ class Outputs:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._key_of = _keys_of(self._tables)
+
+    def taken(self) -> "Taken":
+        """What was taken so far, without the rows."""
+        return Taken(self.findings, self.records, self._named, self._letters)
+
+    def add(self, other: "Taken") -> None:
+        """Take what another one has taken; no input partition has outputs in both."""
+        self.findings += other.findings
+        for topic, records in other.records.items():
+            self.records[topic] += records
+        self._named |= other.named
+        for source, letters in other.letters.items():
+            self._letters.setdefault(source, []).extend(letters)
+
+    def are_of(self, share: Share) -> bool:
+        """Do all outputs name inputs of this share?"""
+        return all(partition in share for _, _, partition in self._named)
 
     def feed(self, record: Record) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
@@ -151,8 +180,8 @@ FATES = {
 
 def judge_copies(expected: Expected) -> Iterator[Finding]:
     """Misrouted records without their copy, and copies that are one too many."""
-    for source, copy in expected.uncopied.items():
-        text = f"it belongs to partition {copy.partition}, under the key {copy.key.decode(errors='replace')}"
+    for source, wanted in expected.uncopied.items():
+        text = f"it belongs to partition {wanted.partition}, under the key {wanted.key.decode(errors='replace')}"
         yield Finding("missing copy", source.topic, source=str(source), text=text)
     for lies_at, original, _ in expected.unsent:
         text = FATES[expected.fate(original)]

@@ -9,6 +9,7 @@ from psycopg import sql
 from onefold.proof.expect import Expected, Model, Table, View, Workload
 from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS
+from onefold.proof.placement import ALL, Share
 from onefold.proof.verdict import CannotTell, Check, Finding
 
 # Rows fetched at once: some megabytes.
@@ -19,22 +20,50 @@ _FETCH = 10_000
 ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
 
 
-class Snapshot:
-    """One moment of the database. All questions are answered as of the same commit."""
+# Whether a unique index makes two rows with the same key, NULLs included, impossible.
+_ONE_A_KEY = """
+SELECT 1 FROM pg_index AS i
+WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM unnest(indkey::int2[]) WITH ORDINALITY AS k (number, place)
+      JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
+      WHERE place <= indnkeyatts AND (attname <> ALL (%s) OR NOT (attnotnull OR indnullsnotdistinct))
+  )
+"""
 
-    def __init__(self, dsn: str) -> None:
+
+class Snapshot:
+    """One moment of the database. All questions are answered as of the same commit.
+
+    Args:
+        name: of another snapshot that is open, whose moment it is to be; "": it is now.
+    """
+
+    def __init__(self, dsn: str, name: str = "") -> None:
         try:
             self._connection = psycopg.connect(dsn, connect_timeout=10)
         except psycopg.OperationalError as error:
             raise CannotTell(f"the database cannot be reached: {first_line(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
+        if name:
+            self._all(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+    def exported(self) -> str:
+        """The name by which other connections can have the same moment, as long as this one is open: it may be idle meanwhile."""
+        self._all("SET idle_in_transaction_session_timeout = 0")
+        return str(self._all("SELECT pg_export_snapshot()")[0][0])
+
+    def count(self, name: str) -> int:
+        """How many rows a table or view has."""
+        found = self._all(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(*name.split("."))))
+        return int(found[0][0])
 
     def ledger(self, sink: str) -> dict[tuple[str, int], tuple[int, str]]:
         """How far the sink has landed each output partition: next offset and the topic's id."""
@@ -73,10 +102,13 @@ class Snapshot:
                 text = f"{column} is {'generated ' * is_generated}{kind}, not {'generated ' * generated}{types[0]}"
                 yield Finding("wrong column", table.name, text=text)
 
-    def rows(self, name: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-        """All rows of a table or view."""
+    def rows(self, name: str, columns: tuple[str, ...], share: Share = ALL) -> Iterator[tuple[Any, ...]]:
+        """All rows of a view, or those of a table whose origins are in a share; a row without one is in the first."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         query = sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(*name.split(".")))
+        if share != ALL:
+            belongs = sql.SQL(' WHERE abs(coalesce("partition", 0)::bigint) % {} = {}')
+            query += belongs.format(share.shares, share.number)
         try:
             with self._connection.cursor("verify") as cursor:
                 cursor.itersize = _FETCH
@@ -84,9 +116,20 @@ class Snapshot:
         except psycopg.Error as error:
             raise CannotTell(f"{name} cannot be read: {first_line(error)}") from None
 
-    def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def doubled(self, table: Table) -> Iterator[tuple[Any, ...]]:
+        """Keys that several rows of a table have, and how many. An index that allows none spares to look."""
+        name = sql.Identifier(*table.name.split("."))
+        if not self._all(_ONE_A_KEY, name.as_string(), list(table.key)):
+            columns = sql.SQL(", ").join([*map(sql.Identifier, table.key), sql.SQL("count(*)")])
+            # Of a table without a key there is one row.
+            groups = sql.SQL("GROUP BY {}").format(sql.SQL(", ").join(map(sql.Identifier, table.key)))
+            query = sql.SQL("SELECT {} FROM {} {} HAVING count(*) > 1")
+            yield from self._all(query.format(columns, name, groups if table.key else sql.SQL("")))
+
+    def _all(self, query: str | sql.Composed, *values: Any) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.execute(query, values).fetchall()
+            found = self._connection.execute(query, values)
+            return found.fetchall() if found.description else []
         except psycopg.Error as error:
             raise CannotTell(f"the database does not answer as Onefold's would: {first_line(error)}") from None
 
@@ -94,7 +137,8 @@ class Snapshot:
 class Comparison:
     """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row.
 
-    `landed_from` is the topic that all rows come from; without it each table has that of its outputs.
+    `landed_from` is the topic that all rows come from; without it each table has that of its outputs. Of a share, its rows are
+    compared; rows of views that are of another share are passed over.
     """
 
     def __init__(
@@ -104,12 +148,14 @@ class Comparison:
         expected: Expected,
         last: dict[str, Any],
         landed_from: str | None = None,
+        share: Share = ALL,
     ) -> None:
         self._workload = workload
         self._snapshot = snapshot
         self._model: Model = expected.model
         self._last = last
         self._landed_from = landed_from
+        self._share = share
         self.checks: list[Check] = []
 
     def findings(self) -> Iterator[Finding]:
@@ -118,17 +164,17 @@ class Comparison:
             wrong = list(self._snapshot.column_types(table))
             yield from wrong
             if not any("missing" in finding.text for finding in wrong):
-                yield from self._table(table)
+                yield from self._table(table, is_sound=not wrong)
         for view in self._workload.views:
             yield from self._view(view)
 
-    def _table(self, table: Table) -> Iterator[Finding]:
+    def _table(self, table: Table, *, is_sound: bool) -> Iterator[Finding]:
         names = tuple(column.name for column in table.columns)
         wanted, last, width = self._model.rows[table.name], self._last.get(table.name, {}), len(names)
         place = [names.index(name) for name in table.key]
         topic = self._landed_from or table.topic
         found = matched = 0
-        for row in self._snapshot.rows(table.name, (*names, *ORIGIN)):
+        for row in self._snapshot.rows(table.name, (*names, *ORIGIN), self._share):
             found += 1
             values, origin = row[:width], row[width:]
             key = tuple(values[at] for at in place)
@@ -151,11 +197,16 @@ class Comparison:
                 text = f"the output record names {written.source}"
                 yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), str(source), text)
         self.checks.append(Check(table.name, len(wanted), found))
+        # What has another type may be nothing that Postgres can tell apart.
+        for *doubled, rows in self._snapshot.doubled(table) if is_sound else ():
+            key = tuple(doubled)
+            matched -= rows - 1 if key in wanted else 0
+            yield Finding("extra row", table.name, row_of(table, key), text=f"there are {rows} rows with this key")
         if matched < len(wanted):
             yield from self._missing(table)
 
     def _missing(self, table: Table) -> Iterator[Finding]:
-        there = set(self._snapshot.rows(table.name, table.key))
+        there = set(self._snapshot.rows(table.name, table.key, self._share))
         for key, (values, source) in self._model.rows[table.name].items():
             # What came and went in one transaction was never written; a sum of nothing means as much as no row.
             nothing = table.summed and not any(values[len(key) :])
@@ -177,9 +228,11 @@ class Comparison:
         expected = len(wanted)
         found = 0
         for row in self._snapshot.rows(view.name, view.columns):
-            found += 1
             key = tuple(row[at] for at in key_places)
             correct, source = wanted.pop(key, (None, None))
+            if correct is None and self._share != ALL:
+                continue
+            found += 1
             if correct is None:
                 yield Finding("extra row", view.name, row_of(table, key))
             elif row != correct and (wrong := differing(table, view.columns, correct, row)):

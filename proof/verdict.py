@@ -91,6 +91,7 @@ class Verdict:
         proved: how many records an earlier verdict had read and found right, which were not read again.
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
+        processes: how many judged, each a share of the log.
     """
 
     domain: str
@@ -104,6 +105,7 @@ class Verdict:
     proved: int = 0
     proved_at: str = ""
     note: str = ""
+    processes: int = 1
 
     @property
     def exit_code(self) -> int:

@@ -17,6 +17,7 @@ from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
+from onefold.stack import cores
 
 # Enough to see what is wrong; a million missing rows have one cause.
 FINDINGS_SHOWN = 20
@@ -30,6 +31,10 @@ def command(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Read the whole log, also what an earlier verdict has proved.")
     ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --from-start: processes that read it at most.  [default: one for each core]"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
     """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. What an
@@ -39,7 +44,7 @@ def command(
 
     Example: onefold verify runner --timeout 30
     """
-    verdict = judge(domain, timeout, from_start)
+    verdict = judge(domain, timeout, from_start, processes or cores.available())
     if as_json:
         typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
     else:
@@ -47,7 +52,7 @@ def command(
     raise typer.Exit(verdict.exit_code)
 
 
-def judge(domain: str, timeout_s: float, from_start: bool = False) -> Verdict:
+def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> Verdict:
     """The verdict on a domain of the running stack or of the servers that are set."""
     try:
         settings = load()
@@ -67,6 +72,7 @@ def judge(domain: str, timeout_s: float, from_start: bool = False) -> Verdict:
             progress=lambda what, records: progress.say(f"{what}: {records:,} records"),
             checkpoints=settings.checkpoints(),
             from_start=from_start,
+            processes=processes,
         )
     finally:
         progress.clear()
@@ -98,6 +104,8 @@ def _sentence(verdict: Verdict) -> str:
     records = (
         f"{counts['records']:,} input records ({counts['accepted']:,} accepted, {counts['ignored']:,} without effect,"
         f" {counts['forwarded']:,} repartitioned, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
+        + f", {verdict.processes} processes"
+        * (verdict.processes > 1)
     )
     told = f"{reason}.\n{records}."
     if verdict.proved:

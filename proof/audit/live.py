@@ -22,10 +22,6 @@ Row = tuple[Any, ...]
 class Live(Snapshot):
     """See above."""
 
-    def count(self, table: Table) -> int:
-        """How many rows there are."""
-        return int(next(self._asked(sql.SQL("SELECT count(*) FROM {}").format(_name(table)), []))[0])
-
     def horizon(self) -> str:
         """The oldest transaction that this snapshot may not see: what a later one sees besides is no older."""
         return str(next(self._asked(sql.SQL("SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text"), []))[0])

@@ -131,7 +131,7 @@ class Tables:
         table = one.table
         # One that is too many would hide one that is missing.
         known = len(self._extra[table.name])
-        off = snapshot.count(table) - known - self._versions.counts[table.name]
+        off = snapshot.count(table.name) - known - self._versions.counts[table.name]
         if off != self._off.get(table.name, 0):  # what it was before is named already
             missing = set(self._versions.keys(table))
             for row in snapshot.rows(table.name, (*table.key, *ORIGIN)):

@@ -118,7 +118,7 @@ def _fits(number: Decimal) -> bool:
     return number.adjusted() < 12 and last >= -6
 
 
-WORKLOAD = Workload("averages", STREAMS, (AVERAGES, ALARMS), Model)
+WORKLOAD = Workload("averages", STREAMS, (AVERAGES, ALARMS), Model, apart=True)
 
 # --- input
 

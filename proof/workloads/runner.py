@@ -107,7 +107,7 @@ def _admit(value: dict[str, Any]) -> None:
         raise Inadmissible("timestamp_utc is beyond 2^53 milliseconds")
 
 
-WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model)
+WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model, apart=True)
 
 # --- input
 

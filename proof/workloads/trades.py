@@ -66,10 +66,11 @@ class Model:
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
         """Count the message, unless its version is no news."""
-        worth, moment = _admit(value)
+        names = _leaf(value)
+        worth, moment = _admit(value, names)
         trade, version, columns = value["TradeID"], value["Version"], self._columns
         place = self._places.get(trade)
-        leaf = columns.number_of(_leaf(value))
+        leaf = columns.number_of(names)
         if place is None:
             self._places[trade] = columns.append(version, worth, leaf, moment, source)
         elif version <= columns.versions[place]:
@@ -118,20 +119,26 @@ class _Columns:
         return number
 
     def append(self, version: int, worth: int, leaf: int, moment: int, source: Source) -> int:
-        for column in (self.versions, self.values, self.moments, self.offsets, self.leaves, self.inputs):
-            column.append(0)
-        place = len(self.versions) - 1
-        self.replace(place, version, worth, leaf, moment, source)
-        return place
+        self.versions.append(version)
+        self.values.append(worth)
+        self.moments.append(moment)
+        self.leaves.append(leaf)
+        self.inputs.append(self._number_of_input(source))
+        self.offsets.append(source.offset)
+        return len(self.versions) - 1
 
     def replace(self, place: int, version: int, worth: int, leaf: int, moment: int, source: Source) -> None:
+        self.versions[place], self.values[place], self.moments[place] = version, worth, moment
+        self.leaves[place], self.offsets[place] = leaf, source.offset
+        self.inputs[place] = self._number_of_input(source)
+
+    def _number_of_input(self, source: Source) -> int:
         where = source[:2]
         number = self._input_numbers.get(where)
         if number is None:
             number = self._input_numbers[where] = len(self._input_names)
             self._input_names.append(where)
-        self.versions[place], self.values[place], self.moments[place] = version, worth, moment
-        self.leaves[place], self.inputs[place], self.offsets[place] = leaf, number, source.offset
+        return number
 
     def source(self, place: int) -> Source:
         return Source(*self._input_names[self.inputs[place]], self.offsets[place])
@@ -160,13 +167,14 @@ class _Current(Mapping[tuple[Any, ...], Any]):
         return key[0] in self._places
 
 
-def _admit(value: dict[str, Any]) -> tuple[int, int]:
+def _admit(value: dict[str, Any], names: _Leaf) -> tuple[int, int]:
     """Value in millionths and time in microseconds; raises `Inadmissible` when a rule forbids the message."""
     if value["Version"] < 0:
         raise Inadmissible("Version is negative")
     if not 1 <= len(value["TradeID"]) <= 200:
         raise Inadmissible("TradeID has no 1 to 200 characters")
-    if any(not 1 <= len(name) <= 100 for name in _leaf(value)):
+    risk_type, region, desk = names
+    if not (1 <= len(risk_type) <= 100 and 1 <= len(region) <= 100 and 1 <= len(desk) <= 100):
         raise Inadmissible("a name of the hierarchy has no 1 to 100 characters")
     seconds = value["Timestamp"]
     if not 0 <= seconds <= 9_007_199_254:
@@ -201,4 +209,4 @@ def _decimal(millionths: int) -> Decimal:
     return Decimal(millionths).scaleb(-_DIGITS_AFTER_POINT)
 
 
-WORKLOAD = Workload("trades", (TOPIC,), (CURRENT, RISK), Model)
+WORKLOAD = Workload("trades", (TOPIC,), (CURRENT, RISK), Model, apart=True)

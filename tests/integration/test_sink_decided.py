@@ -70,7 +70,8 @@ class Landing:
         eventually(landed, LANDED_IN_S, "all that is decided has landed")
 
     def judged(self) -> Verdict:
-        return verify(self.topology.name, client=self.client, dsn=self.dsn, timeout_s=10)
+        settings: dict[str, Any] = {"client": self.client, "dsn": self.dsn, "timeout_s": 10}
+        return verify(self.topology.name, **settings, from_start=True, processes=2)
 
 
 def wave(domain: str, seed: int, count: int, shape: Shape | None = None) -> list[tuple[bytes | None, bytes | None]]:
@@ -132,6 +133,7 @@ def test_the_tables_need_no_publisher(
         assert not any(records(client, topic) for topic in topology.outputs), "nobody has published"
         verdict = landing.judged()
         assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
+        assert verdict.processes == 1, "a decision log is not divided"
 
         stack.enter_context(instance(topology, client, tmp_path / "c", name="c", replicas=2))
         produce(client, topology.inputs[0], wave(domain, 3, 300, Shape(hostile=0.05, keyless=0.05)))

@@ -97,6 +97,10 @@ def test_a_verdict_reads_on_from_the_one_before(stage: Stage, folder: Path) -> N
     whole = judged(stage, folder, from_start=True)
     assert (whole.outcome, whole.proved, whole.counts) == (VALID, 0, second.counts)
     assert whole.checks == second.checks
+    kept = files(folder)
+    shared = judged(stage, folder, from_start=True, processes=2)
+    assert (shared.outcome, shared.processes, shared.checks) == (VALID, 2, second.checks)
+    assert files(folder) == kept, "what several know is in no place"
     more(stage, 3)
     assert judged(stage, folder).outcome == VALID
     assert len(files(folder)) == 2, "older ones are of no use"
@@ -186,7 +190,7 @@ def test_another_judge_another_topic_and_other_receipts_begin_anew(
     assert judged(stage, folder).outcome == VALID
     for name in ("fingerprint", "digest_of"):
         with monkeypatch.context() as changed:
-            changed.setattr(f"onefold.proof.verify.{name}", lambda of_what, **more: "another")
+            changed.setattr(f"onefold.proof.judge.{name}", lambda of_what, **more: "another")
             assert judged(stage, shutil.copytree(folder, folder.with_name(name))).proved == 0
     assert judged(stage, folder).proved > 0
     other = shutil.copytree(folder, folder.with_name("with a registry"))

@@ -6,10 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from onefold.proof.expect import Expected, Record, expect
+from onefold.proof.expect import Expected, Record
 from onefold.proof.placement import partition_of
 from onefold.proof.workloads import UnknownDomain, averages, bank, campaigns, runner, sheets, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
+from tests.support.expected import expect
 
 DOMAINS = [runner, campaigns, trades, averages, bank, sheets]
 COUNT = 8_000

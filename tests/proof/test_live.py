@@ -25,4 +25,4 @@ def test_postgres_is_asked_for_what_is_new_and_for_rows_by_their_keys(bootstrap_
         assert len(list(after.newer(sends, after.horizon()))) < len(rows)
         keys = [row[:2] for row in rows[:3]]
         assert {row[:2] for row in after.by_keys(sends, [*keys, (NEW, rows[0][1])])} == set(keys)
-        assert after.count(sends) == len(rows)
+        assert after.count(sends.name) == len(rows)

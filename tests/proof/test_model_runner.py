@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Record, Source, expect
+from onefold.proof.expect import Record, Source
 from onefold.proof.workloads import runner
+from tests.support.expected import expect
 
 MINUTE = 60_000
 START = 1_509_558_788_000

@@ -15,10 +15,11 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import Inadmissible, decode
-from onefold.proof.expect import Model, Source, expect
+from onefold.proof.expect import Model, Source
 from onefold.proof.workloads import trades
 from onefold.proof.workloads.trade_feed import Feed, Mix
 from tests.proof.test_generators import log_of
+from tests.support.expected import expect
 
 COUNT = 8_000
 TRADE = contracts()[trades.TOPIC]

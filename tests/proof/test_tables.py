@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.proof.expect import Expected
+from onefold.proof.expect import Expected, Table
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import trades
@@ -68,3 +68,56 @@ def test_a_sum_of_nothing_must_be_nothing(database: str) -> None:
     found = findings(database, f"UPDATE trades.risk SET value = 1 WHERE {NOTHING}")
     assert {finding.kind for finding in found} == {"different row"}
     assert all(finding.columns.keys() == {"value"} for finding in found)
+
+
+def test_a_row_that_is_there_twice_is_found_where_another_one_is_missing(database: str) -> None:
+    """In a table without a key: as many rows as there should be, and each of them right."""
+    with psycopg.connect(database) as connection:
+        connection.execute("ALTER TABLE trades.current DROP CONSTRAINT current_pkey")
+        connection.execute("DELETE FROM trades.current WHERE trade_id = 'two'")
+    doubled, missing = findings(database, "INSERT INTO trades.current SELECT * FROM trades.current")
+    assert (doubled.kind, doubled.key, doubled.text) == (
+        "extra row",
+        {"trade_id": "one"},
+        "there are 2 rows with this key",
+    )
+    assert (missing.kind, missing.key) == ("missing row", {"trade_id": "two"})
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "INDEX ON public.pairs (a)",
+        "UNIQUE INDEX ON public.pairs (a, b)",
+        "UNIQUE INDEX ON public.pairs (a) WHERE b > 100",
+        "UNIQUE INDEX ON public.pairs ((a + b))",
+        "UNIQUE INDEX ON public.pairs (b) INCLUDE (a)",
+    ],
+)
+def test_an_index_that_allows_two_rows_with_a_key_is_not_believed(database: str, index: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE public.pairs (a int NOT NULL, b int NOT NULL)")
+        connection.execute("INSERT INTO public.pairs VALUES (1, 1), (1, 2), (2, 3)")
+        connection.execute(f"CREATE {index}")
+    pairs = Table("public.pairs", "pairs", ("a",))
+    with Snapshot(database) as snapshot:
+        assert list(snapshot.doubled(pairs)) == [(1, 2)]
+
+
+def test_a_table_without_a_key_has_one_row(database: str) -> None:
+    total = Table("public.total", "total", ())
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.total AS SELECT 1")
+        for found in ([], [(2,)]):
+            with Snapshot(database) as snapshot:
+                assert list(snapshot.doubled(total)) == found
+            connection.execute("INSERT INTO public.total VALUES (2)")
+
+
+@pytest.mark.parametrize(("nulls", "found"), [("", [(None, 2)]), ("NULLS NOT DISTINCT", [])])
+def test_nor_one_that_takes_nulls_for_different(database: str, nulls: str, found: list[tuple[Any, ...]]) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(f"CREATE TABLE public.single (a int, UNIQUE {nulls} (a))")
+        connection.execute(f"INSERT INTO public.single VALUES (1), (NULL){', (NULL)' * len(found)}")
+    with Snapshot(database) as snapshot:
+        assert list(snapshot.doubled(Table("public.single", "single", ("a",)))) == found

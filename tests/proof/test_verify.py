@@ -6,6 +6,7 @@ faults in topics stay, so those tests have one of their own.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -19,7 +20,7 @@ from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner
 from onefold.proof.workloads.shaping import Shape
-from tests.support.stage import Stage
+from tests.support.stage import PARTITIONS, Stage
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 400
@@ -27,7 +28,17 @@ USERS = 40
 
 
 def judged(stage: Stage, timeout_s: float = 0.0) -> Verdict:
-    return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=timeout_s)
+    """By one judge; several that each read a share have to say the same."""
+    verdict = verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=timeout_s)
+    shared = verify(
+        stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=timeout_s, from_start=True, processes=3
+    )
+    assert shared.processes == (PARTITIONS if verdict.outcome == VALID else 1), (
+        "and call nothing else valid by themselves"
+    )
+    alike: dict[str, Any] = {"seconds": 0.0, "processes": 1}
+    assert replace(shared, **alike) == replace(verdict, **alike)
+    return verdict
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +303,14 @@ def test_an_open_transaction_means_that_it_cannot_tell(own: Stage) -> None:
     assert judged(own, timeout_s=10).outcome == VALID
 
 
+def test_of_the_changelog_the_last_progress_counts_however_far_back_it_is(own: Stage) -> None:
+    """States follow it, more than are looked through at first."""
+    for _ in range(2_500):
+        own.change_state(b"key", b"state")
+    own.flush()
+    assert judged(own).outcome == VALID
+
+
 def test_a_log_whose_beginning_is_gone_means_that_it_cannot_tell(own: Stage) -> None:
     admin = AdminClient(own.client)
     deleted = admin.delete_records([TopicPartition("runner.updates", 0, 5)])
@@ -315,7 +334,7 @@ def test_a_checker_that_fails_has_not_passed(sends: Stage, monkeypatch: pytest.M
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(campaigns.Model, "settle", broken)
-    verdict = judged(sends)
+    verdict = verify("campaigns", client=sends.client, dsn=sends.dsn)
     assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
     assert "the check itself failed" in verdict.reason
 

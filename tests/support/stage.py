@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ PARTITIONS = 2
 SQL = Path(__file__).resolve().parents[2] / "sql"
 # Larger than any input may be, so that the broker takes what the pipeline must refuse.
 _MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What output records hold that no table has.
+_BESIDE = {"trades.deltas": {"messages": 1}}
 
 Header = tuple[str, bytes]
 
@@ -74,21 +77,28 @@ class Stage:
             for key, row in self.expected.model.rows[table.name].items():
                 if rows[table.name].get(key) != row:
                     self.place.pop((table.name, key), None)
-                    self.write(table, key)
+                    if table.summed:
+                        self.place[table.name, key] = 0, 0  # it has no record of its own
+                    else:
+                        self.write(table, key)
         self._producer.flush(30)
         self.report_progress()
         self._fill_tables()
 
-    def write(self, table: Table, key: tuple[Any, ...], source: Source | None = None) -> str:
-        """Write the output record of a row; returns where it lies. The caller may say another source."""
+    def write(
+        self, table: Table, key: tuple[Any, ...], source: Source | None = None, partition: int | None = None
+    ) -> str:
+        """Write the output record of a row; returns where it lies. The caller may say another source, and another partition than
+        that of the source.
+        """
         values, right_source = self.expected.model.rows[table.name][key]
-        fields = {c.name: _text(v) for c, v in zip(table.columns, values, strict=True) if not c.generated}
+        fields = {c.name: _written(c.kind, v) for c, v in zip(table.columns, values, strict=True) if not c.generated}
+        fields |= _BESIDE.get(table.topic, {})
         contract, body = contracts()[table.topic], BytesIO()
         fastavro.schemaless_writer(body, contract.schema, fields)
         header = [(SOURCE_HEADER, str(source or right_source).encode())]
-        record = self._send(
-            table.topic, (source or right_source).partition, b"k", contract.prefix + body.getvalue(), header
-        )
+        lies_in = (source or right_source).partition if partition is None else partition
+        record = self._send(table.topic, lies_in, b"k", contract.prefix + body.getvalue(), header)
         self.place.setdefault((table.name, key), (record.partition, record.offset))
         return f"{record.topic}/{record.partition}/{record.offset}"
 
@@ -132,6 +142,10 @@ class Stage:
                         [self.workload.name, topic, partition, self._ends[topic, partition], self._ids[topic]],
                     )
 
+    def change_state(self, key: bytes, state: bytes) -> None:
+        """Write a state into the changelog of task 0."""
+        self._send(f"{self.workload.name}.changelog", 0, key, state, [])
+
     def _send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
     ) -> Record:
@@ -171,7 +185,12 @@ class Stage:
         return eventually(lambda: _ids(admin, names), 30, "the new topics can be described")
 
 
-def _text(value: Any) -> Any:
+def _written(kind: str, value: Any) -> Any:
+    """As an output record has it."""
+    if kind == "millionths":
+        return int(value * 1_000_000)
+    if kind == "instant":
+        return (value - _EPOCH) // timedelta(microseconds=1)
     return value.isoformat(sep=" ") if isinstance(value, datetime) else value
 
 

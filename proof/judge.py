@@ -1,0 +1,390 @@
+"""The judge of one domain: reads what is in the log, waits until the pipeline has drained, and compares.
+
+It is asked by `verify`. Of a large log several judges each read a share, in processes of their own (`shares`): the partitions
+with these numbers, of every topic. What the partitions have to do with one another is judged by one of them.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
+from onefold.proof.contracts import contracts
+from onefold.proof.decided import Decided
+from onefold.proof.expect import SOURCE_HEADER, Expected, Making, Oracle, Record
+from onefold.proof.invariants import invariants
+from onefold.proof.log import Log, Place, read_last
+from onefold.proof.objects import open_store
+from onefold.proof.order import Order
+from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.parts import Part, shares, without_rows
+from onefold.proof.placement import ALL, Share
+from onefold.proof.registry import Registry
+from onefold.proof.replays import Replays
+from onefold.proof.replays import read as read_replays
+from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
+from onefold.proof.workloads import workload
+
+#: Called with what is being done, and how many records were read so far.
+Progress = Callable[[str, int], None]
+
+# Between two checks of a pipeline that has not drained.
+CHECK_AGAIN_S = 0.1
+
+
+class Judge:
+    """Judges a domain, or a share of it. Close it after use; everything here may raise `CannotTell`.
+
+    Args:
+        domain: such as `runner`.
+        client: librdkafka settings that reach the broker.
+        dsn: of the database.
+        progress: called with what is going on.
+        schema_registry_url: where to look up the schemas of inputs in the Confluent wire format; None: nowhere.
+        objects: where the object store is, and its server, for domains whose workers make objects; "": there is none.
+        share: the partitions to read.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        client: dict[str, Any],
+        dsn: str,
+        progress: Progress,
+        schema_registry_url: str | None = None,
+        objects: tuple[str, str | None] = ("", None),
+        share: Share = ALL,
+    ) -> None:
+        self._client = client
+        self._share = share
+        self._work = workload(domain)
+        self._inputs = frozenset(self._work.reads)
+        self._dsn = dsn
+        self._store = open_store(*objects) if self._work.made else None
+        self._progress = progress
+        reads = self._work.reads
+        self._changelog = f"{domain}.changelog"
+        several = len(reads) > 1
+        self._order_topic = f"{domain}.order" if several else ""
+        others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
+        log = f"{domain}.decisions"
+        with Snapshot(dsn) as snapshot:
+            from_log = any(topic == log for topic, _ in snapshot.ledger(self._work.name))
+        self._landed_from = log if from_log else None
+        others += [log] if from_log else []
+        self._log = Log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
+        self._decided = Decided(self._log.topics[log].topic_id, self._take_written) if from_log else None
+        self._outputs = Outputs(self._work)
+        # What was published of what a log decided, in the output topics.
+        self._published = Outputs(self._work)
+        registry = Registry(schema_registry_url) if schema_registry_url else None
+        topic_ids = {topic: self._log.topics[topic].topic_id for topic in reads}
+        self._ask_receipts = partial(read_replays, client, domain, topic_ids)
+        self._replays = Replays(self._ask_receipts())
+        self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry)
+        self._oracle.withdrawn = self._replays.withdrawn
+        self._order = Order(reads, self._oracle.feed) if several else None
+        self._progresses: dict[int, dict[str, Any]] = {}
+        self._read = 0
+        self._has_begun = False
+        # What the state below uses and does not consist of.
+        self._environment = environment_of(self._work, contracts(domain)) | {"judge": self}
+        if registry is not None:
+            self._environment["registry"] = registry
+        # Without a registry, its records are dead letters: what was judged with one is not gone on from without, and back.
+        self._fingerprint = fingerprint(self._work, with_registry=registry is not None)
+
+    def go_on(self, kept: Checkpoints, verdict: Verdict) -> None:
+        """Go on from the newest checkpoint that holds for this judge, these topics and this log; if none does, stay at the
+        beginning.
+        """
+        judge = self._fingerprint, digest_of(self._replays.receipts), self._topic_ids()
+        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
+        found = kept.holding(judge, starts, self._log.stable_ends(), self._environment)
+        if found is not None:
+            checkpoint, state = found
+            for name in _STATE:
+                setattr(self, name, state[name])
+            self._log.go_on(checkpoint.positions)
+            self._has_begun = True
+            verdict.proved, verdict.proved_at = checkpoint.records, checkpoint.made_at
+
+    def keep(self, kept: Checkpoints) -> str:
+        """Keep what was proved; says why it could not, or ""."""
+        checkpoint = Checkpoint(
+            self._fingerprint,
+            self._topic_ids(),
+            self._log.positions,
+            digest_of(self._replays.receipts),
+            self._read,
+            now(),
+        )
+        return kept.keep(checkpoint, {name: getattr(self, name) for name in _STATE}, self._environment)
+
+    def _topic_ids(self) -> dict[str, str]:
+        return {name: topic.topic_id for name, topic in self._log.topics.items()}
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._log.close()
+
+    def shares(self, most: int) -> int:
+        """How many shares the topics are divided into, so many at most; 1 where they cannot be divided."""
+        # What a registry answers may change between two who ask.
+        if self._decided is not None or self._replays.receipts or "registry" in self._environment:
+            return 1
+        return shares(self._work, [topic.partitions for topic in self._log.topics.values()], most)
+
+    def run(self, verdict: Verdict, timeout_s: float) -> None:
+        """Fill in the verdict; raises `CannotTell`."""
+        self.check_beginnings()
+        deadline: float | None = None
+        while True:
+            ends = self._log.stable_ends()
+            self.read(ends)
+            verdict.offsets = by_topic(ends)
+            deadline = deadline or time.monotonic() + timeout_s
+            late = time.monotonic() > deadline
+            holdup = self.holdup(ends)
+            if not holdup or late:
+                findings = self._compare(verdict)
+                still = self._log.stable_ends() == ends and not holdup
+                if still or late or not (findings or holdup):
+                    verdict.findings = findings
+                    verdict.outcome, verdict.reason = decide(findings, holdup, still)
+                    return
+            self._progress(holdup or "input is still arriving", self._read)
+            time.sleep(CHECK_AGAIN_S)
+
+    def is_apart(self) -> bool:
+        """Do all outputs of this share name inputs of it, too, as far as it was read?"""
+        return self._outputs.are_of(self._share)
+
+    def ends(self) -> dict[Place, int]:
+        """The offset up to which each partition can be read now."""
+        return self._log.stable_ends()
+
+    def read(self, ends: dict[Place, int]) -> None:
+        """Take everything before these offsets that was not taken before; those of other shares are none of this one's."""
+        if not self._has_begun:
+            self._begin(ends)
+        self._log.read({place: ends[place] for place in self._log.places}, self._take)
+
+    def _begin(self, ends: dict[Place, int]) -> None:
+        """Of the changelog the last word of each task is all that counts. The states before it are as many as all inputs."""
+        last = {place: ends[place] for place in self._log.places if place[0] == self._changelog}
+        read_last(self._client, self._changelog, self._share, last, self._take_progress, self._progresses.__contains__)
+        self._log.go_on(self._log.positions | last)
+        self._has_begun = True
+
+    def check_beginnings(self) -> None:
+        """Is the log there from where this judge reads?"""
+        reads = self._work.reads
+        if len({self._log.topics[topic].partitions for topic in reads}) > 1:
+            raise CannotTell(f"the topics {', '.join(reads)} have different numbers of partitions")
+        for (topic, partition), start in self._log.starts().items():
+            if start > self._log.positions[topic, partition] and topic != self._changelog:
+                raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
+
+    def _take(self, record: Record) -> None:
+        self._read += 1
+        if self._read % 10_000 == 0:
+            self._progress("reading the topics", self._read)
+        if record.topic in self._inputs:
+            self._order.feed(record) if self._order else self._oracle.feed(record)
+        elif record.topic == self._changelog:
+            self._take_progress(record)
+        elif self._decided is None:
+            self._take_written(record)
+        elif record.topic == self._landed_from:
+            self._decided.feed(record)
+        elif record.topic in self._work.queues:
+            # What was decided is judged where it was decided; here is what workers have put back.
+            if record.header(SOURCE_HEADER) is None:
+                self._oracle.take_job(record)
+        elif record.topic != self._order_topic:
+            self._published.feed(record)
+
+    def _take_progress(self, record: Record) -> None:
+        if record.key == b"p":
+            self._progresses[record.partition] = json.loads(record.value or b"{}")
+
+    def _take_written(self, record: Record) -> None:
+        """What the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""
+        if record.topic in self._outputs.records:
+            self._outputs.feed(record)
+        elif record.topic == self._order_topic and self._order:
+            self._order.add(record)
+        elif record.topic in self._work.queues:
+            self._oracle.take_job(record)
+
+    def holdup(self, ends: dict[Place, int]) -> str:
+        """What has not drained yet, in one sentence; nothing when all has."""
+        return self._undrained(ends) or (self._order.left_over() if self._order else "")
+
+    def _undrained(self, ends: dict[Place, int]) -> str:
+        # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
+        high, stable = self._log.high_ends(), self._log.stable_ends()
+        for topic, partition in self._log.places:
+            if self._decided is not None and topic not in self._work.reads:
+                continue  # a publisher may be in the middle of it, or dead
+            if high[topic, partition] > stable[topic, partition]:
+                return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
+        for topic in self._work.reads:
+            for partition in self._share.of(self._log.topics[topic].partitions):
+                at = self._reached(partition).get(topic, {})
+                if at and at["topic_id"] != self._log.topics[topic].topic_id:
+                    raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
+                if at.get("next_offset", 0) < ends[topic, partition]:
+                    done = at.get("next_offset", 0)
+                    return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
+        return self._uncopied() or self._unlanded(ends) or self._unmade()
+
+    def _unmade(self) -> str:
+        """What a worker has still to make."""
+        return cast(Making, self._oracle.expected.model).unmade() if self._store is not None else ""
+
+    def _reached(self, partition: int) -> dict[str, dict[str, Any]]:
+        """Of a task, by input topic: its id, and what is read next."""
+        if self._decided is None:
+            found: dict[str, dict[str, Any]] = self._progresses.get(partition, {}).get("inputs", {})
+            return found
+        standing = self._decided.standings.get(partition)
+        inputs = standing.inputs if standing else {}
+        return {topic: {"topic_id": topic_id, "next_offset": at} for topic, (topic_id, at) in inputs.items()}
+
+    def _uncopied(self) -> str:
+        """Decided copies for other partitions take effect when they have been published."""
+        for (task, topic), version in self._decided.wrote.items() if self._decided is not None else ():
+            if topic in self._work.reads and self._published_version(task) < version:
+                return f"task {task} has copies for {topic} that nobody has published yet"
+        return ""
+
+    def _published_version(self, task: int) -> int:
+        return int(self._progresses.get(task, {}).get("transactions", 0))
+
+    def _unlanded(self, ends: dict[Place, int]) -> str:
+        with Snapshot(self._dsn) as snapshot:
+            ledger = snapshot.ledger(self._work.name)
+        for topic in [self._landed_from] if self._landed_from else self._work.outputs:
+            for partition in self._share.of(self._log.topics[topic].partitions):
+                landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
+                if topic_id != self._log.topics[topic].topic_id:
+                    raise CannotTell(f"the sink has landed another topic {topic}, which has been recreated since")
+                if landed < ends[topic, partition]:
+                    return f"the sink has landed {topic}/{partition} up to {landed} of {ends[topic, partition]}"
+        return ""
+
+    def _compare(self, verdict: Verdict) -> list[Finding]:
+        self._progress("comparing", self._read)
+        expected = self._oracle.settled()
+        with Snapshot(self._dsn) as snapshot:
+            comparison = Comparison(self._work, snapshot, expected, self._outputs.last, self._landed_from)
+            findings = list(comparison.findings())
+            findings += self.conclude(verdict, snapshot, comparison.checks, expected, self._outputs, self._counted())
+        findings += self._replays.findings()
+        if self._decided is not None and self._is_published():
+            findings += self._published.judge(expected)
+        if self._store is not None:
+            checks, wrong = cast(Making, expected.model).judge_made(self._store)
+            verdict.checks += checks
+            findings += wrong
+        return findings
+
+    def conclude(
+        self,
+        verdict: Verdict,
+        snapshot: Snapshot,
+        checks: list[Check],
+        expected: Expected,
+        outputs: Outputs,
+        counted: Mapping[str, int],
+    ) -> list[Finding]:
+        """What is wrong beside the tables, over all partitions; and the checks and counts of the verdict.
+
+        Args:
+            checks: of the tables.
+            counted: what the processor has counted, by fate.
+        """
+        rules = invariants(self._work.name)
+        unkept = list(snapshot.invariants(rules))
+        findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
+        findings += [*expected.fed.findings(), *self._judge_counts(expected, counted)]
+        if self._ask_receipts() != self._replays.receipts:
+            raise CannotTell("dead letters were replayed while this was going on; ask again")
+        letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
+        copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.unsent)
+        others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]
+        others.append(Check("repartitioned copies", expected.counts.repartitioned, copied))
+        others += [
+            Check(f"invariant {rule.name}", 0, sum(rule.name == found.where for found in unkept)) for rule in rules
+        ]
+        verdict.checks = checks + others
+        verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
+        return findings
+
+    def part(self, snapshot: Snapshot) -> Part:
+        """What this share has come to, now that all of it was read."""
+        expected = self._oracle.settled()
+        work = self._work
+        single = [table for table in work.tables if not table.summed]
+        names = {table.name for table in single}
+        views = tuple(view for view in work.views if view.table in names)
+        apart = replace(work, tables=tuple(single), views=views)
+        comparison = Comparison(apart, snapshot, expected, self._outputs.last, share=self._share)
+        findings = [*comparison.findings(), *self._replays.findings()]
+        sums = {table.name: dict(expected.model.rows[table.name]) for table in work.tables if table.summed}
+        right = not findings and self.is_apart()
+        return Part(without_rows(expected), self._outputs.taken(), right, comparison.checks, sums, self._counted())
+
+    def _is_published(self) -> bool:
+        """Is all that was decided in the output topics? Then they are judged as well, for who reads them."""
+        standings = self._decided.standings if self._decided is not None else {}
+        return all(self._published_version(task) >= standing.version for task, standing in standings.items())
+
+    def _counted(self) -> Counter[str]:
+        """What the processor has counted for itself."""
+        if self._decided is not None:
+            return self._decided.counts
+        counted = Counter[str]()
+        for progress in self._progresses.values():
+            counted.update(progress.get("counts", {}))
+        return counted
+
+    def _judge_counts(self, expected: Expected, counted: Mapping[str, int]) -> list[Finding]:
+        """The processor counts for itself how records ended; it must have counted the same."""
+        findings = []
+        for name, wanted in expected.counts.as_stored().items():
+            found = counted.get(name, 0)
+            if found != wanted:
+                difference = {name: (wanted, found)}
+                findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(wanted - found)))
+        return findings
+
+
+def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str]:
+    """The outcome, and the reason for it."""
+    if holdup:
+        return UNKNOWN, f"the pipeline has not drained: {holdup}"
+    if not findings:
+        return VALID, "every row, dead letter and repartitioned copy is what follows from the input log"
+    if not still:
+        return UNKNOWN, "input is still arriving, and rows differ"
+    return INVALID, f"{len(findings)} differences from what follows from the input log"
+
+
+# What the judge knows of the log; the rest of it is how it came to know that.
+_STATE = ("_oracle", "_outputs", "_published", "_order", "_decided", "_replays", "_progresses", "_read")
+
+
+def by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:
+    """Offsets as a verdict has them."""
+    offsets: dict[str, dict[int, int]] = {}
+    for (topic, partition), end in sorted(ends.items()):
+        offsets.setdefault(topic, {})[partition] = end
+    return offsets

@@ -1,0 +1,13 @@
+"""What the judge's model makes of records."""
+
+from collections.abc import Iterable
+
+from onefold.proof.expect import Expected, Oracle, Record, Workload
+
+
+def expect(workload: Workload, records: Iterable[Record], partitions: int) -> Expected:
+    """What must exist after these records of the workload's topics, which have so many partitions."""
+    oracle = Oracle(workload, partitions)
+    for record in records:
+        oracle.feed(record)
+    return oracle.settled()
