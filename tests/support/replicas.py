@@ -21,10 +21,13 @@ from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
-from onefold.proof.expect import Record
+from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.order import Order
+from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.verdict import Finding
+from onefold.proof.workloads import workload
 
-RUNNER, AVERAGES = topology_of("runner"), topology_of("averages")
+RUNNER, AVERAGES, BANK = topology_of("runner"), topology_of("averages"), topology_of("bank")
 #: In each life that `killed_25_times` leads.
 KILLS = 25
 RESTORED = "after_restore"
@@ -90,6 +93,38 @@ def numbers() -> Iterator[tuple[str, Any]]:
         at_ms = 1_000 * (second - 60 * (dice.random() < 0.1))
         number = {"name": f"n{dice.randrange(3)}", "value": Decimal(dice.randrange(1_000)), "at_ms": at_ms}
         yield dice.choice(AVERAGES.inputs), b"no number" if second % 17 == 0 else number
+
+
+def transfers() -> Iterator[tuple[str, Any]]:
+    """Of the bank, without end: four accounts pay one another, and now and then one is closed, to which nobody can pay then."""
+    dice = random.Random(7)
+    for account in range(1, 5):
+        yield "bank.accounts", {"account": account, "change": "open", "balance": Decimal("100.00")}
+    for number in count(1):
+        payer, payee = dice.sample(range(1, 6), 2)  # nobody has opened the fifth
+        if number == 40:
+            yield "bank.accounts", {"account": 4, "change": "close", "balance": Decimal(0)}
+        elif number % 17 == 0:
+            yield "bank.transfers", b"no transfer"
+        else:
+            amount = Decimal(dice.randrange(1, 4_000)).scaleb(-2)
+            yield "bank.transfers", {"payer": payer, "transfer": number, "payee": payee, "amount": amount}
+
+
+def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
+    """What task 0 must have written, by the judge's own model, and everything that is wrong with what it has."""
+    topology, work = driver.topology, workload(driver.topology.name)
+    assert topology.order is not None
+    oracle, outputs = Oracle(work, 1), Outputs(work)
+    order = Order(work.reads, oracle.feed)
+    hand_in: dict[str, Callable[[Record], object]] = dict.fromkeys(outputs.records, outputs.feed)
+    hand_in |= dict.fromkeys(work.reads, order.feed) | {topology.order: order.add}
+    for topic, take in hand_in.items():
+        for offset, entry in driver.log.read(topic, 0, 0)[0]:
+            take(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers)))
+    assert order.left_over() == ""
+    expected = oracle.settled()
+    return expected, [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
 
 
 class Killed(BaseException):
