@@ -12,8 +12,8 @@ from onefold.proof.outputs import Outputs, Taken
 from onefold.proof.summed import Sums
 from onefold.proof.verdict import Check
 
-# Kinds of columns.
-_EXACT = {"int", "long", "decimal", "millionths"}
+# Kinds of columns whose sums are the same in any order: others may have more digits than a sum keeps.
+_EXACT = {"int", "long", "millionths"}
 
 #: Of a table, as `expect.Model` has them.
 Rows = dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]
@@ -21,7 +21,7 @@ Rows = dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]
 
 def shares(work: Workload, partitions: Collection[int], most: int) -> int:
     """How many shares a log may be divided into, so that a row, what it was written by and its inputs are in one of them, and
-    what goes over all of them are sums of whole numbers and decimals. 1, where that is not so, or not known.
+    what goes over all of them are sums of whole numbers, or of millionths. 1, where that is not so, or not known.
 
     Args:
         partitions: of each topic.
@@ -113,6 +113,14 @@ def added(table: Table, several: Iterable[Mapping[tuple[Any, ...], tuple[tuple[A
             else:
                 rows[key] = values, source
     return rows
+
+
+def counted(several: Iterable[Counter[str]]) -> Counter[str]:
+    """What the processor has counted, of all shares."""
+    total = Counter[str]()
+    for one in several:
+        total.update(one)
+    return total
 
 
 def without_rows(expected: Expected) -> Expected:

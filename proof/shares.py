@@ -9,7 +9,6 @@ takes longer, and says the same.
 import multiprocessing
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from onefold.proof.collecting import seldom
 from onefold.proof.judge import CHECK_AGAIN_S, Judge, Progress, by_topic, decide
-from onefold.proof.parts import Part, checks, together
+from onefold.proof.parts import Part, checks, counted, together
 from onefold.proof.placement import Share
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import CannotTell, Verdict
@@ -124,11 +123,9 @@ class Shares:
             sums = Comparison(replace(self._work, tables=summed, views=views), snapshot, expected, {})
             findings = list(sums.findings())
             compared = checks(self._work, parts, sums.checks)
-            counted = Counter[str]()
-            for part in parts:
-                counted.update(part.counted)
+            said = counted(part.counted for part in parts)
             shown = {view.name: snapshot.count(view.name) for view in self._work.views}
-            findings += self._whole.conclude(verdict, snapshot, compared, expected, outputs, counted)
+            findings += self._whole.conclude(verdict, snapshot, compared, expected, outputs, said)
         rows = {check.what: check.found for check in compared}
         return not findings and all(part.right for part in parts) and all(rows[view] == shown[view] for view in shown)
 

@@ -4,7 +4,6 @@ import hashlib
 import pickle
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -37,14 +36,11 @@ HEAD = Checkpoint("a judge", {"t": "id"}, {("t", 0): 7}, "", 7, "2026-01-01T00:0
 
 
 @pytest.fixture
-def stage(bootstrap_servers: str, postgres_dsn: str) -> Iterator[Stage]:
+def stage(bootstrap_servers: str, database: str) -> Stage:
     """A faultless result of its own."""
-    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        admin.execute("CREATE DATABASE kept")
-        made = Stage(bootstrap_servers, psycopg.conninfo.make_conninfo(postgres_dsn, dbname="kept"), runner.WORKLOAD)
-        made.play(runner.generate(1, COUNT, shape=SHAPE, users=30))
-        yield made
-        admin.execute("DROP DATABASE kept WITH (FORCE)")
+    made = Stage(bootstrap_servers, database, runner.WORKLOAD)
+    made.play(runner.generate(1, COUNT, shape=SHAPE, users=30))
+    return made
 
 
 @pytest.fixture

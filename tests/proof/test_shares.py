@@ -5,7 +5,10 @@ Here is what goes over all shares, what cannot be shared, and what becomes of a 
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,36 +26,28 @@ from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner, trades, workload
 from tests.proof.test_model_trades import A, B, message
 from tests.support.stage import PARTITIONS, Stage
+from tests.support.waiting import eventually
 
 COUNT = 400
 
 
 @pytest.fixture(scope="module")
-def tables(postgres_dsn: str) -> Iterator[str]:
-    """A database of its own for the tests of this file."""
-    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        admin.execute("CREATE DATABASE shared")
-        yield psycopg.conninfo.make_conninfo(postgres_dsn, dbname="shared")
-        admin.execute("DROP DATABASE shared WITH (FORCE)")
-
-
-@pytest.fixture(scope="module")
-def risks(bootstrap_servers: str, tables: str) -> Stage:
-    stage = Stage(bootstrap_servers, tables, trades.WORKLOAD)
+def risks(bootstrap_servers: str, module_database: str) -> Stage:
+    stage = Stage(bootstrap_servers, module_database, trades.WORKLOAD)
     stage.play(trades.generate(1, COUNT))
     return stage
 
 
 @pytest.fixture(scope="module")
-def sends(bootstrap_servers: str, tables: str) -> Stage:
-    stage = Stage(bootstrap_servers, tables, campaigns.WORKLOAD)
+def sends(bootstrap_servers: str, module_database: str) -> Stage:
+    stage = Stage(bootstrap_servers, module_database, campaigns.WORKLOAD)
     stage.play(campaigns.generate(1, COUNT, campaigns=40))
     return stage
 
 
 @pytest.fixture
-def runners(bootstrap_servers: str, tables: str) -> Stage:
-    stage = Stage(bootstrap_servers, tables, runner.WORKLOAD)
+def runners(bootstrap_servers: str, module_database: str) -> Stage:
+    stage = Stage(bootstrap_servers, module_database, runner.WORKLOAD)
     stage.play(runner.generate(1, COUNT, users=40))
     return stage
 
@@ -178,13 +173,13 @@ def test_where_a_process_has_trouble_one_judges(
     assert multiprocessing.active_children() == []
 
 
-def test_every_row_is_in_one_share(tables: str) -> None:
+def test_every_row_is_in_one_share(module_database: str) -> None:
     """Also one whose origin is nobody's."""
     partitions = [-2_147_483_648, -3, -1, None, 0, 1, 2, 5, 2_147_483_647]
-    with psycopg.connect(tables, autocommit=True) as connection:
+    with psycopg.connect(module_database, autocommit=True) as connection:
         connection.execute('CREATE TABLE public.rows ("partition" integer)')
         connection.cursor().executemany("INSERT INTO public.rows VALUES (%s)", [(one,) for one in partitions])
-    with Snapshot(tables) as snapshot:
+    with Snapshot(module_database) as snapshot:
         for several in (1, 2, 3, 7):
             parts = [Share(number, several) for number in range(several)]
             found = [row for part in parts for (row,) in snapshot.rows("public.rows", ("partition",), part)]
@@ -192,13 +187,13 @@ def test_every_row_is_in_one_share(tables: str) -> None:
         assert snapshot.count("public.rows") == len(partitions)
 
 
-def test_all_shares_see_one_moment(tables: str) -> None:
-    with psycopg.connect(tables, autocommit=True) as connection:
+def test_all_shares_see_one_moment(module_database: str) -> None:
+    with psycopg.connect(module_database, autocommit=True) as connection:
         connection.execute("CREATE TABLE public.moments (partition integer)")
-        with Snapshot(tables) as first:
+        with Snapshot(module_database) as first:
             name = first.exported()
             connection.execute("INSERT INTO public.moments VALUES (1)")
-            with Snapshot(tables, name) as same, Snapshot(tables) as later:
+            with Snapshot(module_database, name) as same, Snapshot(module_database) as later:
                 seen = [one.count("public.moments") for one in (first, same, later)]
     assert seen == [0, 0, 1]
 
@@ -246,6 +241,35 @@ def test_a_table_that_is_gathered_is_not_divided() -> None:
     gathered = tuple(table for table in bank.tables if isinstance(table.sums, Gathered))
     assert gathered
     assert parts.shares(replace(bank, fed=(), queues=(), tables=gathered), [4], 2) == 1
+
+
+def test_the_database_may_end_idle_sessions(module_database: str) -> None:
+    """The one that has the moment waits for all shares."""
+    impatient = psycopg.conninfo.make_conninfo(module_database, options="-c idle_in_transaction_session_timeout=200")
+    with Snapshot(impatient) as ended, Snapshot(impatient) as kept:
+        ended.count("pg_class")
+        kept.exported()
+        with psycopg.connect(module_database, autocommit=True) as other:
+            left = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+            eventually(lambda: other.execute(left).fetchone() == (1,), 30, "one of them was ended")
+        assert kept.count("pg_class") > 0
+
+
+def test_what_is_started_takes_no_notice_of_ctrl_c() -> None:
+    """It comes to all processes of a terminal, and one of them is enough to end the others."""
+    says = "import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+    before = signal.getsignal(signal.SIGINT)
+    with shares._uninterrupted():
+        inside = subprocess.run([sys.executable, "-c", says], capture_output=True, text=True, check=True)
+    outside = subprocess.run([sys.executable, "-c", says], capture_output=True, text=True, check=True)
+    assert (inside.stdout.strip(), outside.stdout.strip()) == ("True", "False")
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_what_the_processor_has_counted_is_added_whatever_it_is() -> None:
+    """A count below nothing would be lost in the sum of `Counter`s, and a wrong one with it."""
+    several = [Counter({"accepted": -5, "dead": 1}), Counter({"accepted": 10, "ignored": 0})]
+    assert parts.counted(several) == {"accepted": 5, "dead": 1, "ignored": 0}
 
 
 def test_what_shares_add_to_a_sum_is_added() -> None:

@@ -1,6 +1,5 @@
 """Tables of sums, as the judge sees them in a real database: a sum of nothing may be there or not, any other may not."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,21 +20,15 @@ NOTHING = "trades = 0"
 
 
 @pytest.fixture
-def database(postgres_dsn: str) -> Iterator[str]:
+def database(database: str) -> str:
     """A database that holds the story as it should, the sums of nothing included."""
-    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        admin.execute("CREATE DATABASE summed")
-        try:
-            dsn = psycopg.conninfo.make_conninfo(postgres_dsn, dbname="summed")
-            migrate_all(dsn, SQL)
-            with psycopg.connect(dsn) as connection:
-                for table in trades.WORKLOAD.tables:
-                    for values, source in STORY.rows[table.name].values():
-                        row = [*values, table.topic, 0, source.offset]
-                        connection.execute(f"INSERT INTO {table.name} VALUES ({', '.join(['%s'] * len(row))})", row)
-            yield dsn
-        finally:
-            admin.execute("DROP DATABASE summed WITH (FORCE)")
+    migrate_all(database, SQL)
+    with psycopg.connect(database) as connection:
+        for table in trades.WORKLOAD.tables:
+            for values, source in STORY.rows[table.name].values():
+                row = [*values, table.topic, 0, source.offset]
+                connection.execute(f"INSERT INTO {table.name} VALUES ({', '.join(['%s'] * len(row))})", row)
+    return database
 
 
 def findings(dsn: str, spoil: str) -> list[Finding]:
@@ -102,6 +95,15 @@ def test_an_index_that_allows_two_rows_with_a_key_is_not_believed(database: str,
     pairs = Table("public.pairs", "pairs", ("a",))
     with Snapshot(database) as snapshot:
         assert list(snapshot.doubled(pairs)) == [(1, 2)]
+
+
+def test_an_index_of_a_table_of_nearly_the_same_name_is_not_believed(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE public.bills (a int PRIMARY KEY)")
+        connection.execute('CREATE TABLE public."Bills" AS VALUES (1), (1)')
+        connection.execute('ALTER TABLE public."Bills" RENAME column1 TO a')
+    with Snapshot(database) as snapshot:
+        assert list(snapshot.doubled(Table("public.Bills", "bills", ("a",)))) == [(1, 2)]
 
 
 def test_a_table_without_a_key_has_one_row(database: str) -> None:

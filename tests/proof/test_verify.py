@@ -5,7 +5,6 @@ faults in topics stay, so those tests have one of their own.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,32 +41,23 @@ def judged(stage: Stage, timeout_s: float = 0.0) -> Verdict:
 
 
 @pytest.fixture(scope="module")
-def tables(postgres_dsn: str) -> Iterator[str]:
-    """A database of its own for the tests of this file."""
-    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        admin.execute("CREATE DATABASE judged")
-        yield psycopg.conninfo.make_conninfo(postgres_dsn, dbname="judged")
-        admin.execute("DROP DATABASE judged WITH (FORCE)")
-
-
-@pytest.fixture(scope="module")
-def runners(bootstrap_servers: str, tables: str) -> Stage:
-    stage = Stage(bootstrap_servers, tables, runner.WORKLOAD)
+def runners(bootstrap_servers: str, module_database: str) -> Stage:
+    stage = Stage(bootstrap_servers, module_database, runner.WORKLOAD)
     stage.play(runner.generate(1, COUNT, shape=SHAPE, users=USERS))
     return stage
 
 
 @pytest.fixture(scope="module")
-def sends(bootstrap_servers: str, tables: str) -> Stage:
-    stage = Stage(bootstrap_servers, tables, campaigns.WORKLOAD)
+def sends(bootstrap_servers: str, module_database: str) -> Stage:
+    stage = Stage(bootstrap_servers, module_database, campaigns.WORKLOAD)
     stage.play(campaigns.generate(1, COUNT, shape=SHAPE, campaigns=40))
     return stage
 
 
 @pytest.fixture
-def own(bootstrap_servers: str, tables: str) -> Stage:
+def own(bootstrap_servers: str, module_database: str) -> Stage:
     """A stage to spoil. It takes the place of `runners`, so the tests that spoil topics come last in this file."""
-    stage = Stage(bootstrap_servers, tables, runner.WORKLOAD)
+    stage = Stage(bootstrap_servers, module_database, runner.WORKLOAD)
     stage.play(runner.generate(2, COUNT, shape=SHAPE, users=USERS))
     return stage
 

@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -52,6 +53,19 @@ def client(bootstrap_servers: str) -> dict[str, str]:
 @pytest.fixture
 def database(postgres_dsn: str) -> Iterator[str]:
     """The DSN of an empty database that only this test uses."""
+    with _new_database(postgres_dsn) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def module_database(postgres_dsn: str) -> Iterator[str]:
+    """The DSN of an empty database that only the tests of this file use."""
+    with _new_database(postgres_dsn) as dsn:
+        yield dsn
+
+
+@contextmanager
+def _new_database(postgres_dsn: str) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
