@@ -37,24 +37,17 @@ What a number may be beyond its type, or what form a date has, is a rule of the 
 import binascii
 import decimal
 import functools
-import json
 import math
-import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from onefold.proof import avro, moments
+from onefold.proof import avro, json_text, moments, patterns
 from onefold.proof.contracts import PREFIX_BYTES, Contract
+from onefold.proof.json_text import Pairs, Real
 
 VALUE_BYTES_MAX = 1_048_576
-DEPTH_MAX = avro.DEPTH_MAX
 _CONFLUENT_PREFIX_BYTES = 5
-# Python refuses to read integers of more than 4300 digits, with the same error as for malformed text.
-_DIGITS_SAFE = 4300
-
-_WHITE_SPACE = " \t\n\r"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 #: Finds the schema of a Confluent schema id; raises `Inadmissible` when there is none.
 Registry = Callable[[int], avro.Written]
@@ -74,7 +67,7 @@ def decode(contract: Contract, value: bytes | None, registry: Registry | None = 
         return _fields_of(contract)(_from_single_object(contract, value).items())
     if value[0] == 0:
         return _fields_of(contract)(_from_confluent(contract, value, registry).items())
-    return _fields_of(contract)(_from_json(value))
+    return _from_json(contract)(value)
 
 
 def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
@@ -119,82 +112,23 @@ def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]
 # --- JSON
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with every field that was written, also the repeated ones; its class distinguishes it from an array."""
+@functools.cache
+def _from_json(contract: Contract) -> Callable[[bytes], dict[str, Any]]:
+    quick, read = patterns.reader(contract.fields), _fields_of(contract)
 
+    def fields(value: bytes) -> dict[str, Any]:
+        found = quick(value)
+        if found is not None:
+            return found
+        try:
+            parsed = json_text.read(value)
+        except json_text.Malformed as reason:
+            raise Inadmissible(str(reason)) from None
+        if not isinstance(parsed, Pairs):
+            raise Inadmissible("no JSON object")
+        return read(parsed)
 
-def _no_constant(text: str) -> NoReturn:
-    raise Inadmissible(f"{text} is no JSON")
-
-
-def _long_integer(digits: str) -> int:
-    # Far outside 64 bits and doubles either way; how far is of no interest.
-    return int(digits[:400])
-
-
-class _Real(str):
-    """A number with a point or an exponent, as it is written: which number it is depends on the contract's type."""
-
-    __slots__ = ()
-
-
-def _reader(**more: Any) -> Callable[[str], Any]:
-    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_float=_Real, **more)
-
-    def read(text: str) -> Any:
-        # As `decoder.decode`, which looks for white space twice with a pattern.
-        text = text.strip(_WHITE_SPACE)
-        value, end = decoder.raw_decode(text)
-        if end < len(text):
-            raise ValueError(f"something follows at character {end}")
-        return value
-
-    return read
-
-
-_READ = _reader()
-_READ_LONG = _reader(parse_int=_long_integer)
-
-
-def _from_json(value: bytes) -> list[tuple[str, Any]]:
-    try:
-        text = value.decode("utf-8")
-        if value.count(b"{") + value.count(b"[") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
-            raise Inadmissible(f"nested deeper than {DEPTH_MAX}")
-        parsed = (_READ if len(value) <= _DIGITS_SAFE else _READ_LONG)(text)
-    except ValueError as error:
-        raise Inadmissible(f"no JSON: {error}") from None
-    if b"\\u" in value:
-        _no_surrogates(parsed)
-    if not isinstance(parsed, _Pairs):
-        raise Inadmissible("no JSON object")
-    return parsed
-
-
-def _depth(text: str) -> int:
-    """How deep the brackets outside of strings go. Exact for well-formed text, which is all that matters.
-
-    Without its escapes, the text alternates at each quote: outside, a string, outside. Each step
-    is one pass over the text, whatever it holds.
-    """
-    deepest = level = 0
-    unescaped = text.replace("\\\\", "").replace('\\"', "")
-    for character in "".join(unescaped.split('"')[::2]):
-        if character in "[{":
-            level += 1
-            deepest = max(deepest, level)
-        elif character in "]}":
-            level -= 1
-    return deepest
-
-
-def _no_surrogates(value: Any) -> None:
-    """JSON escapes can spell half a character; neither UTF-8 nor Postgres can hold one."""
-    if isinstance(value, str) and _SURROGATE.search(value):
-        raise Inadmissible("a lone surrogate")
-    if isinstance(value, list | tuple):
-        for part in value:
-            _no_surrogates(part)
+    return fields
 
 
 # --- values against the contract's types
@@ -301,19 +235,19 @@ def _one_of(branches: tuple[_Fit, ...], value: Any) -> Any:
 
 
 def _items(value: Any) -> list[Any]:
-    if isinstance(value, _Pairs) or not isinstance(value, list):
+    if isinstance(value, Pairs) or not isinstance(value, list):
         raise _Misfit
     return value
 
 
 def _pairs(value: Any) -> list[tuple[str, Any]]:
-    if not isinstance(value, _Pairs | dict):
+    if not isinstance(value, Pairs | dict):
         raise _Misfit
     return list(value.items()) if isinstance(value, dict) else value
 
 
 def _moment(schema: dict[str, Any], value: Any) -> Any:
-    if type(value) is _Real:
+    if type(value) is Real:
         raise _Misfit
     try:
         return moments.read(schema, value)
@@ -335,7 +269,7 @@ def _only(fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
 
 
 def _decimal(value: Any) -> decimal.Decimal:
-    if type(value) not in (int, str, _Real, decimal.Decimal):
+    if type(value) not in (int, str, Real, decimal.Decimal):
         raise _Misfit
     try:
         return decimal.Decimal(value)
@@ -344,7 +278,7 @@ def _decimal(value: Any) -> decimal.Decimal:
 
 
 def _double(value: Any) -> float:
-    if type(value) not in (int, _Real, float):
+    if type(value) not in (int, Real, float):
         raise _Misfit
     try:
         number = float(value)

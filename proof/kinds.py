@@ -98,8 +98,7 @@ def picked(
         convert: of each, its kind's `from_output`.
     """
     changed = [(at, to) for at, to in enumerate(convert) if to is not _same]
-    # Of one name an itemgetter gives no tuple.
-    taken = operator.itemgetter(*names) if len(names) > 1 else _tuple_of(names)
+    taken = taking(names)
     if not changed:
         return taken
 
@@ -113,11 +112,15 @@ def picked(
     return read
 
 
-def _tuple_of(names: Sequence[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    if not names:
-        return lambda fields: ()
-    name = names[0]
-    return lambda fields: (fields[name],)
+def taking(places: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """What takes the values at these places of a row, or of these fields, as a tuple."""
+    # Of one place an itemgetter gives no tuple.
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    if not places:
+        return lambda values: ()
+    place = places[0]
+    return lambda values: (values[place],)
 
 
 def kind_of(schema: Any) -> str:

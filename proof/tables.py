@@ -8,7 +8,7 @@ from psycopg import sql
 
 from onefold.proof.expect import Expected, Model, Table, View, Workload
 from onefold.proof.invariants import Invariant, broken
-from onefold.proof.kinds import KINDS
+from onefold.proof.kinds import KINDS, taking
 from onefold.proof.placement import ALL, Share
 from onefold.proof.verdict import CannotTell, Check, Finding
 
@@ -171,13 +171,13 @@ class Comparison:
     def _table(self, table: Table, *, is_sound: bool) -> Iterator[Finding]:
         names = tuple(column.name for column in table.columns)
         wanted, last, width = self._model.rows[table.name], self._last.get(table.name, {}), len(names)
-        place = [names.index(name) for name in table.key]
+        key_of = taking([names.index(name) for name in table.key])
         topic = self._landed_from or table.topic
         found = matched = 0
         for row in self._snapshot.rows(table.name, (*names, *ORIGIN), self._share):
             found += 1
             values, origin = row[:width], row[width:]
-            key = tuple(values[at] for at in place)
+            key = key_of(values)
             if key not in wanted:
                 yield extra(table, key, origin)
                 continue
@@ -220,15 +220,12 @@ class Comparison:
     def _view(self, view: View) -> Iterator[Finding]:
         table = next(table for table in self._workload.tables if table.name == view.table)
         names = [column.name for column in table.columns]
-        place, key_places = [names.index(name) for name in view.columns], [view.columns.index(k) for k in table.key]
-        wanted = {
-            key: (tuple(values[at] for at in place), source)
-            for key, (values, source) in self._model.rows[table.name].items()
-        }
+        shown, key_of = taking([*map(names.index, view.columns)]), taking([*map(view.columns.index, table.key)])
+        wanted = {key: (shown(values), source) for key, (values, source) in self._model.rows[table.name].items()}
         expected = len(wanted)
         found = 0
         for row in self._snapshot.rows(view.name, view.columns):
-            key = tuple(row[at] for at in key_places)
+            key = key_of(row)
             correct, source = wanted.pop(key, (None, None))
             if correct is None and self._share != ALL:
                 continue

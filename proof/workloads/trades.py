@@ -42,6 +42,7 @@ RISK = Table(
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS_AFTER_POINT = 6
+_TOO_LARGE = Decimal(10**12)
 _Leaf = tuple[str, str, str]
 
 
@@ -190,7 +191,7 @@ def _leaf(value: dict[str, Any]) -> _Leaf:
 
 def _fixed_point(value: Decimal) -> int:
     """The value in millionths, digit by digit."""
-    if not value.is_finite() or abs(value) >= 10**12:
+    if not value.is_finite() or abs(value) >= _TOO_LARGE:
         raise Inadmissible("Value is not below 10^12")
     number = int(value.scaleb(_DIGITS_AFTER_POINT))
     if _decimal(number) == value:  # decimals are compared exactly, however many digits they have

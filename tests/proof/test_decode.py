@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 
 from onefold.proof.contracts import contracts
-from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, _depth, decode
+from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, decode
+from onefold.proof.json_text import depth
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.proof.workloads.shaping import Shape
@@ -99,7 +100,7 @@ def test_depth_is_exact_in_well_formed_text() -> None:
                 json.loads(string)
             except ValueError:
                 continue
-            assert _depth(f"[{string}, [{string}]]") == 2, string
+            assert depth(f"[{string}, [{string}]]") == 2, string
 
 
 def test_to_count_levels_takes_time_in_proportion_to_the_length() -> None:
@@ -110,7 +111,7 @@ def test_to_count_levels_takes_time_in_proportion_to_the_length() -> None:
         found = []
         for _ in range(5):
             begun = time.thread_time()
-            _depth(text)
+            depth(text)
             found.append(time.thread_time() - begun)
         return min(found)
 
