@@ -51,7 +51,7 @@ def measure(
 
     environment.say("judging all of it from the beginning")
     verdict, verify_s = _timed(environment, "verify", name, "--from-start", "--json")
-    table, rows, keys = _keys(environment.dsn, name, explained)
+    table, rows, keys = some_keys(environment.dsn, name, explained)
     environment.say(f"explaining rows of {table}")
     taken, read = zip(*_explained(settings, environment.dsn, table, keys), strict=True)
     environment.say(f"making the tables of {name} anew, beside")
@@ -85,11 +85,14 @@ def _timed(environment: BenchmarkEnvironment, *arguments: str) -> tuple[dict[str
     return json.loads(said), time.monotonic() - began
 
 
-def _keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
+def some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
     """The pipeline's largest table whose rows have a key, how many it has, and the keys of some, drawn by lot."""
     with psycopg.connect(dsn) as connection:
         sizes = [
-            (connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_name(table.name))).fetchone() or (0,), table)
+            (
+                connection.execute(sql.SQL("SELECT count(*) FROM {}").format(name_of(table.name))).fetchone() or (0,),
+                table,
+            )
             for table in workloads.workload(pipeline).tables
             if table.key and not table.summed
         ]
@@ -97,14 +100,15 @@ def _keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str,
             raise RuntimeError(f"{pipeline} has no table whose rows can be explained")
         (rows,), table = max(sizes, key=lambda one: one[0])
         columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in table.key)
-        drawn = sql.SQL("SELECT {} FROM {} ORDER BY random() LIMIT %s").format(columns, _name(table.name))
+        drawn = sql.SQL("SELECT {} FROM {} ORDER BY random() LIMIT %s").format(columns, name_of(table.name))
         found = connection.execute(drawn, (count,)).fetchall()
     if not found:
         raise RuntimeError(f"{table.name} has no row")
     return table.name, rows, [dict(zip(table.key, key, strict=True)) for key in found]
 
 
-def _name(table: str) -> sql.Identifier:
+def name_of(table: str) -> sql.Identifier:
+    """Of a table, schema and all."""
     return sql.Identifier(*table.split("."))
 
 

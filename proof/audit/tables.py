@@ -8,7 +8,7 @@ And some blocks of the rest are read, one after the other, so that every row com
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from onefold.proof.audit.live import Live, Row
@@ -16,6 +16,7 @@ from onefold.proof.audit.sums import Added
 from onefold.proof.audit.versions import Key, Place, Versions, without_untold
 from onefold.proof.expect import Table, Workload
 from onefold.proof.invariants import invariants
+from onefold.proof.kinds import taking
 from onefold.proof.tables import ORIGIN, different, differing, extra, joined, row_of
 from onefold.proof.verdict import Finding
 
@@ -34,11 +35,8 @@ class _Columns:
         self.table = table
         self.names = tuple(column.name for column in table.columns)
         self.width = len(self.names)
-        self._places = [self.names.index(name) for name in table.key]
-
-    def key(self, row: Row) -> Key:
-        """Of a row."""
-        return tuple([row[at] for at in self._places])
+        #: The key of a row.
+        self.key: Callable[[Row], Key] = taking([self.names.index(name) for name in table.key])
 
 
 class Tables:
@@ -192,7 +190,8 @@ class Tables:
                 continue
             left = iter(amounts)
             right = tuple(value if name in table.key else next(left) for name, value in zip(names, row, strict=False))
-            if wrong := differing(table, names, right, row[: len(names)]):
+            values = row[: len(names)]
+            if values != right and (wrong := differing(table, names, right, values)):
                 yield different(table, key, wrong, origin, None)
         for key, amounts in wanted.items():
             if any(amounts):

@@ -12,6 +12,7 @@ VERBS = {
     "jobs": "How long jobs take that arrive in the wrong order.",
     "hot-hot": "How long nothing is decided when a process is killed.",
     "newcomer": "How soon a new replica of many keys is level.",
+    "audit": "What the auditor costs, and how soon it names what is wrong.",
     "operate": "How long a verdict, an explained row and a rebuild take.",
     "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }
