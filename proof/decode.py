@@ -114,7 +114,7 @@ def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]
 
 @functools.cache
 def _from_json(contract: Contract) -> Callable[[bytes], dict[str, Any]]:
-    quick, read = patterns.reader(contract.fields), _fields_of(contract)
+    quick, read = patterns.reader(contract.fields, _default), _fields_of(contract)
 
     def fields(value: bytes) -> dict[str, Any]:
         found = quick(value)

@@ -1,8 +1,9 @@
 """JSON objects that are spelled as most producers spell them, read by one pattern of their contract.
 
-The fields stand in the contract's order, each once, under their own names; texts have no escapes, and numbers no exponent and so
-few digits that they fit. All else, right or wrong, is not matched, and is read by `json_text` and judged field by field. What is
-matched comes to the same there: the pattern makes reading faster, and decides nothing.
+The fields stand in the contract's order, each once, under their own names, and those with a default may be missing; texts have no
+escapes, and numbers no exponent and so few digits that they fit. All else, right or wrong, is not matched, and is read by
+`json_text` and judged field by field. What is matched comes to the same there: the pattern makes reading faster, and decides
+nothing.
 """
 
 import re
@@ -13,7 +14,9 @@ from typing import Any
 #: Takes a text; None: it is spelled in another way.
 Quick = Callable[[bytes], dict[str, Any] | None]
 
-_Make = Callable[[str], Any]
+_Make = Callable[[Any], Any]
+#: The value of a field that is missing, by its type and its default.
+Default = Callable[[Any, Any], Any]
 # How a type is written, with one group; and what makes a value of that, if not the text itself.
 _Leaf = tuple[str, _Make | None]
 # Makes a record of the values of all groups.
@@ -40,11 +43,11 @@ class _Unknown(Exception):
     """There is no pattern for this type."""
 
 
-def reader(fields: Mapping[str, Mapping[str, Any]]) -> Quick:
+def reader(fields: Mapping[str, Mapping[str, Any]], default: Default) -> Quick:
     """What reads an object with these fields of a contract; where one has a type without a pattern, it reads none."""
     makes: list[_Make | None] = []
     try:
-        pattern, record = _object(fields.values(), makes)
+        pattern, record = _object(fields.values(), default, makes)
     except _Unknown:
         return lambda value: None
     match = re.compile(f"{_SPACE}{pattern}{_SPACE}").fullmatch
@@ -65,19 +68,24 @@ def reader(fields: Mapping[str, Mapping[str, Any]]) -> Quick:
     return read
 
 
-def _object(fields: Iterable[Mapping[str, Any]], makes: list[_Make | None]) -> tuple[str, _Record]:
+def _object(fields: Iterable[Mapping[str, Any]], default: Default, makes: list[_Make | None]) -> tuple[str, _Record]:
     """Adds to `makes` what makes a value of each group."""
-    written, places, within = [], [], []
+    pattern, places, within = "", [], []
     for field in fields:
-        name, kind = field["name"], field["type"]
+        name, kind, may_miss = field["name"], field["type"], False
         if isinstance(kind, dict) and kind["type"] == "record":
-            pattern, record = _object(kind["fields"], makes)
+            written, record = _object(kind["fields"], default, makes)
             within.append((name, record))
         else:
-            pattern, make = _leaf(kind)
+            written, make = _leaf(kind)
+            # The first one is looked for all the same: without it no comma comes before the second.
+            may_miss = "default" in field and bool(pattern)
+            if may_miss and not isinstance(kind, list):
+                make = _or(default(kind, field["default"]), make)
             places.append((name, len(makes)))
             makes.append(make)
-        written.append(f'{_SPACE}"{re.escape(name)}"{_SPACE}:{_SPACE}{pattern}{_SPACE}')
+        part = f'{"," if pattern else ""}{_SPACE}"{re.escape(name)}"{_SPACE}:{_SPACE}{written}{_SPACE}'
+        pattern += f"(?:{part})?" if may_miss else part
 
     def record_of(values: list[Any]) -> dict[str, Any]:
         found = {name: values[at] for name, at in places}
@@ -85,7 +93,12 @@ def _object(fields: Iterable[Mapping[str, Any]], makes: list[_Make | None]) -> t
             found[name] = record(values)
         return found
 
-    return rf"\{{{','.join(written)}\}}", record_of
+    return rf"\{{{pattern}\}}", record_of
+
+
+def _or(default: Any, make: _Make | None) -> _Make:
+    """Of what is missing the group has nothing."""
+    return lambda text: default if text is None else make(text) if make else text
 
 
 def _leaf(kind: Any) -> _Leaf:
@@ -93,7 +106,7 @@ def _leaf(kind: Any) -> _Leaf:
         return _LEAVES[kind]
     if isinstance(kind, list) and len(kind) == 2 and kind[0] == "null":
         pattern, make = _leaf(kind[1])
-        # Where null is written the group has nothing.
+        # Where null is written the group has nothing; and null is the only default that there can be.
         return f"(?:null|{pattern})", make and (lambda text: text if text is None else make(text))
     if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
         return _NUMBER, Decimal
