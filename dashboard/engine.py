@@ -47,6 +47,11 @@ class DomainState:
     verdict: Verdict | None = None
     places: list[Landed] = field(default_factory=list)
 
+    @property
+    def verified(self) -> bool:
+        """Whether the verdict was "valid", and nothing has landed since."""
+        return self.verdict is not None and self.verdict.outcome == "valid" and self.verdict.since == 0
+
 
 @dataclass(frozen=True)
 class Fault:

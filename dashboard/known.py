@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onefold.dashboard import shapes
-from onefold.dashboard.snapshot import KAFKA_IS_SILENT, SEE_WHICH_ROWS, LagNow, Snapshot, comparison
+from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Snapshot, is_conclusive, where_it_arose
 from onefold.dashboard.standing import Dead, Facts, Rank, Service, Standing, Waiting, of
+from onefold.dashboard.words import whole
 from onefold.operate.lag import UNKNOWN
 
 # What services of one pipeline are called in the embedded stack; all others are of all pipelines.
@@ -78,6 +79,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         services=services(name, asked.services, snapshot.engine.taken_at),
         broken=[text for one in summaries for text in one.broken],
         sums=_sums(name, snapshot, asked.lag),
+        uncompared=_uncompared(name, snapshot),
     )
 
 
@@ -110,12 +112,23 @@ def _is_of(name: str, topic: str) -> bool:
 
 
 def _sums(name: str, snapshot: Snapshot, lag: LagNow) -> tuple[str, str] | None:
-    """What is wrong with the sums that the page shows of it."""
-    if snapshot.rollup is None or snapshot.rollup.schema != name:
-        return None
-    compared = comparison(snapshot, lag)
-    if compared is None or compared.tone != "bad":
-        return None
-    detail = compared.detail.removesuffix(SEE_WHICH_ROWS).strip()  # it is said beside it
-    adds_up = snapshot.level is not None and snapshot.level.adds_up
-    return "differs from its producer" if adds_up else "has levels that do not add up", detail
+    """The worst that is wrong with the sums of its rollups, whichever of them is shown."""
+    agreed = {at: one for at, one in snapshot.agreements.items() if one is not None and at in _rollups(name, snapshot)}
+    for at, one in agreed.items():
+        if one.adds_up is False:
+            return "has levels that do not add up", f"In {at} the sums of one level differ from another level's sums."
+    for at, one in agreed.items():
+        if one.differing and is_conclusive(snapshot, name, one.reported_at, lag):
+            many = "1 sum is" if one.differing == 1 else f"{whole(one.differing)} sums are"
+            detail = f"Nothing is on the way, and {many} not the same in {at}. {where_it_arose(snapshot, name)}"
+            return "differs from its producer", detail.rstrip()
+    return None
+
+
+def _uncompared(name: str, snapshot: Snapshot) -> list[str]:
+    """Its rollups of which nobody knows whether their sums agree."""
+    return [at for at in _rollups(name, snapshot) if at in snapshot.agreements and snapshot.agreements[at] is None]
+
+
+def _rollups(name: str, snapshot: Snapshot) -> list[str]:
+    return [rollup.name for rollup in snapshot.rollups if rollup.schema == name]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import cast
 
 from psycopg import sql
 
@@ -26,7 +26,9 @@ SELECT space.nspname, class.relname,
         WHERE a.attrelid = class.oid AND a.atttypid = 'numeric'::regtype AND attnum > 0 ORDER BY attnum LIMIT 1),
        (SELECT attname FROM pg_attribute AS a
         WHERE a.attrelid = class.oid AND a.atttypid = 'bigint'::regtype AND attnum > 0 ORDER BY attnum LIMIT 1),
-       to_regclass(format('%I.truth', space.nspname)) IS NOT NULL,
+       ARRAY(SELECT attname::text FROM pg_attribute AS a
+             WHERE a.attrelid = to_regclass(format('%I.truth', space.nspname)) AND attnum > 0 AND NOT attisdropped
+               AND has_table_privilege(a.attrelid, 'SELECT')),
        to_regclass(format('%I.landed', space.nspname)) IS NOT NULL
 FROM pg_index AS index
 JOIN pg_class AS class ON class.oid = index.indrelid
@@ -48,7 +50,8 @@ class Rollup:
     Attributes:
         levels: column names, coarsest first.
         value, count: the columns of the sum, and of how many things it is one.
-        has_truth, has_landed: whether these tables are beside it.
+        has_truth: whether a table `truth` of the same columns, and of when they were told, is beside it.
+        has_landed: whether a table `landed` is.
     """
 
     schema: str
@@ -111,7 +114,7 @@ class Level:
     Attributes:
         parts: `CHILDREN_MAX` children at most.
         more_parts: how many were left out.
-        adds_up: whether every level of the whole rollup sums up to its total, None when it is empty.
+        adds_up: whether every level of the whole rollup sums up to its total; None when it is empty, or too large.
         reported_at: when the producer last reported.
     """
 
@@ -127,14 +130,14 @@ async def find(connection: Connection) -> list[Rollup]:
     """The rollups of a database that this connection may read."""
     rows = await (await connection.execute(_FIND)).fetchall()
     return [
-        Rollup(schema, table, tuple(levels), value, count, truth, landed)
+        Rollup(schema, table, tuple(levels), value, count, {*levels, value, count, "told_at"} <= {*truth}, landed)
         for schema, table, levels, value, count, truth, landed in rows
         if value and count
     ]
 
 
-async def fetch(connection: Connection, rollup: Rollup, path: Path) -> Level:
-    """The node at `path` and its children."""
+async def fetch(connection: Connection, rollup: Rollup, path: Path, adds_up: bool | None) -> Level:
+    """The node at `path` and its children. adds_up: of the level."""
     ours = await _sums(connection, _own_sums(rollup, path), path)
     truth, reported_at = {}, None
     if rollup.has_truth:
@@ -146,7 +149,7 @@ async def fetch(connection: Connection, rollup: Rollup, path: Path) -> Level:
     rows = [Row(name, ours.get(name), truth.get(name, absent)) for name in names]
     node = Row(path[-1] if path else "", ours.get(None), truth.get(None, absent))
     left_out = max(0, len(rows) - CHILDREN_MAX)
-    return Level(path, node, rows[:CHILDREN_MAX], left_out, await _adds_up(connection, rollup), reported_at)
+    return Level(path, node, rows[:CHILDREN_MAX], left_out, adds_up, reported_at)
 
 
 async def _sums(connection: Connection, query: sql.Composed, path: Path) -> dict[str | None, Sum]:
@@ -193,26 +196,6 @@ def _all(conditions: Sequence[sql.Composable]) -> sql.Composable:
 
 async def _reported_at(connection: Connection, rollup: Rollup) -> datetime | None:
     query = sql.SQL("SELECT max(told_at) FROM {}").format(sql.Identifier(rollup.schema, "truth"))
-    (reported_at,) = await _one(connection, query)
-    return cast("datetime | None", reported_at)
-
-
-async def _adds_up(connection: Connection, rollup: Rollup) -> bool | None:
-    """Whether the sums over each set of levels equal the total's row, value and count."""
-    query = sql.SQL(
-        "WITH level AS (SELECT sum({value}) AS value, sum({count}) AS count FROM {table} GROUP BY {absent})"
-        " SELECT count(*), count(DISTINCT (value, count)) FROM level"
-    ).format(
-        value=sql.Identifier(rollup.value),
-        count=sql.Identifier(rollup.count),
-        table=sql.Identifier(rollup.schema, rollup.table),
-        absent=sql.SQL(", ").join(sql.SQL("{} IS NULL").format(sql.Identifier(level)) for level in rollup.levels),
-    )
-    levels, different = await _one(connection, query)
-    return None if levels == 0 else bool(levels == 2 ** len(rollup.levels) and different == 1)
-
-
-async def _one(connection: Connection, query: sql.Composed) -> tuple[Any, ...]:
     row = await (await connection.execute(query)).fetchone()
     assert row is not None, "an aggregate without groups always has its row"
-    return row
+    return cast("datetime | None", row[0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from onefold.dashboard import detail, engine, flow, jobs, rollups, sheets, summaries
+from onefold.dashboard import agreement, detail, engine, flow, jobs, rollups, sheets, summaries
+from onefold.dashboard.agreement import Agreements
 from onefold.dashboard.bars import Chart, Charts
 from onefold.dashboard.detail import Detail
-from onefold.dashboard.engine import Engine, Verdict
+from onefold.dashboard.engine import DomainState, Engine, Verdict
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.reader import Reader
@@ -47,6 +48,7 @@ class Snapshot:
 
     Attributes:
         rollup, level, flow: None in a database that has no rollup.
+        agreements: of every rollup, whichever is shown.
         jobs: none in a database without jobs.
         detail: of a view of one pipeline; None of every other.
         charts: of a view of one pipeline.
@@ -62,6 +64,7 @@ class Snapshot:
     has_sheets: bool = False
     detail: Detail | None = None
     charts: Collection[Chart] = ()
+    agreements: Agreements = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -69,10 +72,9 @@ class Snapshot:
         domain = self.engine.domains.get(self.rollup.schema) if self.rollup else None
         return domain.verdict if domain else None
 
-    @property
-    def verified(self) -> bool:
-        """Whether that was "valid", and nothing has landed since."""
-        return self.verdict is not None and self.verdict.outcome == "valid" and self.verdict.since == 0
+    def verified(self, domain: str) -> bool:
+        """Whether the last verdict on it was "valid", and nothing has landed since."""
+        return self.engine.domains.get(domain, DomainState()).verified
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ async def take(reader: Reader, views: Collection[View], charts: Charts) -> dict[
     async with reader.snapshot() as connection:
         state = await engine.fetch(connection)
         found = await rollups.find(connection)
+        agreements = await agreement.fetch(connection, found)
         flows = {rollup.schema: await flow.fetch(connection, rollup.schema) for rollup in found if rollup.has_landed}
         reported = await summaries.fetch(connection)
         queues = await jobs.fetch(connection)
@@ -119,9 +122,14 @@ async def take(reader: Reader, views: Collection[View], charts: Charts) -> dict[
         for view in views:
             rollup = _chosen(found, view)
             path = rollup.path(dict(view)) if rollup and not isinstance(view, OfPipeline) else ()
-            level = await rollups.fetch(connection, rollup, path) if rollup else None
-            current = flows.get(rollup.schema) if rollup else None
-            snapshot = Snapshot(state, found, rollup, level, current, reported, queues, has_sheets)
+            level, current = None, None
+            if rollup:
+                agreed = agreements[rollup.name]
+                level = await rollups.fetch(connection, rollup, path, None if agreed is None else agreed.adds_up)
+                current = flows.get(rollup.schema)
+            snapshot = Snapshot(
+                state, found, rollup, level, current, reported, queues, has_sheets, agreements=agreements
+            )
             if isinstance(view, OfPipeline):
                 more = await detail.fetch(connection, view.name, view.tables)
                 drawn = await charts.fetch(connection, view.name, state.taken_at)
@@ -139,9 +147,9 @@ def _chosen(found: list[Rollup], view: View) -> Rollup | None:
 
 
 def comparison(snapshot: Snapshot, lag: LagNow) -> Compared | None:
-    """What the sums mean, in a few words; None where there are none."""
-    level = snapshot.level
-    if level is None or (level.node.ours is None and level.node.truth is None):
+    """What the sums of the node mean that is shown, in a few words; None where there are none."""
+    rollup, level = snapshot.rollup, snapshot.level
+    if rollup is None or level is None or (level.node.ours is None and level.node.truth is None):
         return None
     if level.adds_up is False:
         return Compared("bad", "The levels do not add up", "The sums of one level differ from another level's sums.")
@@ -149,39 +157,38 @@ def comparison(snapshot: Snapshot, lag: LagNow) -> Compared | None:
     if difference is None:
         return Compared("quiet", "No producer to compare with", "No producer has reported sums of its own.")
     if difference:
-        return _different(snapshot, difference, lag)
-    if snapshot.verified:
+        return _different(snapshot, rollup, level, difference, lag)
+    if snapshot.verified(rollup.schema):
         return Compared("good", "Equal, and verified", "Every row was recomputed from the log of messages.")
     return Compared("good", "Equal", "The pipeline holds what the producer sent.")
 
 
-def _different(snapshot: Snapshot, difference: Sum, lag: LagNow) -> Compared:
+def _different(snapshot: Snapshot, rollup: Rollup, level: Level, difference: Sum, lag: LagNow) -> Compared:
     """Sums that differ are wrong only when nothing is on the way any more."""
-    assert snapshot.rollup is not None
-    events = lag.of(snapshot.rollup.schema)
+    events = lag.of(rollup.schema)
     if events is None:
         why = lag.problem or "Kafka has not been asked yet."
         return Compared("quiet", "They differ", f"How much is on the way is unknown: {why}")
-    if events == 0 and _is_conclusive(snapshot, lag):
-        return Compared(
-            "bad", "They differ", f"Nothing is on the way, and the sums are not the same. {_where(snapshot)}"
-        )
-    things = snapshot.rollup.count.replace("_", " ")
+    if is_conclusive(snapshot, rollup.schema, level.reported_at, lag):
+        where = where_it_arose(snapshot, rollup.schema) or SEE_WHICH_ROWS
+        return Compared("bad", "They differ", f"Nothing is on the way, and the sums are not the same. {where}")
+    things = rollup.count.replace("_", " ")
     text = f"{abs(difference.count):,} {things} on the way" if difference.count else "On the way"
     detail = f"{events:,} events are still to be folded or landed." if events else "The last of them are landing."
     return Compared("busy", text, detail)
 
 
-def _where(snapshot: Snapshot) -> str:
-    """Where the difference arose: behind the log, or before it."""
-    if snapshot.verified:
+def where_it_arose(snapshot: Snapshot, domain: str) -> str:
+    """Of sums that differ from the producer's: what a verdict says of that, or ""."""
+    if snapshot.verified(domain):
         return "Every row follows from the log, so the log holds something else than the producer reported."
-    return SEE_WHICH_ROWS
+    return ""
 
 
-def _is_conclusive(snapshot: Snapshot, lag: LagNow) -> bool:
-    """Whether the producer reported, then Kafka was asked, then this snapshot was taken: in this order."""
-    reported_at = snapshot.level.reported_at if snapshot.level else None
-    if reported_at is None or lag.asked_at is None or lag.answered_at is None:
+def is_conclusive(snapshot: Snapshot, domain: str, reported_at: datetime | None, lag: LagNow) -> bool:
+    """Whether a difference is one: the producer reported, then Kafka was asked and had nothing left, then this snapshot was
+    taken; in this order.
+    """
+    if lag.of(domain) != 0 or reported_at is None or lag.asked_at is None or lag.answered_at is None:
         return False
     return reported_at + REPORT_AGE_MIN < lag.asked_at and lag.answered_at < snapshot.engine.taken_at

@@ -45,9 +45,10 @@ class Rank(IntEnum):
     RESTARTED = 10
     OLD = 11
     NEVER = 12
-    BEHIND = 13
-    WELL = 14
-    EMPTY = 15
+    UNCOMPARED = 13
+    BEHIND = 14
+    WELL = 15
+    EMPTY = 16
 
 
 class Waiting(NamedTuple):
@@ -118,7 +119,8 @@ class Facts:
         rejected: output records that could not be landed.
         queues: of its jobs.
         broken: rows that break an invariant, in words.
-        sums: what is wrong with sums that the page shows of it, in two parts as `Standing` has them, or None.
+        sums: what is wrong with the sums of its rollups, in two parts as `Standing` has them, or None.
+        uncompared: its rollups that are too large to be compared.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Facts:
     services: Collection[Service] = ()
     broken: Sequence[str] = ()
     sums: tuple[str, str] | None = None
+    uncompared: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,9 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         yield _said(facts, Rank.BROKEN, "bad", "breaks an invariant", f"{facts.broken[0]}.", verify)
     if facts.sums is not None:
         yield _said(facts, Rank.DIFFERS, "bad", *facts.sums, verify)
+    if facts.uncompared:
+        detail = f"{facts.uncompared[0]} has too many rows to be compared each second."
+        yield _said(facts, Rank.UNCOMPARED, "quiet", "has sums that are not compared here", detail, verify)
     if facts.rejected:
         what = "1 output record is" if facts.rejected == 1 else f"{whole(facts.rejected)} output records are"
         yield _said(
