@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from onefold.exit_codes import UNAVAILABLE
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
 from onefold.processor.io.admin import RECORD_BYTES_MAX
@@ -83,6 +84,7 @@ def _open(client: Mapping[str, str]) -> Producer:
             f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {START_S:.0f} s "
             f"({error.args[0].name()})",
             "See whether it runs with `onefold status`.",
+            UNAVAILABLE,
         ) from None
     return producer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -40,6 +41,10 @@ CONFIG = "--command-config"
 _CONFIGS = (CONFIG, "--producer.config", "--consumer.config")
 # Of one server; a tool itself would go on for a minute, with a warning a second.
 _CONNECT_S = 3.0
+# A broker of which nothing but the operating system is awake takes connections too.
+_ANSWER_S = 5.0
+# Kafka's request for which nobody has to log in: its length, ApiVersions, version 0, number 0, and a client without a name.
+_HELLO = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
 def command(
@@ -67,7 +72,7 @@ def command(
     )
     progress.clear()
     if "--help" not in given:
-        _check_answers(given[given.index(SERVER) + 1 :][:1])
+        check_answers(given[given.index(SERVER) + 1 :][:1])
     if login is not None:  # open until the tool has this process's place, and read it
         given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it
     argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
@@ -128,16 +133,25 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def _check_answers(servers: Sequence[str]) -> None:
-    """Raises UserError when nobody listens at any of them. What cannot be read is left to the tool."""
+def check_answers(servers: Sequence[str]) -> None:
+    """Raises UserError when none of them answers. What cannot be read is left to the tool."""
     for server in ",".join(servers).split(","):
         host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdecimal() or int(port) >= 2**16:
-            return
-        with suppress(OSError), closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
+        if not host or not port.isdecimal() or int(port) >= 2**16 or _answers(host.strip("[]"), int(port)):
             return
     raise UserError(
         f"Kafka at {hiding.address(','.join(servers))} does not answer",
         "Look with `onefold status`, or start it.",
         UNAVAILABLE,
     )
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether somebody is awake there. One who hangs up is, too: to a listener with TLS this is no greeting."""
+    with suppress(OSError), closing(socket.create_connection((host, port), _CONNECT_S)) as connection:
+        connection.settimeout(_ANSWER_S)
+        with suppress(ConnectionError):
+            connection.sendall(_HELLO)
+            connection.recv(1)
+        return True
+    return False

@@ -1,15 +1,23 @@
 """`onefold kafka`: what the tools of Kafka are given."""
 
 import os
+import socket
 import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from onefold.cli.commands.kafka import CONFIG, as_properties, flags, with_login, with_servers
-from onefold.exit_codes import USAGE
+from onefold.cli import main
+from onefold.cli.commands import kafka
+from onefold.cli.commands.kafka import CONFIG, as_properties, check_answers, flags, with_login, with_servers
+from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
+from onefold.stack import jars, java
 
 
 def nobody() -> str:
@@ -76,3 +84,57 @@ def test_whoever_gives_tokens_is_known_to_the_tool() -> None:
         "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://t/token"
     ]
     assert flags(Settings(kafka_options=OPTIONS)) == []
+
+
+@pytest.fixture
+def frozen() -> Iterator[str]:
+    """Where the operating system takes connections, and nobody else does: as of a broker that is stopped."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "_ANSWER_S", 0.2)
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tool is there to be started, nor are its jars fetched."""
+    monkeypatch.setattr(java, "locate", lambda cache: SimpleNamespace(executable=None))
+    monkeypatch.setattr(jars, "ensure", lambda *_: [])
+
+
+@pytest.mark.usefixtures("impatient", "bare")
+def test_a_broker_that_hangs_is_one_sentence_and_a_code(
+    frozen: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a tool is started that would warn of it for a minute."""
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it would take the place of this test"))
+    assert main.run(["kafka", "topics", "--list", "--bootstrap-server", frozen]) == UNAVAILABLE
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: Kafka at {frozen} does not answer", "  Look with `onefold status`, or start it.",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("impatient")
+def test_one_of_several_that_answers_is_enough(frozen: str, bootstrap_servers: str) -> None:
+    check_answers([bootstrap_servers])
+    check_answers([f"127.0.0.1:9,{frozen},{bootstrap_servers}"])
+
+
+def test_who_hangs_up_on_a_greeting_without_tls_is_awake() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server, ThreadPoolExecutor(1) as other:
+        hung_up = other.submit(lambda: server.accept()[0].close())
+        check_answers([f"127.0.0.1:{server.getsockname()[1]}"])
+        hung_up.result(20)
+
+
+@pytest.mark.usefixtures("bare")
+def test_the_sentence_has_no_password(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def nobody(*_: object) -> socket.socket:
+        raise OSError
+
+    monkeypatch.setattr(socket, "create_connection", nobody)
+    assert main.run(["kafka", "topics", "--list", "--bootstrap-server", "sasl://ann:secret@h:9"]) == UNAVAILABLE
+    assert "Kafka at sasl://ann:***@h:9 does not answer" in capsys.readouterr().err

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
+from psycopg import sql
 
 from onefold.cli import main, shown_status
 from onefold.cli.commands import status
 from onefold.exit_codes import OK, UNAVAILABLE, USAGE
-from onefold.operate import positions, state
+from onefold.operate import facts, positions, state
 from onefold.operate.held import Held
 from onefold.operate.settings import load
 from tests.support.terminal import CTRL_C, ROOT, Terminal
@@ -131,6 +133,24 @@ def test_servers_that_are_set_and_do_not_answer_are_one_sentence_and_a_code(
     assert json.loads(err)["error"] == "; ".join(found["problems"])
     assert found["bootstrap_servers"] == NOBODY
     assert found["lag"]["runner"]["seconds"] is found["lag"]["runner"]["events"] is None
+
+
+@pytest.mark.usefixtures("here")
+def test_what_postgresql_guarantees_is_said_also_where_kafka_is_away(
+    database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of Kafka that it is not known; nobody waits for it a second time."""
+    monkeypatch.setattr(positions, "CALL_S", 1.0)
+    monkeypatch.setattr(facts, "of_all", lambda settings: pytest.fail("Kafka is known to be away"))
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", NOBODY)
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(name))
+    code, out, _ = told(capsys, "--json")
+    found = json.loads(out)["guarantee"]
+    assert (code, found["unknown"]) == (UNAVAILABLE, ["Kafka: it does not answer"])
+    assert [finding["name"] for finding in found["findings"]] == ["synchronous_commit_off"]
 
 
 @pytest.mark.usefixtures("here")

@@ -3,7 +3,11 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from onefold.exit_codes import UNAVAILABLE
 from onefold.operate import producing
+from onefold.operate.errors import UserError
 
 ROW = ("topic", None, b"value")
 
@@ -31,3 +35,11 @@ def test_a_batch_ends_when_it_is_full_at_a_pause_and_at_the_end() -> None:
     given = [ROW, ROW, ROW, producing.PAUSE, producing.PAUSE, ROW, producing.PAUSE, ROW]
     assert [len(batch) for batch in producing._batches(iter(given), 2)] == [2, 1, 1, 1]
     assert list(producing._batches(iter([producing.PAUSE]), 2)) == []
+
+
+def test_a_kafka_that_does_not_answer_is_one_sentence_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producing, "START_S", 0.2)
+    with pytest.raises(UserError) as caught:
+        next(producing.produce([ROW], {"bootstrap.servers": "plaintext://ann:secret@127.0.0.1:9"}))
+    assert caught.value.message.startswith("Kafka at plaintext://ann:***@127.0.0.1:9 gave no transaction within ")
+    assert caught.value.exit_code == UNAVAILABLE
