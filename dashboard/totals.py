@@ -10,18 +10,18 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 import psycopg
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
 from onefold.dashboard.answers import HEADERS
 from onefold.dashboard.movement import Movement, Seen
 from onefold.operate import held, lag, pipelines, positions
-from onefold.operate.errors import UserError
+from onefold.operate.errors import UserError, first_line
 from onefold.operate.exposed import METRICS_TYPE, Exposed
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
@@ -33,7 +33,12 @@ from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAN
 ASK_EVERY_S = 5.0
 # To look at what is behind takes some ten milliseconds, and behind much that was aborted some seconds, which no scrape has.
 LOOK_S = 0.5
+# A server that is away is known to be after five seconds. One that freezes in the middle of an answer may be waited for without
+# end, and whoever asks for health or metrics waits for ten seconds, often less.
+ANSWER_S = 8.0
 TEXT = "text/plain; charset=utf-8"
+
+log = structlog.get_logger("onefold.dashboard")
 
 
 class Looked(NamedTuple):
@@ -106,8 +111,8 @@ class Totals:
         self._ask = ask
         self._clock = clock
         self._movement = Movement(clock)
-        self._turn = asyncio.Lock()
-        self._asked_at: float | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._asking_since = self._asked_at = clock()
         self._looking: asyncio.Task[None] | None = None
 
     async def metrics(self, request: Request) -> Response:
@@ -122,20 +127,46 @@ class Totals:
         return Response(f"{text}\n", status, headers=HEADERS, media_type=TEXT)
 
     async def _look(self) -> None:
-        async with self._turn:
-            if self._asked_at is None or self._clock() - self._asked_at > ASK_EVERY_S:
-                asked = await asyncio.to_thread(self._ask)
-                self.take(asked.seen, asked.problem)
-                self._asked_at = self._clock()
-                if self._looking is None or self._looking.done():
-                    self._looking = asyncio.create_task(self._look_behind(asked.look))
-                await asyncio.wait([self._looking], timeout=LOOK_S)
+        """Have it told what is seen now, or that it is not known for now."""
+        if self._asking is None or (self._asking.done() and self._clock() - self._asked_at > ASK_EVERY_S):
+            self._asking_since = self._clock()
+            self._asking = asyncio.create_task(self._ask_now())
+        await asyncio.wait([self._asking], timeout=ANSWER_S)
+        if not self._asking.done():
+            self._unanswered()
+
+    async def _ask_now(self) -> None:
+        try:
+            asked = await asyncio.to_thread(self._ask)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known, and whoever asks for health is told so
+            log.warning(f"what waits cannot be asked for: {error!r}")
+            asked = Asked({}, first_line(error))
+        self.take(asked.seen, asked.problem)
+        self._asked_at = self._clock()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_behind(asked.look))
+        await asyncio.wait([self._looking], timeout=LOOK_S)
 
     async def _look_behind(self, look: Callable[[], Looked]) -> None:
         found = Looked()
-        with suppress(UserError):  # the embedded stack has ended meanwhile
+        try:
             found = await asyncio.to_thread(look)
+        except UserError:
+            pass  # the embedded stack has ended meanwhile
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known; the next question looks again
+            log.warning(f"what is behind cannot be looked at: {error!r}")
         self.take_looked(found)
+
+    def _unanswered(self) -> None:
+        """What was seen last stays for comparing; until there is an answer, nobody knows how it is now."""
+        since_s = self._clock() - self._asking_since
+        for domain in self._domains:
+            for name in (LAG_TO_FOLD, LAG_TO_LAND):
+                self._told.put(name, math.nan, domain=domain)
+            for part in (Movement.FOLD, Movement.LAND):
+                moved_at = min(self._movement.moved_at(domain, part), self._asking_since)
+                self._told.stands(domain, part, moved_at, f"Kafka or PostgreSQL has not answered for {since_s:.0f} s")
+        self.take_looked(Looked())
 
     def take_looked(self, found: Looked) -> None:
         """How far the pipelines are behind, as a person means it; and what nobody can see for an open transaction."""

@@ -1,13 +1,16 @@
 """Metrics and health of the whole, as the dashboard tells them."""
 
 import asyncio
-from collections.abc import Mapping
+import gc
+from collections.abc import Callable, Mapping
 from threading import Event
 from types import SimpleNamespace
 
 import psycopg
 import pytest
+from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.requests import Request
 
 from onefold.dashboard.movement import Seen
 from onefold.dashboard.totals import Asked, Looked, Totals, ask
@@ -241,6 +244,78 @@ def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Shown, monkey
 
     looked.totals._ask = lambda: Asked({}, look=look)
     asyncio.run(scrape())
+
+
+def test_health_is_told_while_a_server_hangs(looked: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To everybody who asks, within a bound; with the same patience as for a server that is away, and the reason."""
+    monkeypatch.setattr("onefold.dashboard.totals.ANSWER_S", 0.05)
+    thawed, questions = Event(), []
+
+    def ask_one_that_hangs() -> Asked:
+        questions.append(1)
+        assert thawed.wait(20)
+        return Asked({"orders": Seen(0, 0, 5)})
+
+    async def told() -> tuple[int, str]:
+        answer = await looked.totals.healthz(Request({"type": "http"}))
+        return answer.status_code, bytes(answer.body).decode()
+
+    async def scrape() -> None:
+        assert [status for status, _ in await asyncio.gather(*(told() for _ in range(3)))] == [200] * 3
+        assert f'{LAG_TO_FOLD}{{domain="orders"}} NaN' in looked.totals._told.metrics().decode()
+        assert looked.lag() == {}
+        looked.clock.now += 70
+        status, text = await told()
+        assert (status, len(questions)) == (503, 1)
+        assert "orders to land: nothing has moved for 70 s: Kafka or PostgreSQL has not answered for 70 s" in text
+        thawed.set()
+        assert looked.totals._asking is not None
+        await looked.totals._asking
+        assert await told() == (200, "everything moves, or has nothing to do\n")
+
+    looked.totals._ask = ask_one_that_hangs
+    asyncio.run(scrape())
+
+
+def test_a_pipeline_that_moved_before_is_waited_for_from_then_on(looked: Shown) -> None:
+    """What hangs is no movement; nor is what was seen before forgotten."""
+    looked.totals.take({"orders": Seen(5, 0, 5)}, "")
+    looked.clock.now += 50
+    looked.totals._asking_since = looked.clock.now
+    looked.clock.now += 20
+    looked.totals._unanswered()
+    assert "orders to fold: nothing has moved for 70 s: Kafka or" in looked.totals._told.health.trouble()
+    assert looked.after({"orders": Seen(4, 0, 5)}, "") == ""
+
+
+@pytest.mark.parametrize("error", [psycopg.OperationalError("gone"), KafkaException("gone"), RuntimeError("a bug")])
+def test_whatever_goes_wrong_is_unknown_and_no_trace(
+    looked: Shown, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    """What was found before does not stay as if it were true now."""
+
+    def fails() -> Looked:
+        raise error
+
+    async def scrape(ask: Callable[[], Asked]) -> None:
+        looked.totals._ask = ask
+        looked.totals.take_looked(Looked({"orders": Lag(2, 9.0, 0, 0.0)}))
+        looked.clock.now += 40
+        await looked.totals._look()
+        assert looked.totals._looking is not None
+        await asyncio.wait([looked.totals._looking])
+        assert looked.lag() == {}
+
+    def asks() -> Asked:
+        raise error
+
+    for ask_so in (lambda: Asked({"orders": Seen(0, 0, 5)}, look=fails), asks, asks):
+        asyncio.run(scrape(ask_so))
+    gc.collect()  # of a task whose error nobody has taken, Python says so when it goes
+    said = capsys.readouterr()
+    assert "Traceback" not in said.out + said.err
+    assert "what is behind cannot be looked at" in said.out
+    assert "orders to fold: nothing has moved for 80 s: " in looked.totals._told.health.trouble()
 
 
 def test_they_are_on_the_page_s_own_address(site: Site) -> None:
