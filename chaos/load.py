@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from onefold.exit_codes import UNAVAILABLE
+from onefold.operate import hiding
+from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.io.admin import RECORD_BYTES_MAX
@@ -79,6 +82,7 @@ def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
 
 
 def _records(topics: tuple[str, ...], settings: Settings) -> int:
+    """How many have ever been written there. Raises UserError when Kafka does not say."""
     consumer = Consumer({**_client(settings), "group.id": "onefold-load"}, logger=_silent())
     try:
         partitions = [
@@ -86,9 +90,22 @@ def _records(topics: tuple[str, ...], settings: Settings) -> int:
             for topic in topics
             for partition in consumer.list_topics(topic, CALL_S).topics[topic].partitions
         ]
-        return sum(consumer.get_watermark_offsets(place, CALL_S)[1] for place in partitions)
+        return sum(_end(consumer, place) for place in partitions)
+    except (KafkaException, TimeoutError):
+        raise UserError(
+            f"Kafka at {hiding.address(settings.kafka())} does not answer, so no load can begin",
+            "Look with `onefold status`.",
+            UNAVAILABLE,
+        ) from None
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    bounds: tuple[int, int] | None = consumer.get_watermark_offsets(place, CALL_S)
+    if bounds is None:  # so the client says that it took too long
+        raise TimeoutError
+    return bounds[1]
 
 
 def _client(settings: Settings) -> dict[str, str | int | bool]:
