@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import psycopg
@@ -68,8 +69,8 @@ def command(
     progress = Progress()
     control.down(settings, wipe=True)
     try:
-        control.up(settings, _shown(), [], progress)
-        if dashboard := state.read_running(settings.home)["dashboard"]:
+        running, _ = control.up(settings, _shown(), [], progress)
+        if dashboard := running["dashboard"]:
             progress.done(f"the dashboard shows it live: {dashboard}")
         killed = _run(settings, events, seed, progress)
         passed = _show(settings, killed, seed)
@@ -124,10 +125,13 @@ def _events(count: int, seed: int) -> Iterator[producing.Message]:
 
 def _kill(settings: Settings, service: str) -> None:
     """kill -9 of a service of the demo's own stack, by the pid that its supervisor recorded."""
-    pid = state.read_running(settings.home)["services"][service]["pid"]
-    if pid is None:
-        raise UserError(f"{service} is not running, so it cannot be killed", f"Its log is in {settings.home / 'logs'}.")
-    os.kill(pid, signal.SIGKILL)
+    # Somebody may have stopped the stack meanwhile, or the service ended by itself.
+    pid = state.read_running(settings.home).get("services", {}).get(service, {}).get("pid")
+    with suppress(ProcessLookupError):
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            return
+    raise UserError(f"{service} is not running, so it cannot be killed", f"Its log is in {settings.home / 'logs'}.")
 
 
 def _drain(settings: Settings, progress: Progress) -> None:

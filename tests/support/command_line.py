@@ -70,8 +70,10 @@ class Onefold:
         return found
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """The services as `onefold status` shows them, from where the supervisor writes it, without a command for each look."""
-        found: dict[str, dict[str, Any]] = state.read_running(self.home)["services"]
+        """The services as `onefold status` shows them, from where the supervisor writes it, without a command for each look. {}:
+        none runs.
+        """
+        found: dict[str, dict[str, Any]] = state.read_running(self.home).get("services", {})
         return found
 
     @property
@@ -83,7 +85,7 @@ class Onefold:
 
     def pid(self, service: str) -> int:
         """The process of a service of this stack."""
-        pid = eventually(lambda: self.services()[service]["pid"], 30, f"{service} runs")
+        pid = eventually(lambda: self.services().get(service, {}).get("pid"), 30, f"{service} runs")
         assert isinstance(pid, int)
         return pid
 
@@ -93,8 +95,8 @@ class Onefold:
         os.kill(before, signal.SIGKILL)
 
         def back() -> bool:
-            entry = self.services()[service]
-            return entry["pid"] not in (None, before) and entry["state"] == "running"
+            entry = self.services().get(service, {})
+            return entry.get("pid") not in (None, before) and entry["state"] == "running"
 
         eventually(back, 180, f"{service} is back")  # a sink of six pipelines beside a second stack
 
