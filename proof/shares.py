@@ -7,7 +7,9 @@ takes longer, and says the same.
 """
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -16,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, NamedTuple, cast
 
+from onefold.exit_codes import FAILED
 from onefold.proof.collecting import seldom
 from onefold.proof.judge import CHECK_AGAIN_S, Judge, Progress, by_topic, decide
 from onefold.proof.parts import Part, checks, counted, together
@@ -156,6 +159,7 @@ class Shares:
 
 def _judge(pipe: Connection, settings: Settings, share: Share) -> None:
     """What a share's process does: it answers until nobody asks any more."""
+    _end_with_parent()
     with suppress(EOFError, ConnectionError), seldom():
         try:
             _answer(pipe, settings, share)
@@ -163,6 +167,20 @@ def _judge(pipe: Connection, settings: Settings, share: Share) -> None:
             pipe.send((True, reason))
         except Exception as error:  # noqa: BLE001 - whatever it is, the verdict has to say it
             pipe.send((True, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+def _end_with_parent() -> None:
+    """From now on this process ends when the one that wants its answers does, however that happens. Between two of its own
+    messages, by which it would notice, it may read for long.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a share is judged in a process of its own"
+
+    def until_it_ends() -> None:
+        wait([parent.sentinel])
+        os._exit(FAILED)
+
+    threading.Thread(target=until_it_ends, name="parent", daemon=True).start()
 
 
 def _answer(pipe: Connection, settings: Settings, share: Share) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -25,6 +26,7 @@ from onefold.proof.verdict import INVALID, VALID, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner, trades, workload
 from tests.proof.test_model_trades import A, B, message
+from tests.support.command_line import ROOT
 from tests.support.stage import PARTITIONS, Stage
 from tests.support.waiting import eventually
 
@@ -151,6 +153,52 @@ def a_share_without_a_database(pipe: Connection, settings: shares.Settings, shar
 
 def a_share_that_has_a_bug(pipe: Connection, settings: shares.Settings, share: Share) -> None:
     shares._judge(pipe, settings._replace(client=None), share)  # type: ignore[arg-type]  # that is the bug
+
+
+def a_share_in_the_middle_of_its_work(pipe: Connection, settings: shares.Settings, share: Share) -> None:
+    """Which has nothing to say for very long."""
+
+    def work(*_: object) -> None:
+        pipe.send("at work")
+        signal.pause()
+
+    shares._answer = work  # type: ignore[assignment]  # in this process alone
+    shares._judge(pipe, settings, share)
+
+
+_PARENT = """
+import multiprocessing, signal
+from onefold.proof import shares
+from tests.proof import test_shares
+shares._judge = test_shares.a_share_in_the_middle_of_its_work
+several = shares.Shares(None, shares.Settings("trades", {}, ""), 2, lambda doing, records: None)
+with several._processes():
+    assert [pipe.recv() for pipe in several._pipes] == ["at work"] * 2
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    signal.pause()
+"""
+
+
+def test_shares_end_with_the_judge_that_wants_them() -> None:
+    """Also when nobody has told them: a judge that was killed leaves no processes that read its log to the end."""
+    search = {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, env=os.environ | search) as parent:
+        assert parent.stdout is not None
+        children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(children) == 2
+    try:
+        eventually(lambda: not any(map(at_work, children)), 10, "they end as well")
+    finally:
+        for child in filter(at_work, children):
+            child.kill()
+
+
+def at_work(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize(
