@@ -13,7 +13,7 @@ import structlog
 from onefold.spark_sink import decisions
 from onefold.spark_sink.decisions import Decided
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
-from onefold.spark_sink.landing import identity, known_contracts, ledger
+from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.isolate import set_aside
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
@@ -75,6 +75,7 @@ class Batches:
         self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
         self._bytes_per_offset: float | None = None  # of the lines of the last batch that was not small
+        self._noted = landed_batches.PRUNED_AFTER  # after the first batch, too: many a sink never gets far
         self.landed = 0
 
     @property
@@ -194,6 +195,7 @@ class Batches:
         while True:
             try:
                 self._land(batch, rows, staged)
+                self._prune(batch)
                 return
             except Overlap as overlap:
                 batch = remaining(batch, overlap.start_offsets)
@@ -214,6 +216,12 @@ class Batches:
             targets = self._stage.targets
             good = set_aside(self._connection, batch.sink, self._stage, rows.to_arrow(), targets, self._records)
             self._enter(batch, DriverStaged(self._stage, good))
+
+    def _prune(self, batch: Batch) -> None:
+        self._noted += len(batch.ranges)
+        if self._noted >= landed_batches.PRUNED_AFTER:
+            self._noted = 0
+            landed_batches.prune(self._connection, batch.sink)
 
     def _enter(self, batch: Batch, staged: Staged) -> None:
         """Land it, and once more when only the transaction failed: what is staged is still there.
@@ -267,7 +275,10 @@ class Batches:
 
 def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:
     """The part of `batch` at and above the start offsets."""
-    ranges = [replace(part, start=max(part.start, start_offsets[part.key]), last_record=None) for part in batch.ranges]
+    ranges = [
+        replace(part, start=max(part.start, start_offsets[part.key]), last_record=None, contents=None)
+        for part in batch.ranges
+    ]
     return replace(batch, ranges=tuple(part for part in ranges if part.start < part.end))
 
 
@@ -277,10 +288,13 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _with_last_records(batch: Batch, staged: Staged) -> Batch:
-    """`batch` with the last record of each partition. Raises Rewind when one lies outside the batch's ranges."""
+    """`batch` with the last record of each partition, and what else is known of its records. Raises Rewind when one lies outside
+    the batch's ranges.
+    """
+    known = [replace(part, contents=staged.contents.get(part.key)) for part in batch.ranges]
     if all(part.decisions is not None for part in batch.ranges):
-        return replace(batch, ranges=tuple(replace(part, last_record=_last_of_log(part)) for part in batch.ranges))
-    ranges = tuple(replace(part, last_record=staged.last_records.get(part.key)) for part in batch.ranges)
+        return replace(batch, ranges=tuple(replace(part, last_record=_last_of_log(part)) for part in known))
+    ranges = tuple(replace(part, last_record=staged.last_records.get(part.key)) for part in known)
     inside = [
         part for part in ranges if part.last_record is not None and part.start <= part.last_record.offset < part.end
     ]

@@ -5,6 +5,7 @@
       fill the stage
       merge every table                       only rows at or above the stored offset; rows that stand for the batch
                                               as a whole only when none of it is below
+      note the batch                          for people: nothing here reads it
     COMMIT                                    all of it, or nothing
 
 Killed at any point, it has either happened or not, and the next one who enters the compare-and-swap finds out which.
@@ -16,7 +17,7 @@ from psycopg import sql
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap
-from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing import landed_batches, ledger
 from onefold.spark_sink.landing.ledger import Batch, Partition
 from onefold.spark_sink.landing.stage import Staged
 from onefold.spark_sink.postgres.connection import Connection, transaction
@@ -54,6 +55,7 @@ def land(
             if ledger.overlaps(batch, start_offsets):
                 since = {part.key: part.row_offset(start_offsets[part.key]) for part in batch.ranges}
             rows = _apply(connection, staged, targets, since, step)
+            landed_batches.add(connection, batch, start_offsets)
         step("sink.before_commit")
     step("sink.after_commit")
     merged(rows)

@@ -26,6 +26,16 @@ class LastRecord:
     fingerprint: int
 
 
+@dataclass(frozen=True, order=True)
+class Contents:
+    """What is known of the records of a part of a batch: how many they are, and Kafka's timestamp of the oldest, in milliseconds
+    since 1970. None: not known.
+    """
+
+    records: int | None
+    oldest_ms: int | None
+
+
 @dataclass(frozen=True)
 class Position:
     """What the ledger holds for a partition. `last_record` is None until a record of it has been landed. `decided` is what the
@@ -43,7 +53,7 @@ class OffsetRange:
     """One partition's part of a batch: the offsets [start, end), and its last record when there is one.
 
     It may hold no record at all: transaction markers and aborted records take offsets too. `decisions`: of a decision log, what
-    came true in it, or in a longer part of which this is the end.
+    came true in it, or in a longer part of which this is the end. `contents`: None when no record of it is staged.
     """
 
     topic: str
@@ -53,6 +63,7 @@ class OffsetRange:
     topic_id: str
     last_record: LastRecord | None = None
     decisions: Decisions | None = None
+    contents: Contents | None = None
 
     @property
     def key(self) -> Partition:
@@ -149,6 +160,9 @@ def forget(connection: Connection, sink: str) -> None:
     connection.execute("LOCK TABLE onefold.ledger IN SHARE ROW EXCLUSIVE MODE")
     connection.execute("DELETE FROM onefold.ledger WHERE sink = %s", (sink,))
     connection.execute("DELETE FROM onefold.rejected WHERE sink = %s", (sink,))
+    # A sink of before did not make this one.
+    if connection.execute("SELECT to_regclass('onefold.batch')").fetchone() != (None,):
+        connection.execute("DELETE FROM onefold.batch WHERE sink = %s", (sink,))
 
 
 def advance(connection: Connection, batch: Batch) -> dict[Partition, int] | None:

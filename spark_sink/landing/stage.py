@@ -18,7 +18,7 @@ from psycopg import sql
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.landing.ledger import LastRecord, Partition
+from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 
 _SCHEMA = "onefold_stage"
@@ -26,13 +26,17 @@ _TABLE = re.compile(r"s(\d+)_\d+")
 # Namespace of the advisory locks by which a sink shows that its staging tables are in use.
 _STAGE_LOCK = 731_642_100
 #: What a task reports, as Spark writes a schema.
-REPORT = "attempt string, target string, topic string, partition int, rows long, bytes long, last_offset long, fingerprint long"
+REPORT = (
+    "attempt string, target string, topic string, partition int, rows long, bytes long, last_offset long, fingerprint long,"
+    " oldest_ms long"
+)
 
 
 class Staged(Protocol):
     """A batch on its way: what `land` needs to know of it."""
 
     last_records: dict[Partition, LastRecord]
+    contents: dict[Partition, Contents]
     targets: list[str]
     bytes: int
     """Of all lines."""
@@ -156,6 +160,19 @@ def _last_records(reports: Iterable[dict[str, Any]]) -> dict[Partition, LastReco
     return last_records
 
 
+def _contents(reports: Iterable[dict[str, Any]]) -> dict[Partition, Contents]:
+    """How many records there are of each partition, and of when the oldest is. Marks stand for records that nobody has counted."""
+    found: dict[Partition, Contents] = {}
+    for report in reports:
+        if report["last_offset"] is not None:
+            key = report["topic"], report["partition"]
+            before = found.get(key, Contents(0, None))
+            counted = before.records is not None and report["target"] is not None
+            times = [at for at in (before.oldest_ms, report["oldest_ms"]) if at is not None]
+            found[key] = Contents((before.records or 0) + report["rows"] if counted else None, min(times, default=None))
+    return found
+
+
 class DriverStaged:
     """Lines on the driver."""
 
@@ -163,7 +180,8 @@ class DriverStaged:
         self._stage = stage
         parts = dict(by_target(rows))
         self._lines = {name: part["line"] for name, part in parts.items() if name is not None}
-        self.last_records = _last_records(report for name, part in parts.items() for report in _report("", name, part))
+        reports = [report for name, part in parts.items() for report in _report("", name, part)]
+        self.last_records, self.contents = _last_records(reports), _contents(reports)
         self.targets = sorted(self._lines)
         self.bytes = sum(lines.nbytes for lines in self._lines.values())
 
@@ -188,7 +206,7 @@ class ExecutorStaged:
                 self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
         self.bytes = sum(reports["bytes"].to_pylist())
         self._attempts = sorted(set(reports["attempt"].to_pylist()), key=int)
-        self.last_records = _last_records(reports.to_pylist())
+        self.last_records, self.contents = _last_records(reports.to_pylist()), _contents(reports.to_pylist())
         self.targets = sorted(self._rows)
 
     def fill(self, connection: Connection) -> None:
@@ -232,7 +250,7 @@ def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, 
     """How many rows of each partition, their share of the lines' bytes, and the last one. A partition is read by one task, in
     order."""
     counted = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
-        [("target", "count", pc.CountOptions("all")), ("offset", "last"), ("fingerprint", "last")]
+        [("target", "count", pc.CountOptions("all")), ("offset", "last"), ("fingerprint", "last"), ("at_ms", "min")]
     )
     return [
         {
@@ -244,6 +262,7 @@ def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, 
             "bytes": rows["line"].nbytes * row["target_count"] // rows.num_rows,
             "last_offset": row["offset_last"],
             "fingerprint": row["fingerprint_last"],
+            "oldest_ms": row["at_ms_min"],
         }
         for row in counted.to_pylist()
     ]

@@ -5,6 +5,7 @@ Decoding, checking and writing out as CSV happen in the JVM, in generated code; 
     target       where the line goes: a topic, or REJECTED
     topic, partition, offset   the record
     fingerprint  CRC-32 by which the record can be recognised again
+    at_ms        the record's timestamp, in milliseconds since 1970
     line         one line of CSV, newline included, in the order of the target's columns
 
 Records of topics that are reduced have no line and no target yet: they are in a column `record_<n>` instead, from which
@@ -115,11 +116,11 @@ class Lines:
         reduced, flaw = carrier.isin(domain.reduced), sf.col("flaw")
         rejected = sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
         given = [sf.col(name) for name in dict.fromkeys(("topic", "partition", "offset", "value", written_to))]
-        self._read = [*given, sf.expr(FINGERPRINT).alias("fingerprint"), *decoded]
+        self._read = [*given, sf.expr(FINGERPRINT).alias("fingerprint"), sf.expr("unix_millis(timestamp)").alias("at_ms"), *decoded]
         self._judged = [sf.col("*"), sf.coalesce(*flawed).alias("flaw")]
         self._made = [
             sf.when(flaw.isNotNull(), REJECTED).when(~reduced, carrier).alias("target"),
-            *(sf.col(name) for name in ("topic", "partition", "offset", "fingerprint")),
+            *(sf.col(name) for name in ("topic", "partition", "offset", "fingerprint", "at_ms")),
             sf.when(flaw.isNotNull(), rejected).otherwise(sf.coalesce(*written, sf.lit(None))).alias("line"),
             *kept,
         ]

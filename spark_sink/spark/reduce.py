@@ -38,7 +38,14 @@ _POSTGRES_TYPES = {
     "date": "date",
 }
 # What all rows to be staged have in common. A row without a target only marks how far a partition goes.
-_SHAPE = {"target": "string", "topic": "string", "partition": "int", "offset": "bigint", "fingerprint": "bigint"}
+_SHAPE = {
+    "target": "string",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "fingerprint": "bigint",
+    "at_ms": "bigint",
+}
 
 _NOTHING = "onefold_nothing"
 
@@ -128,8 +135,8 @@ def _lines(view: str) -> str:
 
 
 def _marks(view: str) -> str:
-    """The last record of each partition, of those that have no line."""
-    last = "max(offset), max_by(fingerprint, offset)"
+    """The last record of each partition, of those that have no line, and of when the oldest is."""
+    last = "max(offset), max_by(fingerprint, offset), min(at_ms)"
     return (
         f"SELECT cast(NULL AS string), topic, partition, {last}, cast(NULL AS string)"
         f" FROM `{view}` WHERE line IS NULL GROUP BY topic, partition"

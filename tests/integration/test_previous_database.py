@@ -90,6 +90,7 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
         "onefold.10.findings.sql",
         "onefold.11.contracts.sql",
         "onefold.12.judge.sql",
+        "onefold.13.batches.sql",
         "averages.01.sql",
         "bank.01.sql",
         "bank.02.sql",
@@ -236,11 +237,11 @@ def _batch(
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerow(row[column.name] for column in stage.targets[topic].columns)
             origin = {"target": topic, "topic": topic, "partition": partition, "offset": offset, "fingerprint": offset}
-            lines.append({**origin, "line": text.getvalue()})
+            lines.append({**origin, "at_ms": entry.timestamp_ms, "line": text.getvalue()})
         last = LastRecord(found[-1][0], found[-1][0]) if found else None
         ranges.append(OffsetRange(topic, partition, start, end, stored[topic, partition].topic_id, last))
     kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
-    schema = pa.schema([*kinds, ("fingerprint", pa.int64()), ("line", pa.string())])
+    schema = pa.schema([*kinds, ("fingerprint", pa.int64()), ("at_ms", pa.int64()), ("line", pa.string())])
     return Batch("runner", "one", tuple(ranges)), DriverStaged(stage, pa.Table.from_pylist(lines, schema))
 
 

@@ -42,7 +42,7 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
     migrate_all(database, plan.sql_root)
 
     def one(seed: int, reduced: bool, decided: bool = False) -> World:
-        reader.execute(f"TRUNCATE onefold.ledger, {NAME}.notes, {NAME}.sums")
+        reader.execute(f"TRUNCATE onefold.ledger, onefold.batch, {NAME}.notes, {NAME}.sums")
         with Scheduler(seed) as scheduler:
             log = MemoryLog(random.Random(seed)) if decided else None
             changed = replace(plan, decided=decided, driver_staging_bytes=DRIVER_BYTES)

@@ -9,7 +9,7 @@ import pytest
 
 from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
-from onefold.spark_sink.landing import batches
+from onefold.spark_sink.landing import batches, landed_batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
 from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, STAGE_S
@@ -35,6 +35,18 @@ def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) ->
     assert one.landed == 7
     assert world.told.counted == {BATCHES: 2, OFFSETS: 7, ROWS: 6, STAGE_S: 0}
     assert world.told.durations == [0, 0]
+
+
+def test_what_was_noted_of_batches_is_pruned_now_and_then(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first batch of a start, or sinks that are often killed would never do it; and then after so many rows."""
+    monkeypatch.setattr(landed_batches, "PRUNED_AFTER", 4)
+    one = make()
+    for number in range(5):
+        run(world, one, number, {LEFT: number + 1, RIGHT: number + 1}, Rows((*LEFT, number)))
+    one.close()
+    assert world.pruned == [1, 3, 5]
 
 
 def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) -> None:

@@ -9,15 +9,15 @@ from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import stage
 from onefold.spark_sink.landing.batches import remaining
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, advance, overlaps
+from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, advance, overlaps
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
 from onefold.spark_sink.postgres.connection import Connection
 
-NAMES = ("target", "topic", "partition", "offset", "fingerprint", "line")
+NAMES = ("target", "topic", "partition", "offset", "fingerprint", "at_ms", "line")
 SCHEMA = pa.schema(
-    list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string()], strict=True))
+    list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), *[pa.int64()] * 3, pa.string()], strict=True))
 )
-REPORT = ("attempt", "target", "topic", "partition", "rows", "bytes", "last_offset", "fingerprint")
+REPORT = ("attempt", "target", "topic", "partition", "rows", "bytes", "last_offset", "fingerprint", "oldest_ms")
 STAGE = Stage({name: Target(name, (), ()) for name in ("a", "b")}, 1)
 
 
@@ -30,14 +30,16 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
     staged = DriverStaged(
         STAGE,
         table(
-            ("b", "t", 0, 7, 70, "x\n"),
-            ("a", "t", 0, 3, 30, "x\n"),
-            ("a", "t", 0, 5, 50, "x\n"),
-            (None, "t", 1, 9, 90, None),
-            ("a", "t", 1, 2, 20, "x\n"),
-            ("b", None, None, None, None, "x\n"),
+            ("b", "t", 0, 7, 70, 700, "x\n"),
+            ("a", "t", 0, 3, 30, 300, "x\n"),
+            ("a", "t", 0, 5, 50, 200, "x\n"),
+            (None, "t", 1, 9, 90, 100, None),
+            ("a", "t", 1, 2, 20, 900, "x\n"),
+            ("b", None, None, None, None, None, "x\n"),
         ),
     )
+    # What stands for records that were added up before is not their number; when the oldest is, it says.
+    assert staged.contents == {("t", 0): Contents(3, 200), ("t", 1): Contents(None, 100)}
     assert staged.last_records == {("t", 0): LastRecord(7, 70), ("t", 1): LastRecord(9, 90)}
     assert staged.targets == ["a", "b"]
     assert staged.bytes >= 10
@@ -77,10 +79,10 @@ def executor_staged() -> ExecutorStaged:
     return ExecutorStaged(
         STAGE,
         reports(
-            ("12", "a", "t", 0, 3, 300, 5, 50),
-            ("9", "a", "t", 1, 4, 400, 8, 80),
-            ("9", "b", "t", 1, 1, 10, 9, 90),
-            ("9", None, "t", 2, 6, 0, 4, 40),
+            ("12", "a", "t", 0, 3, 300, 5, 50, 7),
+            ("9", "a", "t", 1, 4, 400, 8, 80, 9),
+            ("9", "b", "t", 1, 1, 10, 9, 90, 8),
+            ("9", None, "t", 2, 6, 0, 4, 40, None),
         ),
     )
 
@@ -93,6 +95,11 @@ def test_of_executor_staging_the_reported_rows_are_added_up_by_target() -> None:
         ("t", 0): LastRecord(5, 50),
         ("t", 1): LastRecord(9, 90),
         ("t", 2): LastRecord(4, 40),
+    }
+    assert staged.contents == {
+        ("t", 0): Contents(3, 7),
+        ("t", 1): Contents(5, 8),
+        ("t", 2): Contents(None, None),
     }
     assert staged.bytes == 710
     assert len(counts.asked) == 2
@@ -116,7 +123,10 @@ def batch(*ranges: tuple[int, int, int]) -> Batch:
     return Batch(
         "s",
         "w",
-        tuple(OffsetRange("t", partition, start, end, "id", LastRecord(9, 9)) for partition, start, end in ranges),
+        tuple(
+            OffsetRange("t", partition, start, end, "id", LastRecord(9, 9), contents=Contents(1, 1))
+            for partition, start, end in ranges
+        ),
     )
 
 
@@ -139,7 +149,7 @@ def test_what_is_left_of_a_batch(
     assert overlaps(whole, start_offsets) is overlapping
     found = remaining(whole, start_offsets)
     assert [(part.partition, part.start, part.end) for part in found.ranges] == left
-    assert all(part.last_record is None and part.topic_id == "id" for part in found.ranges)
+    assert all(part.last_record is None and part.contents is None and part.topic_id == "id" for part in found.ranges)
 
 
 class Ledger:

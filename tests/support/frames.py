@@ -16,9 +16,9 @@ import pytest
 
 from onefold.processor.core.decision import Proposal
 from onefold.spark_sink.decisions import Decided, Seen
-from onefold.spark_sink.landing import batches, known_contracts, ledger
+from onefold.spark_sink.landing import batches, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.batches import Batches
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition, Position
+from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition, Position
 from onefold.spark_sink.landing.protocols import Record as LogRecord
 from onefold.spark_sink.landing.stage import Stage
 from onefold.spark_sink.spark import checkpoint
@@ -140,6 +140,7 @@ class Staged:
         self.last_records = {
             (topic, partition): LastRecord(offset, offset) for topic, partition, offset in sorted(records)
         }
+        self.contents: dict[Partition, Contents] = {}
 
 
 class World:
@@ -158,6 +159,7 @@ class World:
         self.staged_by: list[str] = []
         self.emptied: list[tuple[Any, int]] = []  # by which connection, and which set of tables
         self.set_aside: list[Any] = []
+        self.pruned: list[int] = []  # after so many tries to land
         self.value_bytes, self.looked_at = 5, list[int]()
         (folder / "offsets").mkdir()
         monkeypatch.setattr(batches, "land", self._land)
@@ -167,6 +169,7 @@ class World:
         monkeypatch.setattr(batches, "set_aside", self._set_aside)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
         monkeypatch.setattr(known_contracts, "refuse_newer", lambda connection, domain: None)
+        monkeypatch.setattr(landed_batches, "prune", lambda connection, sink: self.pruned.append(len(self.tried)))
 
     def record_from(self, topic: str, partition: int, offset: int) -> LogRecord:
         """What Kafka holds there: each of `value_bytes`."""

@@ -12,7 +12,7 @@ from onefold.processor.testing.log import SimulatedLog
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.merged import columns_of, of
 
@@ -24,6 +24,7 @@ class Staged:
 
     def __init__(self, targets: Mapping[str, Target], rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.last_records: dict[Partition, LastRecord] = {}
+        self.contents: dict[Partition, Contents] = {}
         self.targets = sorted(rows)
         self.bytes = 0
         self._targets, self._rows = targets, rows

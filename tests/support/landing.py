@@ -9,7 +9,7 @@ import pytest
 
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange
+from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
@@ -17,6 +17,8 @@ from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
 
 ID = "topic-id-1"
+#: A record's timestamp is so many milliseconds more than its offset.
+SENT_MS = 1_700_000_000_000
 
 Landed = Callable[[], tuple[int, list[tuple[int, int]]]]
 
@@ -32,10 +34,11 @@ class Sink:
         self.topic = next(topic for topic in plan.domain.contracts if topic.endswith("notes"))
 
     def batch(self, start: int, end: int, partition: int = 0, topic_id: str = ID) -> Batch:
+        contents = Contents(end - start, SENT_MS + start)
         return Batch(
             self._plan.domain.name,
             self._writer,
-            (OffsetRange(self.topic, partition, start, end, topic_id, LastRecord(end - 1, end)),),
+            (OffsetRange(self.topic, partition, start, end, topic_id, LastRecord(end - 1, end), contents=contents),),
         )
 
     def rows(self, *offsets: int) -> DriverStaged:
@@ -50,6 +53,7 @@ class Sink:
             "partition": pa.array([partition] * many, pa.int32()),
             "offset": pa.array(offsets, pa.int64()),
             "fingerprint": pa.array(offsets, pa.int64()),
+            "at_ms": pa.array([SENT_MS + offset for offset in offsets], pa.int64()),
             "line": pa.array(lines, pa.string()),
         }
         return pa.table(columns)

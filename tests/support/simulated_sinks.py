@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -129,6 +130,19 @@ class World:
         else:
             rows = self.observer.execute(f"SELECT partition, id, landings FROM {NAME}.notes ORDER BY 1, 2").fetchall()
             assert rows == [(key[1], offset, 1) for key, offsets in ordered.items() for offset in offsets]
+        self._check_batches()
+
+    def _check_batches(self) -> None:
+        """Of what was noted each record is in one batch, and each batch has as many as it says."""
+        noted = "SELECT partition, first_offset, next_offset, records FROM onefold.batch ORDER BY 1, 2"
+        found = self.observer.execute(noted).fetchall()
+        assert all(one[0] != after[0] or one[2] <= after[1] for one, after in pairwise(found))
+        if self.log is None:
+            offsets = {key[1]: self.topic.offsets(key) for key in self.topic.reach}
+            held = [[at for at in offsets[partition] if start <= at < end] for partition, start, end, _ in found]
+            assert sum(map(len, held)) == sum(map(len, offsets.values()))
+            assert all(one[3] in (None, len(mine)) for one, mine in zip(found, held, strict=True))
+            assert any(one[3] for one in found) is not self.reduced or not found
 
 
 class MemoryRows:
@@ -162,13 +176,14 @@ class MemoryRows:
         rows: list[dict[str, Any]] = []
         for (topic, partition), found in sorted(self._numbered().items()):
             for offset, number in found:
-                row = {"topic": topic, "partition": partition, "offset": offset, "fingerprint": offset}
+                row = {"topic": topic, "partition": partition, "offset": offset, "fingerprint": offset, "at_ms": offset}
                 line = f'{number},"note","{topic}",{partition},{offset}\n'
                 rows.append(row if self._process.world.reduced else {**row, "target": TOPIC, "line": line})
             if self._process.world.reduced and found:
                 rows.append({"target": SUMS, "line": f"{partition},{len(found)},{sum(n for _, n in found)}\n"})
         kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
-        return pa.Table.from_pylist(rows, pa.schema([*kinds, ("fingerprint", pa.int64()), ("line", pa.string())]))
+        kinds += [("fingerprint", pa.int64()), ("at_ms", pa.int64()), ("line", pa.string())]
+        return pa.Table.from_pylist(rows, pa.schema(kinds))
 
     def _numbered(self) -> dict[Partition, list[tuple[int, int]]]:
         """Per row its offset, and the number that it says."""
