@@ -35,7 +35,7 @@ from onefold.processor.io import admin
 from onefold.spark_sink.decisions import log_of
 from onefold.spark_sink.errors import SinkError
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing import landed_batches, ledger
 
 # A sink that lands beside needs a second or two for what has just arrived; it is waited for with the live one held up.
 _LEVEL_S = 20.0
@@ -207,11 +207,12 @@ class Rebuild:
         mine = sql.SQL("sink = {}").format(sql.Literal(self.name))
         rejected = part_of(described(live, "onefold.rejected"), _REJECTED, mine)
         known = described(live, ledger.TABLE)
-        begun = self._since(live)
+        begun, before = self._since(live), ledger.positions(live, self.name)
         every = [replace(same(table, described(other, table.name)), begun=begun) for table in tables]
         rejected = replace(rejected, begun=begun)
         every += [rejected, part_of(known, known.names, mine)]
         done = [replace_rows(live, other, table, number) for number, table in enumerate(every)]
+        landed_batches.add_rebuilt(live, self.name, before)
         # What the new positions ask of a sink, older ones must not meet.
         (version,) = other.execute("SELECT number FROM onefold.version").fetchone() or (1,)
         live.execute("UPDATE onefold.version SET number = greatest(number, %s)", (version,))

@@ -9,7 +9,7 @@ import psycopg
 import structlog
 
 from onefold.spark_sink.errors import sentence
-from onefold.spark_sink.landing.ledger import Batch, Contents, OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import Batch, Contents, OffsetRange, Partition, Position
 from onefold.spark_sink.postgres.connection import Connection
 
 log = structlog.get_logger()
@@ -23,6 +23,9 @@ PRUNED_AFTER = 5_000
 # Deleted at once; more than come in between, so that what is too much becomes less.
 _PRUNED_MAX = 4 * PRUNED_AFTER
 
+#: Who has landed what a rebuild brings along.
+REBUILD = "onefold rebuild"
+
 # Once more from an offset where there was a batch before: somebody has set the ledger back.
 _ADD = """
 INSERT INTO onefold.batch AS b
@@ -31,6 +34,16 @@ SELECT %s, s.*, %s, clock_timestamp()
 FROM unnest(%s::text[], %s::integer[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[]) AS s
 ON CONFLICT (sink, topic, partition, topic_id, first_offset) DO UPDATE SET next_offset = excluded.next_offset,
     records = excluded.records, oldest_ms = excluded.oldest_ms, writer = excluded.writer, landed_at = excluded.landed_at
+"""
+# Of a topic that was made anew all of it is new.
+_ADD_REBUILT = """
+INSERT INTO onefold.batch (sink, topic, partition, topic_id, first_offset, next_offset, writer, landed_at)
+SELECT sink, topic, partition, topic_id, coalesce(stood.until, 0), next_offset, %(writer)s, clock_timestamp()
+FROM onefold.ledger
+LEFT JOIN unnest(%(topics)s::text[], %(partitions)s::integer[], %(ids)s::text[], %(offsets)s::bigint[])
+    AS stood (topic, partition, topic_id, until) USING (topic, partition, topic_id)
+WHERE sink = %(sink)s AND next_offset > coalesce(stood.until, 0)
+ON CONFLICT DO NOTHING
 """
 # Who lands beside may do the same at the same time: neither waits for the other.
 _PRUNE = """
@@ -68,6 +81,26 @@ def add(connection: Connection, batch: Batch, start_offsets: Mapping[Partition, 
             [told.records for *_, told in parts],
             [told.oldest_ms for *_, told in parts],
         ),
+    )
+
+
+def add_rebuilt(connection: Connection, sink: str, before: Mapping[Partition, Position]) -> None:
+    """Note what a rebuild brings along, inside the transaction in which it has moved the positions from those of `before`: for
+    whoever reads the tables all of that lands at once.
+    """
+    if connection.execute("SELECT to_regclass('onefold.batch')").fetchone() == (None,):
+        return  # no sink of this version was here yet
+    stood = list(before.items())
+    connection.execute(
+        _ADD_REBUILT,
+        {
+            "sink": sink,
+            "writer": REBUILD,
+            "topics": [topic for (topic, _), _ in stood],
+            "partitions": [partition for (_, partition), _ in stood],
+            "ids": [at.topic_id for _, at in stood],
+            "offsets": [at.next_offset for _, at in stood],
+        },
     )
 
 

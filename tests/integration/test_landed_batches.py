@@ -167,6 +167,26 @@ def test_who_forgets_a_sink_forgets_its_batches(sink: Sink, plan: Plan, reader: 
     assert found.statusmessage == "DROP TABLE"
 
 
+def test_what_a_rebuild_brings_along_is_noted(sink: Sink, plan: Plan, reader: Reader) -> None:
+    """What came since of the same topic, and all of one that was made anew. Also where no sink has made the table yet."""
+    name = plan.domain.name
+    for partition in (1, 2):
+        ledger.open_partition(sink.connection, name, (sink.topic, partition), 5, ID, "one")
+    before = ledger.positions(sink.connection, name)
+    reader.execute("UPDATE onefold.ledger SET next_offset = next_offset + 2 WHERE partition < 2")
+    reader.execute("UPDATE onefold.ledger SET topic_id = 'anew' WHERE partition = 1")
+    for _ in range(2):
+        landed_batches.add_rebuilt(sink.connection, name, before)
+        assert reader.execute(
+            "SELECT partition, topic_id, first_offset, next_offset, records, writer FROM onefold.batch ORDER BY 1"
+        ).fetchall() == [
+            (0, ID, 100, 102, None, landed_batches.REBUILD),
+            (1, "anew", 0, 7, None, landed_batches.REBUILD),
+        ]
+    reader.execute("DROP TABLE onefold.batch")
+    landed_batches.add_rebuilt(sink.connection, name, before)
+
+
 def test_two_targets_of_one_partition_are_counted_together(sink: Sink) -> None:
     made = DriverStaged(sink.stage, sink.table(100, 101, 105))
     assert made.contents == {(sink.topic, 0): ledger.Contents(3, SENT_MS + 100)}
