@@ -8,7 +8,7 @@ or does not answer, is said in a sentence, and the rest is shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -16,9 +16,9 @@ from typing import Any
 import psycopg
 
 from onefold.exit_codes import USAGE
-from onefold.operate import merges, pipelines, positions, rows, transactions, waiting
+from onefold.operate import landings, merges, pipelines, positions, rows, transactions, waiting
 from onefold.operate.errors import UserError, first_line
-from onefold.operate.explained import Batch, Cause, Explanation, History, Shown, Step
+from onefold.operate.explained import Batch, Cause, Explanation, History, Landed, Shown, Step
 from onefold.operate.identity import Identity
 from onefold.operate.reading import RECORDS_MAX, LogReader, Place, Silent, Stored
 from onefold.operate.rows import Row
@@ -29,6 +29,7 @@ from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER, TRACE_HEADER
+from onefold.spark_sink.decisions import offset_of
 
 #: Of the history, how many records are shown.
 LIMIT = 10
@@ -38,6 +39,11 @@ PATIENCE_S = 30.0
 _CAUSES_MAX = 8
 # Of the inputs between the events of two output records, how many records are looked through, for all steps together.
 _BETWEEN_MAX = 5_000
+# Of the changelog, how many records are looked through for the transactions of records before the row's own: for each of them, and
+# for all together. A look takes some hundredths of a second, however little it reads, and counts as so many records at least.
+_FOLDED_MAX = 2_000
+_ALL_FOLDED_MAX = 10_000
+_FOLDED_LEAST = 200
 
 
 def explain(
@@ -79,6 +85,7 @@ def explain(
         row = rows.find(connection, schema, name, key)
         batches = positions.last_batches(connection, domain)
         rejected = rows.rejected(connection, domain)
+        noted = _noted(connection, topology, batches, [row.origin] if row.origin else [])
     explanation = Explanation(
         table, dict(row.key), None if row.values is None else dict(row.values), str(row.origin) if row.origin else None
     )
@@ -90,7 +97,7 @@ def explain(
         explanation.notes.append(error.message)
         return explanation
     with closing(LogReader(client, patience_s)) as reader:
-        work = _Work(pipeline, topology, values, reader, row, batches, explanation)
+        work = _Work(pipeline, topology, values, reader, row, batches, noted, explanation)
         try:
             work.all(rejected, limit, records_max)
             if row.values is None:
@@ -98,6 +105,13 @@ def explain(
         except Silent as silent:
             explanation.notes.append(f"{silent}. What is said here is what the database knows")
         explanation.records_read, explanation.bytes_read = reader.records, reader.bytes
+    if work.places:
+        # Anew: while Kafka was asked, no snapshot of the database was held.
+        try:
+            with rows.reading(dsn, role) as connection:
+                work.landed(_noted(connection, topology, batches, work.places))
+        except psycopg.Error as error:
+            explanation.notes.append(problem_of(error).message)
     explanation.seconds = time.monotonic() - began
     return explanation
 
@@ -113,6 +127,7 @@ class _Work:
         reader: LogReader,
         row: Row,
         batches: Mapping[positions.Place, positions.LastBatch],
+        noted: Mapping[Place, landings.Landing],
         explanation: Explanation,
     ) -> None:
         self._topology = topology
@@ -120,9 +135,13 @@ class _Work:
         self._reader = reader
         self._row = row
         self._batches = batches
+        self._noted = noted
         self._told = explanation
+        self._made_anew = False
         self._between_left = _BETWEEN_MAX
         self._feeds = merges.feeds(pipeline, explanation.table, topology.outputs)
+        #: Of the records of the history that is shown, where each lies.
+        self.places: list[Place] = []
 
     def all(self, rejected: list[rows.Rejected], limit: int, records_max: int) -> None:
         """Everything; raises `Silent` where Kafka does."""
@@ -138,7 +157,7 @@ class _Work:
             )
             return
         batch = self._batches.get((row.origin.topic, row.origin.partition))
-        told.batch = _batch(row, batch)
+        told.batch = _batch(row, batch, self._noted.get(row.origin))
         self._same_topic(row.origin, batch)
         source = (DecisionLog if row.origin.topic == self._topology.decisions else Topics)(self._reader)
         found = source.at(row.origin)
@@ -149,7 +168,11 @@ class _Work:
         told.accumulated = sorted(frozenset[str]().union(*(feed.accumulated for feed in self._feeds)))
         told.output = self._shown(found.stored, found.where)
         told.causes = self._causes(found.stored)
-        told.folded = self._folded(found)
+        folded = self._folded(found, told.causes, transactions.RECORDS_MAX)
+        if isinstance(folded, str):
+            told.notes.append(folded)
+        else:
+            told.folded = folded
         topic, values = found.stored.topic, self._values
         adds_up = any(feed.accumulated for feed in self._feeds if feed.topic == topic)
         identity = Identity.of_row(row, values.fields(found.stored)[0], found.stored, adds_up)
@@ -165,12 +188,14 @@ class _Work:
         others = {feed.topic: values.names(feed.topic) for feed in self._feeds if feed.topic != topic}
         told.say_what_columns_are(values.fields(found.stored)[0] or {}, others)
         self._outstanding(found.stored.place, identity, rejected)
+        self._transactions(history.records[:limit])
 
     def _same_topic(self, origin: Place, batch: positions.LastBatch | None) -> None:
         if batch is None or not self._reader.partitions(origin.topic):
             return
         now = self._reader.topic_ids([origin.topic])[origin.topic]
         if now != batch.topic_id:
+            self._made_anew = True
             self._told.notes.append(
                 f"{origin.topic} was deleted and made again since this row landed (id {batch.topic_id} then, {now} now): "
                 f"what lies at its origin now is another record"
@@ -206,20 +231,49 @@ class _Work:
             stored, how = found, "a copy of" if copied else "caused by"
         return causes
 
-    def _folded(self, written: Written) -> transactions.Folded | None:
+    def _folded(
+        self, written: Written, causes: Sequence[Cause], records_max: int
+    ) -> transactions.Folded | str | None:
+        """The transaction that wrote an output record, why it is not known, or None: it names no input record."""
         if written.proposal is not None:
             return transactions.of_decision(written.proposal, written.stored.place, written.stored.at_ms)
         text = header(written.stored, SOURCE_HEADER)
         source = Place.found(text)
         if source is None:
             return None
-        first = self._told.causes[0].stored if self._told.causes else None
+        first = causes[0].stored if causes else None
         key = self._values.key_of(first) if first is not None else None
-        found = transactions.of_changelog(self._reader, self._topology, source, written.stored.at_ms, key)
-        if isinstance(found, str):
-            self._told.notes.append(found)
-            return None
-        return found
+        return transactions.of_changelog(self._reader, self._topology, source, written.stored.at_ms, key, records_max)
+
+    def _transactions(self, found: Sequence[Written]) -> None:
+        """Say of each record of the history by which transaction it was written. That of the first, the row's own, is known."""
+        history, left = self._told.history, _ALL_FOLDED_MAX
+        history[:1] = [replace(step, folded=self._told.folded) for step in history[:1]]
+        for number, written in enumerate(found[1:], 1):
+            if left <= 0:
+                history[number].unknown.append(
+                    f"its transaction was not looked for: {_ALL_FOLDED_MAX:,} records of the changelog at most are looked "
+                    f"through for those of the history"
+                )
+                continue
+            read = self._reader.records
+            folded = self._folded(written, history[number].causes, min(left, _FOLDED_MAX))
+            left -= max(self._reader.records - read, _FOLDED_LEAST)
+            if isinstance(folded, str):
+                history[number].unknown.append(folded)
+            else:
+                history[number] = replace(history[number], folded=folded)
+
+    def landed(self, noted: Mapping[Place, landings.Landing]) -> None:
+        """Say of each record of the history by which batch it was landed."""
+        steps = self._told.history
+        for number, (place, step) in enumerate(zip(self.places, steps, strict=True)):
+            if self._made_anew:
+                step.unknown.append("its batch is not known: it lies in a topic that was made again")
+            elif place in noted:
+                steps[number] = replace(step, landed=Landed.of(noted[place]))
+            else:
+                step.unknown.append("its batch is not known: onefold.batch does not have it, or not any more")
 
     def _history(self, found: list[Written], limit: int) -> None:
         shown = [self._shown(one.stored, one.where) for one in found]
@@ -229,6 +283,7 @@ class _Work:
             if before is not None and isinstance(step.value, dict) and isinstance(before.value, dict):
                 changed = differences(before.value, step.value)
             self._told.history.append(Step(step, self._causes(one.stored), changed))
+            self.places.append(one.stored.place)
         if found and self._topology.outputs.get(found[0].stored.topic) is not None:
             self._told.history[:] = [
                 self._with_others(step, earlier)
@@ -260,10 +315,32 @@ class _Work:
         )
 
 
-def _batch(row: Row, last: positions.LastBatch | None) -> Batch | None:
-    """What is known of the sink's transaction: the ledger has the last one of each partition, and a row the number of its own."""
+def _noted(
+    connection: psycopg.Connection[Any],
+    topology: Topology,
+    batches: Mapping[positions.Place, positions.LastBatch],
+    places: Sequence[Place],
+) -> dict[Place, landings.Landing]:
+    """The batches of output records, as they were noted. Of a decision log batches have whole decisions, and not what these write."""
+    lies = {
+        place: place if place.topic != topology.decisions else place._replace(offset=offset_of(place.offset))
+        for place in places
+        if place[:2] in batches
+    }
+    ids = {at: batches[at[:2]].topic_id for at in lies.values()}
+    found = landings.landings(connection, topology.name, ids)
+    return {place: found[at] for place, at in lies.items() if at in found}
+
+
+def _batch(row: Row, last: positions.LastBatch | None, noted: landings.Landing | None) -> Batch | None:
+    """What is known of the sink's transaction: the batch of the row's record as it was noted; or else of the last one of its
+    partition, which the ledger has, whether it was that one, for a row has the number of its own.
+    """
     if last is None:
         return None
+    if noted is not None:
+        later = (last.updated_at.isoformat(), last.writer) if noted.next_offset < last.next_offset else (None, None)
+        return Batch(noted.writer, noted.at.isoformat(), True, last.next_offset, *later)
     if row.transaction is not None and row.transaction == last.transaction:
         return Batch(last.writer, last.updated_at.isoformat(), True, last.next_offset)
     at = row.committed_at.isoformat() if row.committed_at is not None else None

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from onefold.operate.landings import Landing
 from onefold.operate.reading import Stored
 from onefold.operate.transactions import Folded
 
@@ -51,6 +52,9 @@ class Step:
         others: further input records of the same key that it stands for: of several in one transaction, only the last
             becomes a record, and names its event alone.
         others_whole: whether these are all of them.
+        folded: by which transaction of the processor.
+        landed: by which batch of the sink.
+        unknown: why these two are not known, a sentence each.
     """
 
     output: Shown
@@ -58,6 +62,31 @@ class Step:
     changed: dict[str, tuple[Any, Any]] | None
     others: list[str] = field(default_factory=list)
     others_whole: bool = True
+    folded: Folded | None = None
+    landed: Landed | None = None
+    unknown: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The batch that landed an output record.
+
+    Attributes:
+        writer: the sink.
+        at: when it was committed.
+        first_offset, next_offset: of the record's partition it landed the offsets from the one to before the other; of a decision
+            log, these of the log.
+    """
+
+    writer: str
+    at: str
+    first_offset: int
+    next_offset: int
+
+    @staticmethod
+    def of(found: Landing) -> Landed:
+        """The same, as JSON has it."""
+        return Landed(found.writer, found.at.isoformat(), found.first_offset, found.next_offset)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from onefold.processor.runtime.changelog import STATE, Progress
 from onefold.spark_sink.decisions import offset_of
 
 # A transaction's states come before its progress; there are at most as many as it folded records.
-_RECORDS_MAX = 100_000
-_BYTES_MAX = 16_000_000
+RECORDS_MAX = 100_000
+_BYTES_PER_RECORD = 160
 # The progress of the transaction before lies two offsets before this one's first record: itself, and a marker.
 _BACK = 20
 
@@ -58,7 +58,12 @@ def of_decision(proposal: Proposal, at: Place, at_ms: int) -> Folded:
 
 
 def of_changelog(
-    reader: LogReader, topology: Topology, source: Place, written_ms: int, key: str | None
+    reader: LogReader,
+    topology: Topology,
+    source: Place,
+    written_ms: int,
+    key: str | None,
+    records_max: int = RECORDS_MAX,
 ) -> Folded | str:
     """The transaction that folded the record at `source`, or why it is not known.
 
@@ -66,6 +71,7 @@ def of_changelog(
         written_ms: when it wrote its output, in milliseconds since 1970: from there the changelog is read, and not from its
             beginning.
         key: of the state, where it is known.
+        records_max: how many records are looked through, of the usual size.
 
     Raises:
         Silent: Kafka does not answer.
@@ -79,7 +85,7 @@ def of_changelog(
     before: Progress | None = None
     state: Stored | None = None
     size = 0
-    for record in reader.read(changelog, task, start, min(bounds.end, start + _RECORDS_MAX)):
+    for record in reader.read(changelog, task, start, min(bounds.end, start + records_max)):
         size += record.size
         if record.key != PROGRESS_KEY:
             if key is not None and record.key == STATE + key.encode():
@@ -94,7 +100,7 @@ def of_changelog(
             return _folded(task, record, progress, exact, state if exact else None, command)
         else:
             before, state = progress, None
-        if size > _BYTES_MAX:
+        if size > records_max * _BYTES_PER_RECORD:
             break
     return (
         f"{changelog}/{task} says nothing of it where it should: compaction has removed it, or it was read only in part"

@@ -81,7 +81,7 @@ def _text(told: Explanation) -> Iterator[str]:
     for cause in told.causes:
         yield from _record(cause.how, cause.record)
     if told.folded is not None:
-        yield from _folded(told, told.folded)
+        yield from _folded(told.folded)
     if told.batch is not None:
         yield _line("landed", _batch(told))
     if told.accumulated:
@@ -114,14 +114,18 @@ def _record(name: str, shown: Shown) -> Iterator[str]:
     yield _line("", _cut(_cell(shown.raw) if shown.problem is not None else _json(shown.value)))
 
 
-def _folded(told: Explanation, folded: Folded) -> Iterator[str]:
+def _folded(folded: Folded) -> Iterator[str]:
+    yield _line("folded", _by(folded))
+    if folded.state is not None:
+        yield _line("", f"the state after it, at {folded.state}: {folded.state_command}")
+
+
+def _by(folded: Folded) -> str:
     what = "version" if folded.proposer is not None else "transaction"
     number = f"{what} {folded.number:,} of task {folded.task}"
     which = f"by {number}" if folded.exact else f"by {number}, or one before it that compaction has removed"
     whose = f", proposed by {folded.proposer}" if folded.proposer is not None else ""
-    yield _line("folded", f"{which}{whose}: {folded.at}, {moment(folded.at_ms)}")
-    if folded.state is not None:
-        yield _line("", f"the state after it, at {folded.state}: {folded.state_command}")
+    return f"{which}{whose}: {folded.at}, {moment(folded.at_ms)}"
 
 
 def _batch(told: Explanation) -> str:
@@ -139,6 +143,7 @@ def _history(told: Explanation) -> Iterator[str]:
     yield f"records{by}, the newest first:"
     for step in told.history:
         yield printable(f"  {step.output.where}, {moment(step.output.at_ms)}{_because(step.causes)}")
+        yield from (printable(f"      {line}") for line in _transactions(step))
         if others := _others(step):
             yield printable(_cut(others))
         if step.changed is None:
@@ -151,6 +156,16 @@ def _history(told: Explanation) -> Iterator[str]:
     if told.looked is not None:
         rest = "where it begins" if told.looked.whole else "there may be older ones, --records looks further"
         yield f"looked back to offset {told.looked.start:,} of {told.looked.where}: {rest}"
+
+
+def _transactions(step: Step) -> Iterator[str]:
+    """The processor's, and the sink's."""
+    if step.folded is not None:
+        yield f"folded {_by(step.folded)}"
+    if step.landed is not None:
+        batch = step.landed
+        yield f"landed by {batch.writer} at {batch.at}, with the offsets from {batch.first_offset:,} to {batch.next_offset - 1:,}"
+    yield from step.unknown
 
 
 def _first(told: Explanation) -> bool:

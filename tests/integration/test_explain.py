@@ -350,6 +350,9 @@ def test_hot_hot(campaigns: Explained, publishes: bool) -> None:
     assert told.folded.exact
     assert told.folded.task == home
     assert [step.output.value["sends"] for step in told.history] == [5, 4, 3, 2, 1]
+    assert all(step.folded and step.landed and not step.unknown for step in told.history)
+    # A publisher may write several decisions in one transaction.
+    assert publishes or all(step.folded and step.folded.exact for step in told.history)
     offsets = [one.offset for one in records(campaigns.client, "campaigns.sends")]
     assert [step.causes[0].record.where for step in told.history] == [
         f"campaigns.sends/{home}/{offset}" for offset in offsets[::-1]

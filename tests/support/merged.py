@@ -91,6 +91,13 @@ def _move(connection: psycopg.Connection[Any], topology: Topology, client: dict[
     for partition in admin.list_topics().topics[topic].partitions:
         found = identity(admin, topic, partition)
         connection.execute(
+            "INSERT INTO onefold.batch (sink, topic, partition, topic_id, first_offset, next_offset, writer, landed_at)"
+            " SELECT made.*, %s, clock_timestamp() FROM (SELECT %s::text, %s::text, %s::integer, %s::text, coalesce((SELECT"
+            " next_offset FROM onefold.ledger WHERE sink = %s AND topic = %s AND partition = %s), 0), %s::bigint)"
+            " AS made (s, t, p, i, first_offset, next_offset) WHERE first_offset < next_offset",
+            (WRITER, *(topology.name, topic, partition, found.topic_id), *(topology.name, topic, partition), found.end),
+        )
+        connection.execute(
             "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)"
             " VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp()) ON CONFLICT (sink, topic, partition) DO UPDATE"
             " SET next_offset = excluded.next_offset, updated_at = excluded.updated_at",
