@@ -1,12 +1,15 @@
-"""How many messages landed and how long they took, from a table `landed` (landed_at, sent_at, messages) of a domain.
+"""How many records landed and how long they took.
 
-The rate is a rolling mean over 20 seconds; latencies are from the producer's clock to the commit, by tenths of a second.
+Of a domain with a table `landed` (landed_at, sent_at, messages) from that: from the producer's clock to the commit, by tenths
+of a second. Of every other from what its sink noted of its batches: from when the oldest record of each was written to the
+commit, so that each record took at most that. The rate is a rolling mean over 20 seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from psycopg import sql
 
@@ -16,35 +19,48 @@ SLOT_S = 5  # of a point of the charts: fine enough to see a restart, and each h
 ROLLING_SLOTS = 4  # 20 s, long enough to be calm and short enough to show a restart
 SLOTS = 60  # five minutes
 
-_SLOTS = """
-WITH way AS (
-    SELECT floor(extract(epoch FROM landed_at) / {slot}) AS slot, extract(epoch FROM landed_at - sent_at) AS seconds, messages
-    FROM {landed}
-    WHERE landed_at > now() - {span}
-), ranked AS (
-    SELECT slot, seconds, sum(messages) OVER (PARTITION BY slot ORDER BY seconds) AS up_to,
-           sum(messages) OVER (PARTITION BY slot) AS messages
-    FROM way
-)
-SELECT slot, messages, min(seconds) FILTER (WHERE up_to >= 0.50 * messages),
-       min(seconds) FILTER (WHERE up_to >= 0.99 * messages)
-FROM ranked GROUP BY slot, messages ORDER BY slot
-"""
+# What landed since {since}: landed_at, seconds on the way, how many messages, and how many of them took that long.
+_WAY_OF_MESSAGES = sql.SQL("""
+SELECT landed_at, extract(epoch FROM landed_at - sent_at) AS seconds, messages, messages AS timed
+FROM {landed} WHERE landed_at > {since}
+""")
+# Two clocks may differ by some milliseconds. What was added up before it came here is counted by its offsets, which is at least
+# how many records it were.
+_WAY_OF_BATCHES = sql.SQL("""
+SELECT landed_at, CASE WHEN oldest_ms > 0 THEN greatest(0, extract(epoch FROM landed_at) - oldest_ms / 1000.0) END AS seconds,
+       messages, CASE WHEN oldest_ms > 0 THEN messages ELSE 0 END AS timed
+FROM onefold.batch, LATERAL (SELECT coalesce(records, next_offset - first_offset) AS messages) AS counted
+WHERE sink = {sink} AND landed_at > {since}
+""")
+# A database that no sink of this version was at does not have it.
+_BATCHES_READABLE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.batch'), 'SELECT'), false)"
 
-_MINUTE = """
-WITH way AS (
-    SELECT landed_at, extract(epoch FROM landed_at - sent_at) AS seconds, messages,
-           sum(messages) OVER (ORDER BY landed_at - sent_at) AS up_to, sum(messages) OVER () AS all_messages
-    FROM {landed}
-    WHERE landed_at > now() - interval '1 minute'
+_BY_SLOT = sql.SQL("""
+WITH way AS ({way}), slotted AS (
+    SELECT floor(extract(epoch FROM landed_at) / {slot}) AS slot, seconds, messages, timed FROM way
+), ranked AS (
+    SELECT slot, seconds, sum(timed) OVER (PARTITION BY slot ORDER BY seconds) AS up_to,
+           sum(messages) OVER (PARTITION BY slot) AS messages, sum(timed) OVER (PARTITION BY slot) AS timed
+    FROM slotted
+)
+SELECT slot, messages, min(seconds) FILTER (WHERE up_to >= 0.50 * timed),
+       min(seconds) FILTER (WHERE up_to >= 0.99 * timed)
+FROM ranked GROUP BY slot, messages ORDER BY slot
+""")
+
+_MINUTE = sql.SQL("""
+WITH way AS ({way}), ranked AS (
+    SELECT landed_at, seconds, messages, timed,
+           sum(timed) OVER (ORDER BY seconds) AS up_to, sum(timed) OVER () AS all_timed
+    FROM way
 )
 SELECT extract(epoch FROM now()), coalesce(sum(messages), 0),
        coalesce(sum(messages) FILTER (WHERE landed_at > now() - {rolling}), 0),
-       sum(seconds * messages) / sum(messages),
-       min(seconds) FILTER (WHERE up_to >= 0.50 * all_messages),
-       min(seconds) FILTER (WHERE up_to >= 0.99 * all_messages), max(seconds)
-FROM way
-"""
+       sum(seconds * timed) / nullif(sum(timed), 0),
+       min(seconds) FILTER (WHERE up_to >= 0.50 * all_timed),
+       min(seconds) FILTER (WHERE up_to >= 0.99 * all_timed), max(seconds)
+FROM ranked
+""")
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,7 @@ class Flow:
     """Messages landed and their latencies.
 
     Attributes:
+        end_to_end: whether latencies are from a producer's clock; or else from when the oldest record of a batch was written.
         messages: of the last minute.
         a_second: rolling mean now.
         mean, p50, p99, worst: seconds, of the last minute's messages, None when there were none.
@@ -59,6 +76,7 @@ class Flow:
         rates, p50s, p99s: of each slot, a second and in seconds.
     """
 
+    end_to_end: bool
     messages: int
     a_second: float
     mean: float | None
@@ -72,23 +90,35 @@ class Flow:
 
 
 async def fetch(connection: Connection, schema: str) -> Flow:
-    """The flow into the domain of this schema over the last five minutes."""
-    parts = {
-        "landed": sql.Identifier(schema, "landed"),
-        "slot": sql.Literal(SLOT_S),
-        "rolling": sql.SQL("make_interval(secs => {})").format(SLOT_S * ROLLING_SLOTS),
-        "span": sql.SQL("make_interval(secs => {})").format(SLOT_S * (SLOTS + ROLLING_SLOTS)),
-    }
-    minute = await (await connection.execute(sql.SQL(_MINUTE).format(**parts))).fetchone()
-    slots = await (await connection.execute(sql.SQL(_SLOTS).format(**parts))).fetchall()
+    """The flow into the domain of this schema over the last five minutes, by its table `landed`."""
+    return await _fetch(connection, _WAY_OF_MESSAGES, {"landed": sql.Identifier(schema, "landed")}, end_to_end=True)
+
+
+async def of_batches(connection: Connection, sink: str) -> Flow | None:
+    """The same by what the sink noted of its batches. None: it has noted none in these minutes, as a sink of before does not."""
+    if await (await connection.execute(_BATCHES_READABLE)).fetchone() != (True,):
+        return None
+    found = await _fetch(connection, _WAY_OF_BATCHES, {"sink": sql.Literal(sink)}, end_to_end=False)
+    return found if found.messages or any(found.rates) else None
+
+
+async def _fetch(
+    connection: Connection, way: sql.SQL, named: Mapping[str, sql.Composable], *, end_to_end: bool
+) -> Flow:
+    since = sql.SQL("now() - make_interval(secs => {})")
+    rolling = SLOT_S * ROLLING_SLOTS
+    parts = {"slot": sql.Literal(SLOT_S), "rolling": sql.SQL("make_interval(secs => {})").format(rolling)}
+    last, whole = (way.format(since=since.format(seconds), **named) for seconds in (60, SLOT_S * SLOTS + rolling))
+    minute = await (await connection.execute(_MINUTE.format(way=last, **parts))).fetchone()
+    slots = await (await connection.execute(_BY_SLOT.format(way=whole, **parts))).fetchall()
     assert minute is not None, "an aggregate without groups always has its row"
     now, messages, recent, *latencies = minute
-    mean, p50, p99, worst = (None if value is None else float(value) for value in latencies)
-    found = {int(slot): (int(count), float(half), float(most)) for slot, count, half, most in slots}
+    mean, p50, p99, worst = map(_seconds, latencies)
+    found = {int(slot): (int(count), _seconds(half), _seconds(most)) for slot, count, half, most in slots}
     present = int(now // SLOT_S)
     drawn = range(present - SLOTS, present)  # the present slot is still being filled
-    rolling = SLOT_S * ROLLING_SLOTS
     return Flow(
+        end_to_end=end_to_end,
         messages=int(messages),
         a_second=int(recent) / rolling,
         mean=mean, p50=p50, p99=p99, worst=worst,
@@ -97,3 +127,7 @@ async def fetch(connection: Connection, schema: str) -> Flow:
         p50s=[found[slot][1] if slot in found else None for slot in drawn],
         p99s=[found[slot][2] if slot in found else None for slot in drawn],
     )  # fmt: skip
+
+
+def _seconds(value: Any) -> float | None:
+    return None if value is None else float(value)

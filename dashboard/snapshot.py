@@ -47,8 +47,9 @@ class Snapshot:
     """What a view shows.
 
     Attributes:
-        rollup, level, flow: None in a database that has no rollup.
+        rollup, level: None in a database that has no rollup.
         agreements: of every rollup, whichever is shown.
+        flow: of the rollup's domain, or of the pipeline that is viewed; None where nothing is known of it.
         jobs: none in a database without jobs.
         detail: of a view of one pipeline; None of every other.
         charts: of a view of one pipeline.
@@ -133,7 +134,8 @@ async def take(reader: Reader, views: Collection[View], charts: Charts) -> dict[
             if isinstance(view, OfPipeline):
                 more = await detail.fetch(connection, view.name, view.tables)
                 drawn = await charts.fetch(connection, view.name, state.taken_at)
-                snapshot = replace(snapshot, detail=more, charts=drawn)
+                by_batch = current or await flow.of_batches(connection, view.name)
+                snapshot = replace(snapshot, detail=more, charts=drawn, flow=by_batch)
             snapshots[view] = snapshot
     return snapshots
 
