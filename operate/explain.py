@@ -39,8 +39,8 @@ PATIENCE_S = 30.0
 _CAUSES_MAX = 8
 # Of the inputs between the events of two output records, how many records are looked through, for all steps together.
 _BETWEEN_MAX = 5_000
-# Of the changelog, how many records are looked through for the transactions of records before the row's own: for each of them, and
-# for all together. A look takes some hundredths of a second, however little it reads, and counts as so many records at least.
+# Of the changelog, how many records are looked through for the transactions of records before the row's own: for each of them,
+# and for all. A look takes some hundredths of a second, however little it reads, and counts as so many records at least.
 _FOLDED_MAX = 2_000
 _ALL_FOLDED_MAX = 10_000
 _FOLDED_LEAST = 200
@@ -231,9 +231,7 @@ class _Work:
             stored, how = found, "a copy of" if copied else "caused by"
         return causes
 
-    def _folded(
-        self, written: Written, causes: Sequence[Cause], records_max: int
-    ) -> transactions.Folded | str | None:
+    def _folded(self, written: Written, causes: Sequence[Cause], records_max: int) -> transactions.Folded | str | None:
         """The transaction that wrote an output record, why it is not known, or None: it names no input record."""
         if written.proposal is not None:
             return transactions.of_decision(written.proposal, written.stored.place, written.stored.at_ms)
@@ -321,7 +319,7 @@ def _noted(
     batches: Mapping[positions.Place, positions.LastBatch],
     places: Sequence[Place],
 ) -> dict[Place, landings.Landing]:
-    """The batches of output records, as they were noted. Of a decision log batches have whole decisions, and not what these write."""
+    """The batches of output records, as they were noted. In a decision log a batch has decisions, and not their writes."""
     lies = {
         place: place if place.topic != topology.decisions else place._replace(offset=offset_of(place.offset))
         for place in places

@@ -15,7 +15,7 @@ from onefold.spark_sink.postgres.connection import Connection
 log = structlog.get_logger()
 
 #: So many rows of a sink are kept, the newest. By number and not by age: a busy pipeline of many partitions writes some tens of
-#: them a second, and a day of that would be half a gigabyte; these take about 130 MB, and of a quiet pipeline they are years.
+#: them a second, and a day of that would be a gigabyte; these take about 170 MB, and of a quiet pipeline they are years.
 KEPT = 500_000
 #: After so many new ones the oldest are deleted. To find out which they are takes a tenth of a second where there are as many as
 #: are kept.
@@ -28,7 +28,7 @@ REBUILD = "onefold rebuild"
 
 # Once more from an offset where there was a batch before: somebody has set the ledger back.
 _ADD = """
-INSERT INTO onefold.batch AS b
+INSERT INTO onefold.batch
     (sink, topic, partition, topic_id, first_offset, next_offset, records, oldest_ms, writer, landed_at)
 SELECT %s, s.*, %s, clock_timestamp()
 FROM unnest(%s::text[], %s::integer[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[]) AS s

@@ -161,7 +161,7 @@ def _last_records(reports: Iterable[dict[str, Any]]) -> dict[Partition, LastReco
 
 
 def _contents(reports: Iterable[dict[str, Any]]) -> dict[Partition, Contents]:
-    """How many records there are of each partition, and of when the oldest is. Marks stand for records that nobody has counted."""
+    """How many records each partition has, and when the oldest was written. Marks stand for records that nobody counts."""
     found: dict[Partition, Contents] = {}
     for report in reports:
         if report["last_offset"] is not None:

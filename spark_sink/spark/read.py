@@ -116,7 +116,8 @@ class Lines:
         reduced, flaw = carrier.isin(domain.reduced), sf.col("flaw")
         rejected = sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
         given = [sf.col(name) for name in dict.fromkeys(("topic", "partition", "offset", "value", written_to))]
-        self._read = [*given, sf.expr(FINGERPRINT).alias("fingerprint"), sf.expr("unix_millis(timestamp)").alias("at_ms"), *decoded]
+        at_ms = sf.expr("unix_millis(timestamp)").alias("at_ms")
+        self._read = [*given, sf.expr(FINGERPRINT).alias("fingerprint"), at_ms, *decoded]
         self._judged = [sf.col("*"), sf.coalesce(*flawed).alias("flaw")]
         self._made = [
             sf.when(flaw.isNotNull(), REJECTED).when(~reduced, carrier).alias("target"),

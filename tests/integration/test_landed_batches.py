@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.operate.reading import LogReader
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import landed_batches, ledger
 from onefold.spark_sink.landing.ledger import Batch
@@ -18,6 +16,7 @@ from onefold.spark_sink.landing.stage import DriverStaged
 from onefold.spark_sink.plan import Plan
 from tests.support.landing import ID, SENT_MS, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
+from tests.support.noted import noted as noted_beside_the_log
 from tests.support.waiting import eventually
 
 Reader = psycopg.Connection[Any]
@@ -208,14 +207,10 @@ def test_spark_says_how_many_and_of_when(
     made_up.send(range(20, 40))
     made_up.send_raw([(f"{made_up.name}.notes", 0, b"no contract")])
     until_landed(query(driver_staging_offsets=0))
-    said = reader.execute("SELECT topic, partition, first_offset, next_offset, records, oldest_ms FROM onefold.batch")
-    found = said.fetchall()
+    found = noted_beside_the_log(reader, client)
     assert len(found) >= 8, "two topics of two partitions, and two batches"
-    with closing(LogReader(client, 30)) as log:
-        for topic, partition, start, end, count, oldest_ms in found:
-            times = [one.at_ms for one in log.read(topic, partition, start, end)]
-            assert (len(times), min(times)) == (count, oldest_ms)
-    assert sum(one[4] for one in found) == 2 * 40 + 1
+    assert [(one.records, one.oldest_ms) for one in found] == [(len(one.times), min(one.times)) for one in found]
+    assert sum(one.records or 0 for one in found) == 2 * 40 + 1
 
 
 def _but(batch: Batch, **changes: Any) -> Batch:

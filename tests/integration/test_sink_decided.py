@@ -29,6 +29,7 @@ from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.decided_history import lost
 from tests.support.migrated import migrate_all
+from tests.support.noted import noted
 from tests.support.processes import drained, instance, judge, opened, produce, records, send
 from tests.support.sink_children import SinkOf
 from tests.support.waiting import eventually
@@ -134,6 +135,10 @@ def test_the_tables_need_no_publisher(
         verdict = landing.judged()
         assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
         assert verdict.processes == 1, "a decision log is not divided"
+        with psycopg.connect(database) as connection:
+            found = noted(connection, client)
+        assert {one.topic for one in found} == {topology.decisions}
+        assert all(one.oldest_ms in one.times for one in found), "of the decision, not of what it writes"
 
         stack.enter_context(instance(topology, client, tmp_path / "c", name="c", replicas=2))
         produce(client, topology.inputs[0], wave(domain, 3, 300, Shape(hostile=0.05, keyless=0.05)))

@@ -27,6 +27,7 @@ from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.deltas import TOPIC, Deltas, encode
 from tests.support.migrated import migrate_all
+from tests.support.noted import noted
 from tests.support.waiting import eventually
 
 Reader = psycopg.Connection[Any]
@@ -120,6 +121,7 @@ def test_every_level_is_right_wherever_it_is_staged(
     trades_query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
+    client: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     driver_staging_offsets: int,
     one_task_offsets: int,
@@ -141,6 +143,10 @@ def test_every_level_is_right_wherever_it_is_staged(
         "SELECT count(*) FROM trades.risk AS r JOIN onefold.ledger AS l USING (topic, partition)"
         ' WHERE r."offset" > l.last_offset'
     ).fetchone() == (0,)
+    found = noted(reader, client)
+    assert found
+    assert all(one.oldest_ms == min(one.times) for one in found), "also of records of which Spark tells only the sum"
+    assert {one.records for one in found} <= {None, 1}, "which are not counted; the one that is no delta may lie alone"
 
 
 @pytest.mark.parametrize(

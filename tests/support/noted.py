@@ -1,0 +1,28 @@
+"""What a sink noted of its batches, beside the log that they are of."""
+
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import psycopg
+
+from onefold.operate.reading import LogReader
+
+
+class Noted(NamedTuple):
+    """A row of `onefold.batch`, and the timestamps of the records at its offsets, as Kafka has them now."""
+
+    topic: str
+    partition: int
+    records: int | None
+    oldest_ms: int | None
+    times: list[int]
+
+
+def noted(connection: psycopg.Connection[Any], client: dict[str, str]) -> list[Noted]:
+    """All of them."""
+    asked = "SELECT topic, partition, records, oldest_ms, first_offset, next_offset FROM onefold.batch"
+    with closing(LogReader(client, 30)) as log:
+        return [
+            Noted(topic, partition, records, oldest_ms, [one.at_ms for one in log.read(topic, partition, start, end)])
+            for topic, partition, records, oldest_ms, start, end in connection.execute(asked).fetchall()
+        ]
