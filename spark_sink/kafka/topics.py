@@ -97,8 +97,12 @@ class Topics:
         return found
 
     def _reach(self, topic: str, partition: int) -> Reach:
+        place = TopicPartition(topic, partition)
         with _kafka_errors(self._servers):
-            return Reach(*self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_S))
+            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)
+        if found is None:  # what the library says when it took too long
+            raise Waiting(f"Kafka at {self._servers} does not say how far {topic}/{partition} reaches")
+        return Reach(*found)
 
 
 class Ends:

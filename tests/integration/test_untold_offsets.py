@@ -6,11 +6,12 @@ answer is taken from them.
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onefold.operate import positions
@@ -20,7 +21,7 @@ from onefold.processor.io import admin
 from onefold.proof.log import Log
 from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.errors import Waiting
-from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.kafka.topics import Ends, Topics
 
 MakeDomain = Callable[..., Topology]
 Client = dict[str, str]
@@ -59,3 +60,24 @@ def test_an_offset_that_nobody_told_is_asked_for_again(
     monkeypatch.setattr(AdminClient, "list_offsets", untold)
     with pytest.raises(raised, match=r"[Ll]eader"):
         ask(client)
+
+
+def test_bounds_that_nobody_told_in_time_are_waited_for(
+    fresh_domain: MakeDomain, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh_domain("runner")
+    with closing(Topics(client["bootstrap.servers"], {})) as topics:
+        assert topics.reach([UPDATES])
+        monkeypatch.setattr(topics, "_consumer", Untold(topics._consumer))
+        with pytest.raises(Waiting, match=f"does not say how far {UPDATES}/0 reaches"):
+            topics.reach([UPDATES])
+
+
+class Untold:
+    """A consumer that takes too long to say where a partition begins and ends, which it tells by None."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.close = consumer.close
+
+    def get_watermark_offsets(self, place: object, timeout: float) -> None:
+        return None
