@@ -172,10 +172,12 @@ class Versions:
         return None if written is None or row is None else Wanted(row[0], written, row[1])
 
     def keys(self, table: Table) -> Iterator[Key]:
-        """Those of all rows that must be there."""
+        """Those of all rows that must be there: as `wanted` says, without making the rows."""
         if (together := self._together.get(table.name)) is not None:
             return iter(together.rows)
-        return (key for key in self._last[table.name] if self.wanted(table, key) is not None)
+        rows, recent = self._rows[table.name], self._recent[table.name]
+        on_the_way = {key for key, versions in recent.items() if not versions[0].landed}
+        return (key for key in self._last[table.name] if key not in on_the_way and (key in recent or key in rows))
 
     @property
     def kept(self) -> int:

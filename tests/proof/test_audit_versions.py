@@ -114,3 +114,12 @@ def added(table: dict[Any, tuple[tuple[Any, ...], int, int]]) -> dict[Any, tuple
             value, trades = found.get(key, (Decimal(0), 0))
             found[key] = value + row[2], trades + 1
     return found
+
+
+def test_a_record_that_the_model_knows_nothing_of_demands_no_row() -> None:
+    """One that the processor has made up, before the audit began."""
+    history = History(1)
+    made_up = ("t-made-up",)
+    history.last[made_up] = Written(0, 99, Source(TOPIC, 0, 99))
+    assert history.versions.wanted(CURRENT, made_up) is None
+    assert set(history.versions.keys(CURRENT)) == history.last.keys() - {made_up}
