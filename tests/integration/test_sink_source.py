@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from onefold.processor.core.decision import Kind, Proposal, Range
@@ -154,9 +155,8 @@ def test_a_part_that_another_sink_has_landed_is_left_out_by_its_offsets_in_the_l
     one = decisions(log, None, 0, OPEN, step(1, 0))
     both = decisions(log, None, 0, OPEN, step(1, 0), step(2, 1))
     rows = sink.table(place(1), place(1, 1), place(2))
-    relabelled = rows.set_column(1, "topic", [[log] * 3]).set_column(
-        5, "line", [[line.replace(f'"{sink.topic}",', f'"{log}",') for line in rows["line"].to_pylist()]]
-    )
+    lines = [line.replace(f'"{sink.topic}",', f'"{log}",') for line in rows["line"].to_pylist()]
+    relabelled = changed(changed(rows, "topic", [log] * 3), "line", lines)
     for found, count in ((one, 2), (both, 3)):
         staged = DriverStaged(sink.stage, relabelled.slice(0, count))
         assert landing.land(sink.connection, batch(log, found), staged, plan.domain.targets, lambda name: None)
@@ -170,7 +170,7 @@ def test_a_write_that_postgres_refuses_is_kept_by_itself(choose: Any, sink: Sink
     body = Body(Counts(), [], AvroProposals().encode_writes(writes))
     kafka = Kafka(value=AvroProposals().encode(step(1, 0)._replace(body=body)))
     lines = sink.table(place(1), place(1, 1))
-    broken = lines.set_column(5, "line", [[lines["line"][0].as_py(), f'no number,"","x",0,{place(1, 1)}\n']])
+    broken = changed(lines, "line", [lines["line"][0].as_py(), f'no number,"","x",0,{place(1, 1)}\n'])
     kept = set_aside(sink.connection, "s", sink.stage, broken, plan.domain.targets, _Writes(kafka)).to_pylist()
     assert [row["target"] for row in kept] == [sink.topic, "onefold.rejected"]
     assert rf"\x{b'second'.hex()}" in kept[1]["line"]
@@ -182,3 +182,8 @@ def test_an_old_database_is_migrated_in_place(sink: Sink, plan: Plan, reader: Re
     reader.execute("DELETE FROM onefold.applied WHERE file = 'onefold.08.decided.sql'")
     assert migrate_all(plan.postgres_dsn, plan.sql_root) == ["onefold.08.decided.sql"]
     assert ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0].decided is None
+
+
+def changed(rows: pa.Table, column: str, values: list[Any]) -> pa.Table:
+    """With other values in one column."""
+    return rows.set_column(rows.schema.get_field_index(column), column, [values])
