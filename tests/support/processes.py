@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onefold.operate import logs
+from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import identity, lag
 from onefold.proof import workloads
@@ -132,6 +133,8 @@ def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) 
 
 # Who was killed may have left a transaction open: the broker aborts it after 15 s, and looks for such every 10.
 UNMARKED_S = 40.0
+# Until a new topic has its leaders; a moment, but on a machine that is very busy.
+LED_S = 20.0
 
 
 def records(client: dict[str, str], topic: str) -> list[Record]:
@@ -150,7 +153,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
     with closing(Consumer({**client, **settings})) as consumer:
         for partition in admin.list_topics().topics[topic].partitions:
             consumer.assign([TopicPartition(topic, partition, 0)])
-            position, end = 0, identity(admin, topic, partition).end
+            position, end = 0, end_of(admin, topic, partition)
             while position < end:
                 message = consumer.poll(UNMARKED_S)
                 assert message is not None, f"{topic}/{partition} can be read only up to offset {position} of {end}"
@@ -163,6 +166,17 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
                     headers: Any = message.headers() or []
                     found.append(Record(topic, partition, offset, message.key(), message.value(), headers))
     return found
+
+
+def end_of(admin: AdminClient, topic: str, partition: int) -> int:
+    """Its high watermark. Of a topic that was made a moment ago the broker may still say that nobody leads it."""
+
+    def asked() -> list[int]:
+        with suppress(Retriable):
+            return [identity(admin, topic, partition).end]
+        return []
+
+    return eventually(asked, LED_S, f"somebody leads {topic}/{partition}")[0]
 
 
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
