@@ -2,7 +2,8 @@
 
 Processors, a sink and the auditor run, and a producer sends at a steady rate. A row is deleted by SQL, an output record is
 written a second time, and so on in turn; each counts from its commit to the line of the auditor's log that names it. How far the
-auditor is behind is in that: it names no record that it has not come to. What it costs to read all that it reads, and to do
+auditor is behind is in that: it names no record that it has not come to. A row that the next event of its key has written again
+before a look is not missing any more: it counts as not named. What it costs to read all that it reads, and to do
 nothing with it, is measured afterwards on the same topics, and taken off.
 """
 

@@ -192,7 +192,8 @@ class Tables:
             right = tuple(value if name in table.key else next(left) for name, value in zip(names, row, strict=False))
             values = row[: len(names)]
             if values != right and (wrong := differing(table, names, right, values)):
-                yield different(table, key, wrong, origin, None)
+                # Without its origin, which moves on: a sum that stays wrong is named once, and not at each look.
+                yield different(table, key, wrong, None, None)
         for key, amounts in wanted.items():
             if any(amounts):
                 yield Finding("missing row", table.name, row_of(table, key), text="a level of the sums")

@@ -7,10 +7,11 @@ count and every sum is compared with what the records below the ledger's offsets
 import random
 from decimal import Decimal
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from onefold.proof.audit.tables import Tables
 from onefold.proof.audit.versions import Version, Versions, Wanted, told_of
 from onefold.proof.expect import Source
 from onefold.proof.outputs import Written
@@ -123,3 +124,21 @@ def test_a_record_that_the_model_knows_nothing_of_demands_no_row() -> None:
     history.last[made_up] = Written(0, 99, Source(TOPIC, 0, 99))
     assert history.versions.wanted(CURRENT, made_up) is None
     assert set(history.versions.keys(CURRENT)) == history.last.keys() - {made_up}
+
+
+def test_a_sum_that_stays_wrong_is_one_finding_wherever_its_row_comes_from() -> None:
+    """Or those of one row would soon be all that is kept, and nothing else were named."""
+    history = History(1)
+    [added], tables = history.versions.sums, Tables(WORKLOAD, history.versions)
+
+    class Shown:
+        def __init__(self, offset: int) -> None:
+            self.origin = RISK.topic, 0, offset
+
+        def rows(self, name: str, columns: tuple[str, ...]) -> Any:
+            for number, (key, (value, trades)) in enumerate(sorted(added.wanted().items(), key=repr)):
+                yield (*key, value + (not number), trades, *self.origin)
+
+    first, later = (list(tables._sums(added, cast("Any", Shown(offset)))) for offset in (5, 9))
+    assert [found.kind for found in first] == ["different row"]
+    assert first == later
