@@ -3,8 +3,8 @@
 Processors, a sink and the auditor run, and a producer sends at a steady rate. A row is deleted by SQL, an output record is
 written a second time, and so on in turn; each counts from its commit to the line of the auditor's log that names it. How far the
 auditor is behind is in that: it names no record that it has not come to. A row that the next event of its key has written again
-before a look is not missing any more: it counts as not named. What it costs to read all that it reads, and to do
-nothing with it, is measured afterwards on the same topics, and taken off.
+before a look is not missing any more: it counts as not named. What it costs to read all that it reads, and to do nothing with it,
+is measured afterwards on the same topics, and taken off.
 """
 
 import json
@@ -80,14 +80,14 @@ def measure(
         sender.stop()
     auditor.stop()
     reading = _reading_s(environment, name) / sender.sent
-    share = events / (ended - began)
+    a_second = events / (ended - began)
     return {
         "pipeline": name,
         "events_per_second_asked": rate,
-        "events_per_second": round(share),
+        "events_per_second": round(a_second),
         "auditor_us_an_event": round(used / events * 1e6, 1),
         "of_it_reading_us": round(reading * 1e6, 1),
-        "beyond_reading_percent_of_a_core": round((used / events - reading) * share * 100, 1),
+        "beyond_reading_percent_of_a_core": round((used / events - reading) * a_second * 100, 1),
         **{key: figure for kind, each in took.items() for key, figure in _figures(kind, each).items()},
     }
 
@@ -148,8 +148,10 @@ def _double_an_output(client: dict[str, str], name: str) -> dict[str, str]:
     """One of the last records of an output topic, as it lies there, once more. Returns what the auditor has to say."""
     topic, partition = min(judged(name).outputs), 0
     with closing(Consumer({**client, "group.id": "onefold-bench", "log_level": 0})) as consumer:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-        consumer.assign([TopicPartition(topic, partition, max(0, end - _BACK))])
+        bounds: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        if bounds is None:  # so the client says that it took too long
+            raise RuntimeError(f"Kafka does not say where {topic}/{partition} ends")
+        consumer.assign([TopicPartition(topic, partition, max(0, bounds[1] - _BACK))])
         found = consumer.consume(1, timeout=10)
     if not found or found[0].error() is not None:
         raise RuntimeError(f"{topic}/{partition} has no record that could be doubled")
@@ -160,9 +162,11 @@ def _double_an_output(client: dict[str, str], name: str) -> dict[str, str]:
         record.key(),
         partition,
         headers=record.headers(),
-        on_delivery=lambda error, message: lies_at.append(message.offset()),
+        on_delivery=lambda error, message: lies_at.append(message.offset() if error is None else None),
     )
     producer.flush(10)
+    if not lies_at or lies_at[0] is None:
+        raise RuntimeError(f"Kafka did not take a record for {topic}/{partition}")
     return {"kind": "doubled output", "output": f"{topic}/{partition}/{lies_at[0]}"}
 
 
