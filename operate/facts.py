@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, Top
 
 from onefold.operate import merges, pipelines
 from onefold.operate.errors import first_line
-from onefold.operate.guarantee import POSTGRES, Facts, Postgres, Role, Topic
+from onefold.operate.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
@@ -69,7 +69,8 @@ def of_sink(
     """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
     role = Role.DECISIONS if settings.decided_tables_of(pipeline) else Role.OUTPUT
     kafka = of_topics([(topic, role) for topic in topics], settings.client())
-    return Facts(kafka.topics, of_postgres(connection, merges.written(pipeline)), kafka.unknown)
+    postgres = of_postgres(connection, merges.written(pipeline))
+    return Facts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
 
 
 def of_all(settings: Settings) -> Facts:
@@ -81,7 +82,12 @@ def of_all(settings: Settings) -> Facts:
         tables += merges.written(pipeline)
     kafka = of_topics(roles, settings.client())
     postgres, unknown = _asked(settings, tables)
-    return Facts(kafka.topics, postgres, {**kafka.unknown, **unknown})
+    names = [pipeline.name for pipeline, _ in _loaded()]
+    return Facts(kafka.topics, postgres, _set_aside(names, settings), {**kafka.unknown, **unknown})
+
+
+def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
+    return names if UNKNOWN_CONTRACTS in settings.allowed() else ()
 
 
 def without_kafka(settings: Settings) -> Facts:

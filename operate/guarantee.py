@@ -17,6 +17,8 @@ from typing import Any
 
 #: The variable that names what may break a promise.
 ALLOW = "ONEFOLD_ALLOW"
+#: The rule that a sink follows on its way: whoever allows it is told at start, and nobody is refused then.
+UNKNOWN_CONTRACTS = "unknown_contracts"
 POSTGRES = "PostgreSQL"
 #: What is guaranteed: by a processor, by a sink, and by both.
 FOLDED = "each record is folded exactly once, whatever process dies"
@@ -81,11 +83,13 @@ class Facts:
 
     Attributes:
         postgres: None where nobody asks it.
+        set_aside: pipelines whose sink was told to set records of contracts aside that it does not know.
         unknown: by reason what could not be.
     """
 
     topics: Sequence[Topic] = ()
     postgres: Postgres | None = None
+    set_aside: Sequence[str] = ()
     unknown: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -216,6 +220,13 @@ RULES = (
         _unlogged,
         "it is unlogged, and a crash of PostgreSQL empties it, but not what else a batch has written",
         "ALTER TABLE it SET LOGGED",
+    ),
+    Rule(
+        UNKNOWN_CONTRACTS,
+        True,
+        lambda facts: list(facts.set_aside),
+        "what a processor writes with a contract that the sink does not know is set aside, and totals are wrong without it",
+        "start a sink of the version that the processors have",
     ),
     Rule(
         "one_replica",

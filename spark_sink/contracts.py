@@ -21,7 +21,9 @@ from onefold.spark_sink.errors import Misconfigured
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
 ENGINE_SQL = Path(str(resources.files("onefold"))) / "sql"
 
-_SINGLE_OBJECT_MARKER = b"\xc3\x01"
+#: With what an Avro single object opens, and how many bytes it has before its body: after the marker comes the fingerprint.
+SINGLE_OBJECT_MARKER = b"\xc3\x01"
+HEADER_BYTES = len(SINGLE_OBJECT_MARKER) + 8
 _POSTGRES_TYPES = {
     "long": "bigint",
     "int": "integer",
@@ -166,7 +168,7 @@ def read_contract(path: Path) -> Contract:
 
 
 def _header(schema: Any) -> bytes:
-    return _SINGLE_OBJECT_MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+    return SINGLE_OBJECT_MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 def _files_by_topic(avro_root: Path) -> dict[str, Path]:

@@ -172,12 +172,13 @@ def refuse_closed(topic: str, decided: Mapping[int, Decided]) -> None:
             )
 
 
-def write_at(value: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
-    """Key and value of a write of a decision."""
+def write_at(value: bytes | None, number: int) -> tuple[bytes | None, bytes | None, frozenset[str]]:
+    """Key, value and the names of the headers of a write of a decision."""
     proposal = _PROPOSALS.decode(value)
     assert isinstance(proposal, Proposal), "only of a decision there are rows"
     writes = _PROPOSALS.writes(proposal.body.writes)
-    return writes[number][2:4]
+    _, _, key, written, headers = writes[number]
+    return key, written, frozenset(name for name, _ in headers or ())
 
 
 def _position(decided: Decided) -> Position | None:

@@ -42,7 +42,8 @@ class Plan:
     `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
     batch whether its tasks should fail on purpose. `decided`: the pipeline has replicas, and its tables are filled from their
     decision log, whoever publishes or does not. `guarantee` is called with the domain's name, `reads` and the query's session
-    in Postgres before anything is read, when Kafka has answered too; it raises Refused. `telemetry` is told what has landed, and
+    in Postgres before anything is read, when Kafka has answered too; it raises Refused. `unknown_contracts`: what a processor
+    wrote with a contract that is not known here is set aside like what others wrote. `telemetry` is told what has landed, and
     how long that took by `clock`, in monotonic seconds.
     """
 
@@ -65,6 +66,7 @@ class Plan:
     driver_reading_bytes: int = DRIVER_READING_BYTES
     max_decisions: int = MAX_DECISIONS_PER_BATCH
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None
+    unknown_contracts: bool = False
     telemetry: Telemetry = SILENT
     clock: Callable[[], float] = time.monotonic
 

@@ -55,6 +55,7 @@ def run(
     patience_s: float = 120.0,
     decided: Collection[str] = (),
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
+    unknown_contracts: bool = False,
     telemetry: Telemetry = SILENT,
     archive: Path | None = None,
     gate: Gate = lambda: None,
@@ -69,6 +70,7 @@ def run(
         patience_s: how long it goes on when nothing gets what it needs.
         decided: names of pipelines whose tables are filled from their decision log, because they have replicas.
         guarantee: called before a query starts, see `Plan`.
+        unknown_contracts: see `Plan`.
         telemetry: told what it does, and whether it gets on.
         archive: where an archive of the JVM's classes is, or would be, see `class_archive`.
         gate: asked when Spark has started, and again until it lets this sink begin.
@@ -97,6 +99,7 @@ def run(
                         step=step, map_fails=map_fails,
                         decided=pipeline.name in decided,
                         guarantee=guarantee,
+                        unknown_contracts=unknown_contracts,
                         telemetry=telemetry,
                     )
                 )  # fmt: skip

@@ -10,6 +10,7 @@ import typer
 
 from onefold.cli import failures, guarantees, metrics
 from onefold.operate import logs, pipelines, private
+from onefold.operate.guarantee import UNKNOWN_CONTRACTS
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 from onefold.stack import jars, java
@@ -66,6 +67,7 @@ def command(
         map_fails=map_fails,
         decided={pipeline.name for pipeline in chosen if settings.decided_tables_of(pipeline)},
         guarantee=guarantees.of_sink(settings, chosen),
+        unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
         telemetry=metrics.of("sink", names, settings),
         archive=archive.place(settings.cache, spark, str(found.spark_home)),
         gate=Gate(settings.home, after, turn),

@@ -207,6 +207,8 @@ class Batches:
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
         known_contracts.refuse_newer(self._connection, self._plan.domain)
+        if not self._plan.unknown_contracts:
+            known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._records)
         batch = _with_last_records(batch, staged)
         try:
             self._enter(batch, staged)
@@ -321,5 +323,5 @@ class _Writes:
         found = self._log.record_from(topic, partition, at)
         if found is None or found.offset != at:
             return None
-        key, value = decisions.write_at(found.value, offset - decisions.place(at))
-        return Record(offset, key, value, found.timestamp)
+        key, value, headers = decisions.write_at(found.value, offset - decisions.place(at))
+        return Record(offset, key, value, found.timestamp, headers)

@@ -1,14 +1,22 @@
 """Does avro/ still know every contract whose records this sink has landed? Asked at every start, before anything is read, and
-before each batch: a sink of a newer version may have started beside this one, and processors of that one after it.
+before each batch: a sink of a newer version may have started beside this one, and processors of that one after it. Where
+processors were upgraded first, their own records say so.
 
 Records of one that it does not know would be set aside as none, and totals would be wrong without them. So each contract that
 a sink could read is kept in Postgres.
 """
 
-from onefold.spark_sink.contracts import Domain
+from collections.abc import Iterable
+
+from onefold.spark_sink.contracts import SINGLE_OBJECT_MARKER, Domain
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.protocols import Records
+from onefold.spark_sink.landing.stage import Opened
 from onefold.spark_sink.postgres.connection import Connection
+
+# Each output of a processor has it (`processor.core.values`). Whoever else writes to an output topic has none to name.
+_SOURCE_HEADER = "onefold-source"
 
 #: Of (topic, header) the schema, as JSON.
 Schemas = dict[tuple[str, bytes], str]
@@ -54,6 +62,30 @@ def refuse_newer(connection: Connection, domain: Domain) -> None:
             f"a sink of another version of {domain.name} has started, which knows a contract of {topic} that this one does not "
             f"(fingerprint {header[2:].hex()}): it goes on alone"
         )
+
+
+def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records) -> None:
+    """Before a batch. What a stranger wrote is set aside; what a processor wrote is of a contract that this sink does not know,
+    and totals would be wrong without it.
+
+    Args:
+        records: by the places that `set_aside` names.
+
+    Raises:
+        Refused: a processor wrote one of them. Waiting: Kafka does not say who did.
+    """
+    known = {header for _, header in schemas(domain)}
+    for topic, partition, offset, header in set_aside:
+        if header in known:
+            continue
+        record = records.record_from(topic, partition, offset)
+        if record is not None and record.offset == offset and _SOURCE_HEADER in record.headers:
+            fingerprint = header.removeprefix(SINGLE_OBJECT_MARKER).hex()
+            raise Refused(
+                f"{topic}/{partition} has a processor's record at offset {offset} of a contract that this sink does not know "
+                f"(fingerprint {fingerprint}): start the sink of the version that wrote it; if that version was given up, put "
+                f"its contract into avro/earlier/, or have its records set aside with ONEFOLD_ALLOW=unknown_contracts"
+            )
 
 
 def _unknown(connection: Connection, domain: Domain, known: Schemas) -> set[tuple[str, bytes]]:

@@ -52,12 +52,13 @@ class Reach:
 
 @dataclass(frozen=True)
 class Record:
-    """One record as Kafka holds it. `timestamp` in milliseconds since 1970."""
+    """One record as Kafka holds it. `timestamp` in milliseconds since 1970; `headers`: their names."""
 
     offset: int
     key: bytes | None
     value: bytes | None
     timestamp: int
+    headers: frozenset[str] = frozenset()
 
     def fingerprint(self) -> int:
         """CRC-32 of key, value and the timestamp's decimal digits: the same as `read.FINGERPRINT` in Spark."""

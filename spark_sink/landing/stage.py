@@ -10,13 +10,13 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from onefold.spark_sink.contracts import Target
+from onefold.spark_sink.contracts import HEADER_BYTES, REJECTED, SINGLE_OBJECT_MARKER, Target
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
@@ -30,6 +30,20 @@ REPORT = (
     "attempt string, target string, topic string, partition int, rows long, bytes long, last_offset long, fingerprint long,"
     " oldest_ms long"
 )
+
+
+# The value of a record that is set aside, in the CSV that `spark.read` makes: the only cell in hex.
+_DIGITS = 2 * (HEADER_BYTES - len(SINGLE_OBJECT_MARKER))
+_HEADER = rf",\\x(?P<header>{SINGLE_OBJECT_MARKER.hex().upper()}[0-9A-F]{{{_DIGITS}}})"
+
+
+class Opened(NamedTuple):
+    """A record that is set aside, whose value opens with such a header of Avro's single objects."""
+
+    topic: str
+    partition: int
+    offset: int
+    header: bytes
 
 
 class Staged(Protocol):
@@ -46,6 +60,9 @@ class Staged(Protocol):
 
     def relation(self, target: str) -> sql.Composable:
         """A SELECT over the staged rows of `target`."""
+
+    def set_aside(self, connection: Connection) -> list[Opened]:
+        """Of the records for REJECTED that are Avro single objects of some kind, the first of each topic and header."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +197,7 @@ class DriverStaged:
         self._stage = stage
         parts = dict(by_target(rows))
         self._lines = {name: part["line"] for name, part in parts.items() if name is not None}
+        self._rejected = parts.get(REJECTED)
         reports = [report for name, part in parts.items() for report in _report("", name, part)]
         self.last_records, self.contents = _last_records(reports), _contents(reports)
         self.targets = sorted(self._lines)
@@ -193,6 +211,18 @@ class DriverStaged:
     def relation(self, target: str) -> sql.Composable:
         """The whole temporary table."""
         return sql.SQL("SELECT * FROM {}").format(self._stage.temporary(target))
+
+    def set_aside(self, connection: Connection) -> list[Opened]:
+        """By their lines; nothing is in Postgres yet."""
+        if self._rejected is None:
+            return []
+        headers = pc.extract_regex(self._rejected["line"], _HEADER)
+        rows = self._rejected.select(["topic", "partition", "offset"]).append_column("opened", headers)
+        found: dict[tuple[str, bytes], Opened] = {}
+        for row in rows.filter(headers.is_valid()).to_pylist():
+            header = bytes.fromhex(row["opened"]["header"])
+            found.setdefault((row["topic"], header), Opened(row["topic"], row["partition"], row["offset"], header))
+        return list(found.values())
 
 
 class ExecutorStaged:
@@ -223,6 +253,17 @@ class ExecutorStaged:
         return sql.SQL("SELECT {} FROM {} WHERE attempt = ANY ({}::xid8[])").format(
             columns, self._stage.unlogged(target), sql.Literal(self._attempts)
         )
+
+    def set_aside(self, connection: Connection) -> list[Opened]:
+        """They are in Postgres."""
+        if REJECTED not in self._rows:
+            return []
+        first = sql.SQL(
+            'SELECT DISTINCT ON (topic, header) topic, partition, "offset", header'
+            " FROM (SELECT *, substring(value FROM 1 FOR {}) AS header FROM ({}) AS staged) AS headed"
+            ' WHERE substring(value FROM 1 FOR {}) = {} ORDER BY topic, header, partition, "offset"'
+        ).format(HEADER_BYTES, self.relation(REJECTED), len(SINGLE_OBJECT_MARKER), SINGLE_OBJECT_MARKER)
+        return [Opened(*row) for row in connection.execute(first).fetchall()]
 
 
 def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str) -> Iterator[pa.RecordBatch]:

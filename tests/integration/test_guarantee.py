@@ -26,7 +26,7 @@ from psycopg import sql
 from onefold.cli import guarantees
 from onefold.exit_codes import REFUSED
 from onefold.operate import facts
-from onefold.operate.guarantee import FOLDED, LANDED, Facts, Role, Topic, judge
+from onefold.operate.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, Facts, Role, Topic, judge
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.core.topology import Topology
@@ -225,6 +225,27 @@ def test_a_query_that_starts_again_says_what_is_new_and_nothing_else(
             return False
 
         eventually(is_refused, 10, "it is refused")
+
+
+def test_a_sink_that_sets_aside_what_it_cannot_read_says_so(
+    client: dict[str, str], fresh_domain: Fresh, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its start; and `status` has it too."""
+    topology, log = fresh_domain(DOMAIN), structlog.testing.CapturingLogger()
+    monkeypatch.setattr(guarantees, "log", log)
+    settings = Settings(bootstrap_servers=client["bootstrap.servers"], postgres_dsn=database, allow="unknown_contracts")
+    with connect(database, "test") as connection:
+        guarantees.of_sink(settings, [find()[DOMAIN]])(DOMAIN, list(topology.outputs), connection)
+    assert log.calls[0].args[0].startswith(f"{DOMAIN}: not guaranteed")
+    assert (
+        log.calls[1]
+        .args[0]
+        .startswith(f"{DOMAIN}: broken, as allowed: {DOMAIN}: what a processor writes with a contract")
+    )
+    concerned = [
+        one for one in judge(facts.of_all(settings), settings.allowed()).findings if one.name == UNKNOWN_CONTRACTS
+    ]
+    assert [DOMAIN in one.concerns for one in concerned] == [True]
 
 
 def test_status_says_it_end_to_end(

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.spark_sink.contracts import Domain, load_domain
+from onefold.spark_sink.contracts import HEADER_BYTES, Domain, load_domain
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import known_contracts
 from onefold.spark_sink.postgres.connection import connect
@@ -46,6 +46,7 @@ IS: list[dict[str, Any]] = [
     {"name": "id", "type": "long"},
     {"name": "body", "type": ["null", "string"], "aliases": ["text"], "default": None},
 ]
+MORE = {"gone": 0.5, "kind": "old", "price": Decimal("1.50")}
 MERGE = """
 INSERT INTO {name}.notes AS stored (id, text, topic, partition, "offset")
 SELECT id, {text}, topic, partition, "offset" FROM :stage AS stage ORDER BY id
@@ -74,11 +75,12 @@ class Notes:
         (self._root / f"sql/merge/{name}.sql").write_text(MERGE.format(name=self._made_up.name, text=text))
         return load_domain(self._made_up.name, avro, self._root / "sql")
 
-    def send(self, fields: list[dict[str, Any]], *records: dict[str, Any], partition: int = 0) -> None:
+    def send(
+        self, fields: list[dict[str, Any]], *records: dict[str, Any], partition: int = 0, source: bytes | None = None
+    ) -> None:
         schema = self.schema(fields)
-        more = {"gone": 0.5, "kind": "old", "price": Decimal("1.50")}
-        values = [single_object(schema, {**more, **one}) for one in records]
-        self._made_up.send_raw([(self._made_up.notes, partition, value) for value in values])
+        values = [single_object(schema, {**MORE, **one}) for one in records]
+        self._made_up.send_raw([(self._made_up.notes, partition, value) for value in values], source=source)
 
     def rows(self, reader: Reader) -> list[tuple[Any, ...]]:
         return reader.execute(f"SELECT id, text, landings FROM {self._made_up.name}.notes ORDER BY id").fetchall()
@@ -173,3 +175,47 @@ def test_one_of_the_version_before_that_still_runs_ends_and_sets_nothing_aside(
     until_landed(new)
     assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in de old 1.50")]
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
+def test_what_a_newer_processor_wrote_is_not_set_aside_by_a_sink_that_cannot_read_it(
+    notes: Notes,
+    made_up: MadeUp,
+    query: MakeQuery,
+    until_landed: Callable[..., None],
+    reader: Reader,
+    driver_staging_offsets: int,
+) -> None:
+    """Processors were upgraded before any sink. A stranger's record of the same contract is set aside, and stops nobody."""
+    notes.send(WAS, {"id": 1, "text": "one"}, source=b"in/0/0")
+    notes.send(IS, {"id": 2, "body": "of a stranger", "lang": "de"}, partition=1)
+    old = query(domain=notes.become(WAS), driver_staging_offsets=driver_staging_offsets)
+    until_landed(old)
+    rejected = [(notes.topic, 1, 0)]
+    assert reader.execute('SELECT topic, partition, "offset" FROM onefold.rejected').fetchall() == rejected
+
+    torn = single_object(notes.schema(WAS), {**MORE, "id": 0, "text": ""})[:HEADER_BYTES]
+    made_up.send_raw([(notes.topic, 1, torn)], source=b"in/0/9")  # a contract that it knows, and no body
+    until_landed(old)
+    rejected.append((notes.topic, 1, 2))
+    assert reader.execute('SELECT topic, partition, "offset" FROM onefold.rejected ORDER BY 3').fetchall() == rejected
+
+    notes.send(WAS, {"id": 3, "text": "three"}, source=b"in/0/1")
+    notes.send(IS, {"id": 4, "body": "four", "lang": "de"}, source=b"in/0/2")
+    failure = eventually(old.failure, 30, "the old one ends")
+    assert isinstance(failure, Refused)
+    assert f"{notes.topic}/0 has a processor's record at offset 4 of a contract that" in str(failure)
+    old.stop()
+    assert [row[0] for row in notes.rows(reader)] in ([1], [1, 3]), "no batch with such a record"
+
+    until_landed(query(domain=notes.become(IS, WAS), driver_staging_offsets=driver_staging_offsets))
+    assert [row[::2] for row in notes.rows(reader)] == [(1, 1), (3, 1), (4, 1)]
+    assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (len(rejected),)
+
+
+def test_it_is_set_aside_where_that_was_asked_for_by_name(
+    notes: Notes, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    notes.send(IS, {"id": 1, "body": "one", "lang": "de"}, source=b"in/0/0")
+    until_landed(query(domain=notes.become(WAS), unknown_contracts=True))
+    assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (1,)

@@ -142,6 +142,9 @@ class Staged:
         }
         self.contents: dict[Partition, Contents] = {}
 
+    def set_aside(self, connection: Any) -> list[Any]:
+        return []
+
 
 class World:
     """All that a query's batches touch. `outcomes`: what landing runs into, one at each try; then it works."""
@@ -169,6 +172,7 @@ class World:
         monkeypatch.setattr(batches, "set_aside", self._set_aside)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
         monkeypatch.setattr(known_contracts, "refuse_newer", lambda connection, domain: None)
+        monkeypatch.setattr(known_contracts, "refuse_written", lambda domain, set_aside, records: None)
         monkeypatch.setattr(landed_batches, "prune", lambda connection, sink: self.pruned.append(len(self.tried)))
 
     def record_from(self, topic: str, partition: int, offset: int) -> LogRecord:
@@ -201,6 +205,7 @@ class World:
             driver_staging_offsets=driver_offsets,
             driver_staging_bytes=driver_bytes,
             driver_staging_lines=driver_lines,
+            unknown_contracts=False,
             max_offsets=max_offsets,
             max_decisions=max_offsets,
             telemetry=self.told,

@@ -13,6 +13,7 @@ from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.stage import Opened
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.merged import columns_of, of
 
@@ -31,6 +32,10 @@ class Staged:
 
     def fill(self, connection: Connection) -> None:
         """It is there."""
+
+    def set_aside(self, connection: Connection) -> list[Opened]:
+        """None."""
+        return []
 
     def relation(self, target: str) -> sql.Composable:
         """A SELECT over the rows of `target`."""

@@ -138,12 +138,15 @@ class MadeUp:
                 self._notes[number] = (number, note["text"], 1)
         self.send_raw(values, commit=commit)
 
-    def send_raw(self, values: list[tuple[str, int, bytes | None]], *, commit: bool = True) -> None:
-        """Any bytes at all, as (topic, partition, value), in one transaction."""
+    def send_raw(
+        self, values: list[tuple[str, int, bytes | None]], *, commit: bool = True, source: bytes | None = None
+    ) -> None:
+        """Any bytes at all, as (topic, partition, value), in one transaction. `source`: as a processor, for that record."""
+        headers: list[tuple[str, bytes]] | None = [("onefold-source", source)] if source else None
         producer = self._transactional()
         producer.begin_transaction()
         for topic, partition, value in values:
-            producer.produce(topic, value, b"k", partition)
+            producer.produce(topic, value, b"k", partition, headers=headers)
         producer.flush(20)
         producer.commit_transaction(20) if commit else producer.abort_transaction(20)
 
