@@ -71,7 +71,7 @@ def measure(environment: BenchmarkEnvironment, jobs: int, seed: int) -> dict[str
         for turn in range(ROUNDS):
             for name, rows in (("woken", PostgresPending), ("by backoff", _Unwoken)):
                 environment.say(f"{name}: {jobs} jobs, the last one first")
-                with closing(rows(environment.dsn, "bench")) as pending:
+                with closing(rows(environment.dsn, "bench", PIPELINE)) as pending:
                     took, outcomes = _round(queue, pending, f"{name}-{turn}", jobs, dice.random)
                 seconds[name].append(round(took, 2))
                 looks[name].append(sum(outcomes.values()))

@@ -1,10 +1,21 @@
 """What an effect is made with."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onefold.jobs.objects.guarded import Guarded
 from onefold.jobs.protocols import Objects
+
+if TYPE_CHECKING:
+    from onefold.jobs.writer import Writer
+
+
+def _nobody_asks() -> None:
+    """Where no worker has a session, as in a test of an effect."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +28,8 @@ class Context:
         client: librdkafka settings, for a producer or a consumer of its own.
         objects: opens the store of objects.
         home: a folder that the effect may write to.
+        still: raises an exception when the worker's session in the database has ended: the pipeline may have been started over
+            since, and its job be one of before. Ask it before what cannot be taken back.
     """
 
     pipeline: str
@@ -24,3 +37,14 @@ class Context:
     client: Mapping[str, str]
     objects: Callable[[], Objects]
     home: Path
+    still: Callable[[], None] = _nobody_asks
+
+    def held_by(self, still: Callable[[], None]) -> Context:
+        """The same for a worker with a session: what it writes, to the store as well, is asked of that first."""
+        return replace(self, still=still, objects=lambda: Guarded(self.objects(), still))
+
+    def writer(self) -> Writer:
+        """Writes records to Kafka, as reports of what was done. What it writes for a job of before a reset nobody sees."""
+        from onefold.jobs.writer import Writer  # effects that write none need no client of Kafka
+
+        return Writer(self.client, self.still)

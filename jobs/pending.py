@@ -1,7 +1,7 @@
 """The rows of jobs in Postgres, onefold.pending and onefold.done: single statements, each with its condition.
 
-There is no lock beyond that of a row within its statement. Time is the database's: two workers whose clocks differ by an hour
-agree on who has timed out.
+There is no lock beyond that of a row within its statement, but for one that keeps a reset of the pipeline away. Time is the
+database's: two workers whose clocks differ by an hour agree on who has timed out.
 """
 
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from onefold.jobs.protocols import Done, Job, PendingRow, Place
+from onefold.operate import worker_lock
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.postgres.connection import Connection, connect
 
 _JOB = "queue = %s AND log_id = %s AND segment = %s AND entry = %s"
@@ -27,13 +29,27 @@ class PostgresPending:
     condition tells.
     """
 
-    def __init__(self, dsn: str, worker: str) -> None:
-        """`worker`: what the server's own views show the connection as."""
+    def __init__(self, dsn: str, worker: str, pipeline: str) -> None:
+        """No reset of the pipeline begins before it is closed.
+
+        Args:
+            worker: what the server's own views show the connection as.
+
+        Raises:
+            Retriable: a reset of the pipeline is under way.
+        """
         self._connection: Connection = connect(dsn, worker, "worker")
+        if not worker_lock.share(self._connection, pipeline):
+            self._connection.close()
+            raise Retriable(f"{pipeline} is being started over: `onefold reset` is under way")
 
     def close(self) -> None:
         """Leave; what is claimed stays so until its time-out."""
         self._connection.close()
+
+    def still(self) -> None:
+        """Raises psycopg.Error when the connection has ended: the pipeline may have been started over since."""
+        self._connection.execute("SELECT 1")
 
     def add(self, job: Job) -> None:
         """Insert its row, if there is none."""

@@ -9,7 +9,7 @@ that give the same objects however often they are done; and `done`, which says w
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class Place(NamedTuple):
@@ -205,3 +205,21 @@ class Effect(Protocol):
 
     def stands(self, job: Job, result: Any) -> bool:
         """Whether all that this job once did is still there; asked when jobs are redriven."""
+
+
+@runtime_checkable
+class StartsOver(Protocol):
+    """What an effect has beside the methods of `Effect` when its pipeline may be started over, by `onefold reset`. All its jobs
+    are forgotten then, and those that the fold writes anew are done: also where they are the same ones.
+    """
+
+    def leftovers(self, *, inputs: bool) -> Sequence[str]:
+        """What `start_over` would do, and what will be done once more: a sentence each, for who is asked whether to go on."""
+
+    def start_over(self, *, inputs: bool) -> None:
+        """Remove what its jobs have made outside of Kafka and PostgreSQL. May be cut off anywhere, and is called again then. No
+        worker runs meanwhile.
+
+        Args:
+            inputs: the pipeline's inputs are deleted too.
+        """

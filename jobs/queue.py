@@ -75,6 +75,7 @@ class KafkaQueue:
         client: librdkafka settings, at least `bootstrap.servers`.
         instance: a name that survives a restart, so that a restarted worker gets its partitions back at once; unique among
             the workers of the queue.
+        still: see `onefold.jobs.writer.Writer`.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class KafkaQueue:
         held_max: int = HELD_MAX,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         clock: Callable[[], float] = time.monotonic,
+        still: Callable[[], None] = lambda: None,
     ) -> None:
         self._queue = queue
         self._contract = contract
@@ -99,7 +101,7 @@ class KafkaQueue:
         self._numbers = count()
         self._commit_at = 0.0
         self._away = Away(queue, _ANSWER_S)
-        self._writer = Writer(client)
+        self._writer = Writer(client, still)
         self._consumer = Consumer(
             {
                 **client,

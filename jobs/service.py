@@ -195,12 +195,13 @@ class Desk:
         with ExitStack() as open_now:
             try:
                 contract = contract_of(self._pipeline, self._queue)
-                effect = effect_of(self._pipeline, self._queue, self._context)
                 prepare()
-                topics.create(connect(self._context.client), self._queue)
-                pending = PostgresPending(self._context.dsn, self._instance)
+                pending = PostgresPending(self._context.dsn, self._instance, self._pipeline.name)
                 open_now.callback(pending.close)
-                queue = KafkaQueue(self._queue, contract, self._context.client, self._instance)
+                context = self._context.held_by(pending.still)
+                effect = effect_of(self._pipeline, self._queue, context)
+                topics.create(connect(context.client), self._queue)
+                queue = KafkaQueue(self._queue, contract, context.client, self._instance, still=pending.still)
                 open_now.callback(queue.close)
                 worker = self._worker(queue, pending, effect, limits, step, stop)
                 self.waits_for = ""
@@ -209,7 +210,7 @@ class Desk:
                     self._came_to(outcome, pending, limits)
                     if outcome is Outcome.FAILED:
                         # What it holds may be broken, as a connection that was cut: the next try has a new one.
-                        effect = effect_of(self._pipeline, self._queue, self._context)
+                        effect = effect_of(self._pipeline, self._queue, context)
                         worker = self._worker(queue, pending, effect, limits, step, stop)
             except (Retriable, psycopg.Error) as error:
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]

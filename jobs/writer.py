@@ -1,6 +1,14 @@
-"""Writing to the topics beside a queue: on return the cluster has it."""
+"""What workers write to Kafka, to the topics beside a queue and to the log: on return the cluster has it.
 
-from collections.abc import Mapping
+None of it may come to a pipeline that was started over since. A check before the write would not do: a process may sleep between
+the two. So each record is a transaction: first the cluster has it, and nobody sees it; then the worker sees that its session is
+there; then it counts. A reset waits for the end of that session before it deletes the first topic. So a record that was sent
+before is in a topic that is deleted with it; and who sent it after that sees no session, and nobody sees the record.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -13,6 +21,10 @@ from onefold.processor.io.admin import RECORD_BYTES_MAX
 DELIVERY_TIMEOUT_MS = 10_000
 # For an answer of a broker that is there.
 _ANSWER_S = 2.0
+# To begin and to end a transaction.
+_CALL_S = 10.0
+# Readers of a topic wait for the end of what is open in it: of a worker that died, for so long.
+_TRANSACTION_TIMEOUT_MS = 15_000
 
 
 class Writer:
@@ -20,14 +32,18 @@ class Writer:
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
+        still: called between sending and committing; what it raises ends the transaction, and nobody sees the record.
     """
 
-    def __init__(self, client: Mapping[str, str]) -> None:
+    def __init__(self, client: Mapping[str, str], still: Callable[[], None]) -> None:
+        self._still = still
+        self._is_ready = False
         self._producer = Producer(
             {
                 **client,
-                "enable.idempotence": True,
-                "acks": "all",
+                # Of this writer alone: it fences nobody, and nobody fences it.
+                "transactional.id": f"onefold-work-{uuid.uuid4()}",
+                "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
                 # Java's, so that a log lives where every other producer puts it.
                 "partitioner": "murmur2_random",
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
@@ -51,12 +67,31 @@ class Writer:
         self.write(topics.again_of(job.queue), key, value, [])
 
     def write(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]) -> None:
-        """A record. Raises `Retriable` when it may not be there."""
-        told: list[KafkaError | None] = []
+        """A record. Raises `Retriable` when it may not be there, and what `still` raises."""
         try:
-            self._producer.produce(topic, value, key, headers=headers, on_delivery=lambda error, _: told.append(error))
-            self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
+            if not self._is_ready:
+                self._producer.init_transactions(_CALL_S)
+                self._is_ready = True
+            self._producer.begin_transaction()
+            self._send(topic, key, value, headers)
+            self._still()
+            self._producer.commit_transaction(_CALL_S)
         except (BufferError, KafkaException) as error:
+            self._abort()
             raise Retriable(f"{topic} cannot be written to: {error}") from error
+        except BaseException:
+            self._abort()
+            raise
+
+    def _send(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]) -> None:
+        """On return the cluster has it, though nobody sees it yet."""
+        told: list[KafkaError | None] = []
+        self._producer.produce(topic, value, key, headers=headers, on_delivery=lambda error, _: told.append(error))
+        self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
         if told != [None]:
             raise Retriable(f"{topic} cannot be written to: {told[0].str() if told and told[0] else 'no answer'}")
+
+    def _abort(self) -> None:
+        # Where it fails the next transaction does not begin, and says so; the cluster ends this one by itself.
+        with suppress(KafkaException):
+            self._producer.abort_transaction(_CALL_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -54,19 +55,19 @@ def _redrive(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, 
     from onefold.processor.io.admin import connect
 
     client = settings.usable_client()
-    contract, effect = contract_of(pipeline, queue), effect_of(pipeline, queue, context_of(pipeline, settings, client))
+    contract = contract_of(pipeline, queue)
     prepare(settings.postgres())
-    topics.create(connect(client), queue)
-    rows, writer, found = PostgresPending(settings.postgres(), "redrive"), Writer(client), 0
-    try:
+    found = 0
+    with closing(PostgresPending(settings.postgres(), "redrive", pipeline.name)) as rows:
+        effect = effect_of(pipeline, queue, context_of(pipeline, settings, client).held_by(rows.still))
+        topics.create(connect(client), queue)
+        writer = Writer(client, rows.still)
         jobs = redrive.intentions(queue, contract, client, since_ms, lambda sentence: typer.echo(sentence, err=True))
         for one in redrive.lacking(jobs, effect, rows):
             typer.echo(f"{queue} {one.job.log_id} {one.job.place.segment}/{one.job.place.entry}: {one.why}")
             found += 1
             if not dry_run:
                 redrive.put_back(one, effect, rows, writer.put)
-    finally:
-        rows.close()
     if not found:
         typer.echo(f"{queue}: nothing is missing")
     else:

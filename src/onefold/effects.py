@@ -11,7 +11,7 @@ of one `log_id` in order, and again from the last checkpoint when a worker dies.
 
 `OnceEach` is the base of effects that are one call, without checkpoints. Other effects have all methods of `Effect`. `Job`,
 `Place` and `Done` are what they are given, `Objects` is a store that they may write to, and `Refuse` is how they say that a job
-can never be done.
+can never be done. An effect whose pipeline may be started over by `onefold reset` has the methods of `StartsOver` too.
 """
 
 import json
@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onefold.jobs.context import Context
-from onefold.jobs.protocols import Done, Effect, Job, Missing, Objects, Place, Refuse
+from onefold.jobs.protocols import Done, Effect, Job, Missing, Objects, Place, Refuse, StartsOver
 
-__all__ = ["Context", "Done", "Effect", "Job", "Missing", "Objects", "OnceEach", "Place", "Refuse"]
+__all__ = ["Context", "Done", "Effect", "Job", "Missing", "Objects", "OnceEach", "Place", "Refuse", "StartsOver"]
 
 
 class OnceEach:

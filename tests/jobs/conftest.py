@@ -42,7 +42,7 @@ def jobs_database(database: str, checkout: Path) -> str:
 @pytest.fixture
 def postgres_rows(jobs_database: str) -> Iterator[Rows]:
     # Two workers at once are two connections; a third one takes the place of a dead one.
-    two = [PostgresPending(jobs_database, f"test-{number}") for number in range(2)]
+    two = [PostgresPending(jobs_database, f"test-{number}", "orders") for number in range(2)]
     turns = cycle(two)
     with psycopg.connect(jobs_database, autocommit=True) as connection:
 

@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 
 @pytest.fixture
 def pending(jobs_database: str) -> Iterator[PostgresPending]:
-    made = PostgresPending(jobs_database, "test")
+    made = PostgresPending(jobs_database, "test", "orders")
     yield made
     made.close()
 

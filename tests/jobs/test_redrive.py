@@ -26,7 +26,7 @@ def found(rows: PostgresPending, model: Model) -> list[tuple[int, bool]]:
 def test_with_order_all_after_the_first_that_is_missing(jobs_database: str) -> None:
     """And without it that one alone; put back, each is pending, and done no more."""
     for ordered, lacking, left in ((True, [2, 3, 4], [1]), (False, [2], [1, 3, 4])):
-        rows, model, put = PostgresPending(jobs_database, "test"), Model(A), list[Job]()
+        rows, model, put = PostgresPending(jobs_database, "test", "orders"), Model(A), list[Job]()
         model.ordered = ordered
         model.objects["there"] = "everything"
         enter(rows, [A[0], *A[2:]])
@@ -50,7 +50,7 @@ def test_with_order_all_after_the_first_that_is_missing(jobs_database: str) -> N
 
 def test_what_was_never_done_is_missing(jobs_database: str) -> None:
     """Whether it is known or not: its message may be lost."""
-    rows, model = PostgresPending(jobs_database, "test"), Model(A)
+    rows, model = PostgresPending(jobs_database, "test", "orders"), Model(A)
     model.objects["there"] = "everything"
     enter(rows, A[:2])
     rows.add(A[2])

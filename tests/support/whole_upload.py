@@ -112,7 +112,7 @@ class Servers:
 
     def __init__(self, store: Store, dsn: str, topology: Topology = TOPOLOGY) -> None:
         self.store, self.fold = store, _Fold(topology)
-        self.pending = PostgresPending(dsn, "worker")
+        self.pending = PostgresPending(dsn, "worker", "sheets")
         self.database = connect(dsn, "sink")
         self.lander = Lander(topology, self.database)
         self.contract = contracts.load(pipelines.find()[topology.name].contracts)[QUEUE]

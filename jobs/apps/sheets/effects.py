@@ -17,7 +17,7 @@ FINISHED = "sheets.finished"
 def snapshots(context: Context) -> Snapshots:
     """Of the queue sheets.jobs."""
     entries = PostgresEntries(lambda: connect(context.dsn, "snapshots", "worker"))
-    return Snapshots(entries, context.objects(), _to_the_log(Writer(context.client)))
+    return Snapshots(entries, context.objects(), _to_the_log(context.writer()))
 
 
 def uploads(context: Context) -> KeepOrDiscard:

@@ -1,0 +1,46 @@
+"""Workers of a pipeline, or a reset of it: never both.
+
+What workers keep in PostgreSQL they write over one session each, which shares an advisory lock of the pipeline for as long as it
+lives. A reset takes that lock alone. So while a worker can write there, also one that is frozen, no reset begins; and whoever
+has lost the session has lost the lock and the way to write with it. What goes elsewhere is sent first, and counts when the
+session was seen to be there after that (`onefold.jobs.writer`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+_SHARE = "SELECT pg_try_advisory_lock_shared(hashtextextended(%s, 0))"
+# With the transaction it ends.
+_TAKE = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+# A key of 64 bits is shown as two halves.
+_HOLDERS = (
+    "SELECT DISTINCT application_name FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted"
+    " AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (classid::bigint << 32) | objid::bigint = hashtextextended(%s, 0) ORDER BY 1"
+)
+
+
+def share(connection: psycopg.Connection[Any], pipeline: str) -> bool:
+    """Share it until the connection ends. False: a reset has it."""
+    return _granted(connection, _SHARE, pipeline)
+
+
+def take(connection: psycopg.Connection[Any], pipeline: str) -> bool:
+    """Have it alone until the end of the transaction. False: somebody has it, or shares it."""
+    return _granted(connection, _TAKE, pipeline)
+
+
+def holders(connection: psycopg.Connection[Any], pipeline: str) -> list[str]:
+    """What the sessions are called that have or share it, sorted."""
+    return [name for (name,) in connection.execute(_HOLDERS, (_key(pipeline),)).fetchall()]
+
+
+def _granted(connection: psycopg.Connection[Any], statement: str, pipeline: str) -> bool:
+    return connection.execute(statement.encode(), (_key(pipeline),)).fetchone() == (True,)
+
+
+def _key(pipeline: str) -> str:
+    return f"onefold worker {pipeline}"
