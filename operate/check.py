@@ -82,6 +82,8 @@ def _of_jobs(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contrac
             pipeline.load_job(topic)
         except Faulty as fault:
             yield str(fault)
+    for topic in sorted(set(pipeline.reports or ()) - (set(topology.inputs) - set(topology.fed))):
+        yield f"{pipeline.declared_in}: reports names {topic}, which is no input of {pipeline.name} that its workers write"
 
 
 def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:

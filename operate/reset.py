@@ -1,38 +1,40 @@
 """Start a pipeline over: delete all that was derived from its inputs, so that it begins with them anew.
 
-What is derived is in two systems, and a reset may die between any two of its steps. It is repeated from its beginning then,
-and until that has been done nobody goes on with a half of it:
+What is derived is in two systems, and what workers did lies outside of both. A reset may die between any two of its steps. It
+is repeated from its beginning then, and until that has been done nobody goes on with a half of it:
 
-    0. Try the third step, and take it back: what PostgreSQL does not do is known before anything is gone.
+    0. Take the lock that the pipeline's workers share (`onefold.operate.worker_lock`), for as long as the reset takes. Then try
+       the third step, and take it back: what PostgreSQL does not do is known before anything is gone.
     1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
        processor that runs after all is fenced, and none starts from there.
-    2. Delete what the processors have written, but for the changelog.
-    3. In one transaction of PostgreSQL empty the tables and forget the positions. A sink that has landed something after the
-       topics were asked for has landed it before this, and it goes too. Where the tables are to keep their rows they keep the
-       positions too: of topics that are gone, so that no sink lands anything before `onefold rebuild` has replaced both.
-    4. Delete the consumer group, and last the changelog.
-    5. Make the topics again, with as many partitions as the inputs have.
+    2. Delete what the processors and the workers have written, but for the changelog. Without its queue no worker begins.
+    3. In one transaction of PostgreSQL empty the tables, forget the positions, and which jobs are pending and done. A sink that
+       has landed something after the topics were asked for has landed it before this, and it goes too. Where the tables are to
+       keep their rows they keep the positions too: of topics that are gone, so that no sink lands anything before
+       `onefold rebuild` has replaced both.
+    4. Have the effects of the jobs remove what they have made, such as objects.
+    5. Delete the consumer groups, and last the changelog.
+    6. Make the topics again, with as many partitions as the inputs have.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any
 
 import psycopg
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
-from psycopg import sql
 
 from onefold.exit_codes import REFUSED
-from onefold.operate import merges, pipelines, positions, replicas
+from onefold.operate import emptying, pipelines, positions, replicas, worker_lock
 from onefold.operate.dead_letters import said
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError
+from onefold.operate.reset_plan import Jobs, Plan
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
@@ -40,60 +42,15 @@ from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import admin
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS
-from onefold.spark_sink.landing import known_contracts, ledger
 
 #: The steps, for tests that end a reset there. Each is named after it was taken.
-STEPS = ("marked", "topics", "tables", "group", "inputs", "changelog", "made")
+STEPS = ("marked", "topics", "tables", "jobs", "group", "inputs", "changelog", "made")
 
 _CALL_S = 15.0
 # A broker deletes a topic in a tenth of a second; one that is loaded may take some.
 _DELETED_S = 60.0
 _LOOK_AGAIN_S = 0.05
 _NOTHING_YET = "Nothing more was deleted; run it again when that is mended."
-# A table that somebody reads for so long is said to be in use.
-_LOCK_TIMEOUT = "10s"
-# Those of a schema; and the one of a name, unless it is the engine's own.
-_TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
-_TABLE = (
-    "SELECT oid::regclass::text FROM pg_class WHERE oid = to_regclass(%s) AND relkind IN ('r', 'p')"
-    " AND relnamespace <> to_regnamespace('onefold')"
-)
-# The foreign keys of other tables on these: with such a one PostgreSQL empties none of them.
-_HELD = (
-    "SELECT conname, conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'"
-    " AND conparentid = 0 AND confrelid = ANY(%(tables)s::regclass[]) AND conrelid <> ALL(%(tables)s::regclass[])"
-    " ORDER BY 1, 2"
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a reset deletes, and what it leaves.
-
-    Attributes:
-        topics: that are deleted, the changelog last, each with how many offsets it holds; inputs among them when asked for.
-        group: the consumer group.
-        tables: that are emptied, each with about how many rows it has.
-        kept: other tables of the pipeline's schema: no merge writes to them.
-        positions: rows of the ledger.
-        inputs: the topics that are read from the beginning afterwards, with how many offsets each holds.
-        replayed: records of the inputs that are there twice, because they were dead letters and were replayed.
-        rebuilt: tables that keep their rows until they are rebuilt.
-    """
-
-    domain: str
-    topics: Mapping[str, int]
-    group: str
-    tables: Mapping[str, int]
-    kept: Sequence[str]
-    positions: int
-    inputs: Mapping[str, int]
-    replayed: int
-    rebuilt: Sequence[str] = ()
-
-    def as_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self)
 
 
 class Reset:
@@ -102,10 +59,22 @@ class Reset:
     Args:
         inputs: also delete the input topics. Their records are gone then.
         keep_tables: leave the tables as they are, for their readers, until somebody rebuilds them.
+        jobs: of a pipeline that has some.
     """
 
-    def __init__(self, domain: str, settings: Settings, *, inputs: bool = False, keep_tables: bool = False) -> None:
+    def __init__(
+        self,
+        domain: str,
+        settings: Settings,
+        *,
+        inputs: bool = False,
+        keep_tables: bool = False,
+        jobs: Jobs | None = None,
+    ) -> None:
         (self.name,) = pipelines.checked([domain])
+        if bool(pipelines.found()[self.name].jobs) != (jobs is not None):
+            raise ValueError(f"the jobs of {self.name} are handed in exactly when it has some")
+        self._jobs = jobs
         self._settings = settings
         self._client = {**settings.usable_client(), "log_level": "0"}
         self._dsn = settings.postgres()
@@ -118,10 +87,16 @@ class Reset:
 
     def _refuse_what_others_need(self) -> None:
         """Raises UserError (exit code 3) where more than this pipeline's own numbers would be gone, or less than all of them."""
-        if pipelines.found()[self.name].jobs:
+        if self._jobs is not None and self._keep_tables:
             raise UserError(
-                f"{self.name} has jobs: what its workers have done, and reported, would be taken for that of the new records",
-                "It cannot be started over yet; docs/operating.md says why.",
+                f"{self.name} has jobs, and its workers would take the rows that stay for those of the new records",
+                "Leave --keep-tables out.",
+                REFUSED,
+            )
+        if foreign := set(self._reports) - (set(self._topology.inputs) - set(self._topology.fed)):
+            raise UserError(
+                f"reports names {min(foreign)}, which is no input of {self.name} that its workers write",
+                "Take it out: what is in that list is deleted.",
                 REFUSED,
             )
         others = pipelines.topics_of_others(self.name)
@@ -143,8 +118,9 @@ class Reset:
                 0 if self._inputs else self._replayed(there)
             )  # with the inputs they go, also when they are broken
         with self._postgres() as connection:
-            tables = self._tables(connection)
-            mine = {name for (name,) in connection.execute(_TABLES, (self.name,)).fetchall()}
+            tables = emptying.written(connection, self.name)
+            mine = emptying.of_schema(connection, self.name)
+            jobs = emptying.jobs(connection, self._queues)
             landed = positions.landed(self._dsn, self.name)
         deleted = [topic for topic in self._derived() if topic in sizes]
         kept = [topic for topic in self._own_inputs() if topic in sizes]
@@ -158,12 +134,16 @@ class Reset:
             {} if self._inputs else {topic: sizes[topic] for topic in kept},
             receipts,
             [*tables] if self._keep_tables else [],
+            jobs,
+            self._jobs.leftovers(inputs=self._inputs) if self._jobs is not None else (),
         )
 
     def refuse_while_running(self) -> None:
-        """Raises UserError (exit code 3) while a processor or a sink of the pipeline runs, as far as that can be seen."""
+        """Raises UserError (exit code 3) while a processor, worker or sink of the pipeline runs, as far as that can be seen."""
         services = self._settings.running.get("services", {})
-        mine = [name for name in services if name.startswith((f"processor-{self.name}-", "sink-"))]
+        mine = [
+            name for name in services if name.startswith((f"processor-{self.name}-", f"worker-{self.name}-", "sink-"))
+        ]
         if mine:
             raise UserError(
                 f"{self.name} runs: {', '.join(mine)}",
@@ -175,8 +155,32 @@ class Reset:
                 raise UserError(
                     f"a sink has a session in the database: {', '.join(sinks)}", "Stop it, and ask again.", REFUSED
                 )
+            if workers := worker_lock.holders(connection, self.name):
+                raise self._workers_have_sessions(workers)
+        self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])
         groups = admin.group_of(self._topology), admin.replicas_group_of(self._topology)
-        self._wait_for_the_end_of(lambda: [*chain.from_iterable(map(self._members, groups)), *self._replicas()])
+        self._wait_for_the_end_of(
+            "processors", lambda: [*chain.from_iterable(map(self._members, groups)), *self._replicas()]
+        )
+
+    def _workers_have_sessions(self, names: Sequence[str]) -> UserError:
+        return UserError(
+            f"a worker of {self.name} has a session in the database: {', '.join(names)}",
+            "Stop it, also one that is frozen or cut off, and ask again.",
+            REFUSED,
+        )
+
+    @property
+    def _queues(self) -> Sequence[str]:
+        return self._jobs.queues if self._jobs is not None else ()
+
+    @property
+    def _reports(self) -> Sequence[str]:
+        return self._jobs.reports if self._jobs is not None else ()
+
+    @property
+    def _worker_groups(self) -> Sequence[str]:
+        return self._jobs.groups if self._jobs is not None else ()
 
     def run(self, step: Callable[[str], None] = lambda name: None) -> None:
         """Do it. May be called again after it has died at any step, and does the rest.
@@ -188,8 +192,15 @@ class Reset:
             asked = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
             if connection.execute(asked, (f"onefold reset {self.name}",)).fetchone() == (False,):
                 raise UserError(f"another reset of {self.name} is under way", "Wait for its end.", REFUSED)
+            if not worker_lock.take(connection, self.name):
+                raise self._workers_have_sessions(worker_lock.holders(connection, self.name))
+
+            def taken(name: str) -> None:
+                step(name)
+                connection.execute("SELECT 1")  # with this session the locks are gone, and somebody else may go on
+
             with said():
-                self._run(step)
+                self._run(taken)
 
     def _run(self, step: Callable[[str], None]) -> None:
         topology = self._topology
@@ -198,15 +209,21 @@ class Reset:
         self._empty_tables(really=False)
         self._mark(there.get(topology.changelog, 0))
         step("marked")
-        self._delete([topic for topic in self._derived() if topic != topology.changelog])
+        self._delete([topic for topic in self._derived() if topic not in {topology.changelog, *self._reports}])
         step("topics")
         self._empty_tables()
         step("tables")
-        self._delete_group()
+        if self._jobs is not None:
+            self._jobs.start_over(inputs=self._inputs)
+        step("jobs")
+        self._delete_group(admin.group_of(topology), "processors")  # waits for one that was fenced just now
+        for group in self._worker_groups:
+            self._delete_group(group, "workers")
         step("group")
-        if self._inputs:
-            # Before the changelog: without its mark a processor would begin with what is left of them.
-            self._delete([*self._own_inputs(), topology.replays])
+        if gone := [*self._reports, *([*self._own_inputs(), topology.replays] if self._inputs else [])]:
+            # Before the changelog: without its mark a processor would begin with what is left of them. And not sooner: without
+            # an input it waits, and does not say why.
+            self._delete(gone)
             step("inputs")
         self._delete([topology.changelog])
         step("changelog")
@@ -221,15 +238,17 @@ class Reset:
         return min(pipeline.decision_logs or partitions, partitions) if hot else None
 
     def _derived(self) -> list[str]:
-        """The topics that the pipeline itself writes, the changelog last. Receipts of replays are as old as the inputs."""
+        """The topics that it and its workers write, the changelog last. Receipts of replays are as old as the inputs."""
         topology = self._topology
         others = [topology.order, topology.ticks, topology.decisions]
         named = [*topology.outputs, *topology.dead.values(), *(topic for topic in others if topic is not None)]
+        named += self._jobs.topics if self._jobs is not None else ()
         return [*dict.fromkeys(named), topology.changelog]
 
     def _own_inputs(self) -> list[str]:
         """The topics that others write."""
-        return [topic for topic in self._topology.inputs if topic not in self._topology.fed]
+        others = {*self._topology.fed, *self._reports}
+        return [topic for topic in self._topology.inputs if topic not in others]
 
     def _sizes(self, topics: Collection[str], there: Mapping[str, int]) -> dict[str, int]:
         found = dict.fromkeys(topics, 0)
@@ -254,12 +273,12 @@ class Reset:
                 raise
         return sorted(member.group_instance_id or member.client_id for member in described.members or ())
 
-    def _wait_for_the_end_of(self, running: Callable[[], list[str]]) -> None:
+    def _wait_for_the_end_of(self, who: str, running: Callable[[], list[str]]) -> None:
         """A named member stays in the group until its session is over, also when it was stopped in good order."""
         deadline = time.monotonic() + 1.5 * SESSION_TIMEOUT_MS / 1000
         while found := running():
             if time.monotonic() > deadline:
-                raise UserError(f"{self.name} has processors: {', '.join(found)}", "Stop them, and ask again.", REFUSED)
+                raise UserError(f"{self.name} has {who}: {', '.join(found)}", "Stop them, and ask again.", REFUSED)
             time.sleep(_LOOK_AGAIN_S)
 
     def _replicas(self) -> list[str]:
@@ -315,64 +334,18 @@ class Reset:
                     raise
         return False
 
-    def _delete_group(self) -> None:
-        group = admin.group_of(self._topology)
-        self._wait_for_the_end_of(lambda: self._members(group))  # one that was fenced just now
+    def _delete_group(self, group: str, who: str) -> None:
+        self._wait_for_the_end_of(who, lambda: self._members(group))
         try:
             self._kafka.delete_consumer_groups([group], request_timeout=_CALL_S)[group].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
 
-    def _tables(self, connection: psycopg.Connection[Any]) -> dict[str, int]:
-        """By name the tables that the pipeline's merges write to, and about how many rows each has. Raises UserError (exit code
-        3) when they cannot be emptied.
-        """
-        named = merges.written(pipelines.found()[self.name])
-        found = [row[0] for name in named for row in connection.execute(_TABLE, (name,)).fetchall()]
-        for key, holder, held in connection.execute(_HELD, {"tables": found}).fetchall():
-            raise UserError(
-                f"{held} cannot be emptied: the table {holder} refers to it by its foreign key {key}",
-                f"ALTER TABLE {holder} DROP CONSTRAINT {key}, ask again, and add it when the tables are filled again.",
-                REFUSED,
-            )
-        return {name: self._rows(connection, name) for name in dict.fromkeys(found)}
-
-    def _rows(self, connection: psycopg.Connection[Any], table: str) -> int:
-        row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_identifier(table))).fetchone()
-        return int(row[0]) if row else 0
-
     def _empty_tables(self, *, really: bool = True) -> None:
-        """Empty the tables, and forget what was landed; or only see whether that can be done."""
+        """Empty the tables, and forget what was landed and done; or only see whether that can be done."""
         with self._postgres("" if really else _NOTHING_YET) as connection:
-            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            tables = {} if self._keep_tables else self._tables(connection)
-            if tables:
-                names = sql.SQL(", ").join(map(_identifier, tables))
-                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(names))
-            # Else nothing was ever prepared here.
-            if connection.execute("SELECT to_regclass('onefold.applied')").fetchone() != (None,):
-                if not self._keep_tables:
-                    ledger.forget(connection, self.name)
-                known_contracts.forget(connection, self.name)
-                connection.execute("DELETE FROM onefold.verdict WHERE domain = %s", (self.name,))
-            if not really:
-                connection.rollback()
+            emptying.empty(connection, self.name, keep_tables=self._keep_tables, queues=self._queues, really=really)
 
     def _postgres(self, hint: str = "") -> AbstractContextManager[psycopg.Connection[Any]]:
-        return _transaction(self._dsn, hint or "Run it again when that is mended: it goes on.")
-
-
-@contextmanager
-def _transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
-    """Over a connection of its own; what fails becomes one sentence, and changes nothing."""
-    try:
-        with psycopg.connect(dsn, connect_timeout=int(positions.CALL_S)) as connection:
-            yield connection
-    except psycopg.Error as error:
-        raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
-
-
-def _identifier(name: str) -> sql.Composable:
-    # As regclass gives it: quoted where that is needed, and fit to be put into a statement as it is.
-    return sql.SQL(name)
+        return emptying.transaction(self._dsn, hint or "Run it again when that is mended: it goes on.")

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onefold.cli import extras
 from onefold.exit_codes import FAILED, USAGE
+from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 
 if TYPE_CHECKING:
-    from onefold.operate.reset import Plan
+    from onefold.operate.reset_plan import Jobs, Plan
+    from onefold.operate.settings import Settings
 
 
 def command(
@@ -31,7 +34,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON; needs --yes.")] = False,
 ) -> None:
     """Delete all that a pipeline has made of its inputs, so that it begins with them anew: topics, states, positions, rows.
-    It is shown first, and asked for. Processors and sinks must not run.
+    It is shown first, and asked for. Processors, workers and sinks must not run.
 
     A reset that was interrupted is ended by another one; until then no processor starts.
 
@@ -39,8 +42,8 @@ def command(
     """
     from onefold.operate.reset import Reset
 
-    progress = Progress()
-    reset = Reset(domain, load(), inputs=inputs, keep_tables=keep_tables)
+    progress, settings = Progress(), load()
+    reset = Reset(domain, settings, inputs=inputs, keep_tables=keep_tables, jobs=jobs_of(domain, settings))
     if not dry_run:
         reset.refuse_while_running()
     plan = reset.plan()
@@ -60,8 +63,21 @@ def command(
     else:
         then = f"run its processors, then `onefold rebuild {plan.domain}`, then a sink"
         if not plan.rebuilt:
-            then = "run its processors and a sink"
+            then = "run its processors, its workers and a sink" if plan.jobs else "run its processors and a sink"
         typer.echo(f"{plan.domain} starts over: {then}, then `onefold verify {plan.domain}`.")
+
+
+def jobs_of(domain: str, settings: Settings) -> Jobs | None:
+    """What a reset has to know of the pipeline's jobs; None: it has none. Raises UserError when they cannot be started over."""
+    (name,) = pipelines.checked([domain])
+    pipeline = pipelines.found()[name]
+    if not pipeline.jobs:
+        return None
+    extras.require("reset", "jobs")
+    from onefold.cli.commands.work import context_of
+    from onefold.jobs.starting_over import StartingOver
+
+    return StartingOver(pipeline, context_of(pipeline, settings, settings.usable_client()))
 
 
 def _ask(plan: Plan, as_json: bool) -> None:
@@ -77,6 +93,10 @@ def _lines(plan: Plan) -> Iterator[str]:
     for topic, size in plan.topics.items():
         yield f"  topic {topic}, {size:,} offsets"
     yield f"  consumer group {plan.group}"
+    for queue, (pending, done) in plan.jobs.items():
+        yield f"  of {queue} all jobs, {pending:,} pending and {done:,} done, and the consumer group of its workers"
+    for sentence in plan.effects:
+        yield f"  {sentence}"
     for table, rows in plan.tables.items():
         yield f"  all {rows:,} rows of the table {table}"
     yield (

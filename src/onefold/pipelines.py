@@ -63,7 +63,7 @@ DECISIONS_KEPT_S = 600
 FOREVER = -1
 
 _NUMBERS = {"replicas", "decision_logs", "decisions_kept_s"}
-_NO_TEXTS = {"kafka_only", "jobs", "decided_tables"} | _NUMBERS
+_NO_TEXTS = {"kafka_only", "jobs", "reports", "decided_tables"} | _NUMBERS
 _KEYS = {"topology", "workload", "contracts", "sql"} | _NO_TEXTS
 
 
@@ -84,6 +84,7 @@ class Pipeline:
         sql: the folder of its schema/, merge/ and reduce/.
         kafka_only: its output topics that are not landed in a table; those of jobs are among them.
         jobs: per output topic whose records are jobs "module:NAME" of what does them.
+        reports: of its inputs those that its workers write, and nobody else; None: it does not say.
         replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
         decision_logs: so many logs its tasks share for that, by number; None: each has one of its own.
         decisions_kept_s: how old a record of its decision log is at least when it is deleted; None: none is.
@@ -99,6 +100,7 @@ class Pipeline:
     sql: Path
     kafka_only: tuple[str, ...] = ()
     jobs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    reports: tuple[str, ...] | None = None
     replicas: int = 1
     decision_logs: int | None = None
     decisions_kept_s: int | None = DECISIONS_KEPT_S
@@ -223,6 +225,11 @@ class _Source:
             raise Faulty(
                 f'{where}: jobs says what does those of each topic, as in jobs = {{"{name}.mails" = "mails:MAILS"}}'
             )
+        reports = table.get("reports")
+        if reports is not None and not (isinstance(reports, list) and all(isinstance(one, str) for one in reports)):
+            raise Faulty(f'{where}: reports is a list of inputs, as in reports = ["{name}.sent"]')
+        if reports is not None and not jobs:
+            raise Faulty(f"{where}: reports says which inputs its workers write, and it has no jobs: leave reports out")
         replicas = table.get("replicas", 1)
         if type(replicas) is not int or not 1 <= replicas <= REPLICAS_MAX:
             raise Faulty(f"{where}: replicas is {replicas!r}; it is a number from 1 to {REPLICAS_MAX}")
@@ -258,6 +265,7 @@ class _Source:
             **folders,
             kafka_only=tuple(dict.fromkeys([*kafka_only, *jobs])),
             jobs=jobs,
+            reports=None if reports is None else tuple(reports),
             replicas=replicas,
             decision_logs=decision_logs,
             decisions_kept_s=None if kept_s == FOREVER else kept_s,

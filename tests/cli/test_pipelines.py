@@ -68,13 +68,18 @@ def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: 
 
 def test_topics_of_jobs_are_landed_in_no_table(project: Path) -> None:
     """Without being listed as such."""
-    orders(project, "handler_j", 'kafka_only = ["orders.copies"]\njobs = {"orders.mails" = "handler_j:MAILS"}\n')
+    orders(
+        project,
+        "handler_j",
+        'kafka_only = ["orders.copies"]\njobs = {"orders.mails" = "handler_j:MAILS"}\nreports = ["orders.sent"]\n',
+    )
     (project / "handler_j.py").write_text(f"{HANDLER}\nMAILS = 7\n")
     pipeline = pipelines.find()["orders"]
 
     assert pipeline.kafka_only == ("orders.copies", "orders.mails")
     assert pipeline.jobs == {"orders.mails": "handler_j:MAILS"}
     assert pipeline.load_job("orders.mails") == 7
+    assert pipeline.reports == ("orders.sent",)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +96,8 @@ def test_topics_of_jobs_are_landed_in_no_table(project: Path) -> None:
             r"toml:1: .*jobs says what does",
         ),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\njobs = {"orders.mails" = "mails"}', "jobs says what does"),
+        ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nreports = "x"', "reports is a list of inputs"),
+        ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nreports = []', "it has no jobs: leave reports out"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = 7', "sql is a text"),
         ('[tool.onefold]\npipelines = "orders"', "pipelines is no table"),
     ],

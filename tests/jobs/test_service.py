@@ -143,3 +143,9 @@ def test_a_checked_declaration(project: Project) -> None:
     assert told.returncode == 2
     assert f"jobs names {project.queue}, whose contract" in told.stdout.decode()
     assert "lacks the field segment of type long" in told.stdout.decode()
+    with (project.folder / "pyproject.toml").open("a") as declared:
+        declared.write(f'reports = ["{project.name}.sent"]\n')
+    assert (
+        f"reports names {project.name}.sent, which is no input"
+        in project.onefold.run("check", project.name).stdout.decode()
+    )

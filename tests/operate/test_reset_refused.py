@@ -1,24 +1,72 @@
 """What a reset must not even begin, found without a server."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from onefold.cli.commands.reset import jobs_of
 from onefold.exit_codes import REFUSED
+from onefold.jobs.context import Context
+from onefold.jobs.protocols import Objects
+from onefold.jobs.starting_over import StartingOver
 from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
 from onefold.operate.reset import Reset
 from onefold.operate.settings import Settings
+from onefold.pipelines import Pipeline
 from onefold.stack.child import birth
 
 NOBODY = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://127.0.0.1:9/none")
 
 
-def test_a_pipeline_with_jobs_is_not_started_over() -> None:
-    """What its workers have done would pass for that of the new records."""
-    with pytest.raises(UserError, match="sheets has jobs") as caught:
-        Reset("sheets", NOBODY)
+def context(folder: Path) -> Context:
+    def no_objects() -> Objects:
+        raise AssertionError("not asked for")
+
+    return Context("orders", "", {}, no_objects, folder)
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """With one queue, whose effect does not say how it is started over."""
+    (tmp_path / "reset_mails.py").write_text("from onefold.effects import OnceEach\nMAILS = OnceEach()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    jobs = {"orders.mails": "reset_mails:MAILS"}
+    return Pipeline("orders", tmp_path / "pyproject.toml", "a:B", None, tmp_path, tmp_path, jobs=jobs)
+
+
+def test_jobs_that_do_not_say_what_they_report_are_not_started_over(orders: Pipeline, tmp_path: Path) -> None:
+    """The reports of before would lie in an input that stays."""
+    with pytest.raises(UserError, match="does not say which of its inputs its workers write") as caught:
+        StartingOver(orders, context(tmp_path))
+    assert (caught.value.exit_code, "Add reports = []" in caught.value.hint) == (REFUSED, True)
+
+
+def test_an_effect_that_does_not_say_how_is_not_started_over(orders: Pipeline, tmp_path: Path) -> None:
+    """All mails would be sent once more."""
+    with pytest.raises(
+        UserError, match=r"the jobs of orders\.mails would be done again, and reset_mails:MAILS"
+    ) as caught:
+        StartingOver(replace(orders, reports=()), context(tmp_path))
+    assert caught.value.exit_code == REFUSED
+
+
+def test_rows_do_not_stay_where_workers_read_them() -> None:
+    """They would be taken for those of the new records."""
+    with pytest.raises(UserError, match="sheets has jobs, and its workers would take the rows that stay") as caught:
+        Reset("sheets", NOBODY, keep_tables=True, jobs=jobs_of("sheets", NOBODY))
+    assert caught.value.exit_code == REFUSED
+
+
+@pytest.mark.parametrize("topic", ["shop.orders", "sheets.imports"])
+def test_a_report_that_is_no_input_of_others_is_not_deleted(topic: str) -> None:
+    jobs = jobs_of("sheets", NOBODY)
+    assert isinstance(jobs, StartingOver)
+    jobs.reports = [topic]
+    with pytest.raises(UserError, match=f"reports names {topic}, which is no input of sheets") as caught:
+        Reset("sheets", NOBODY, jobs=jobs)
     assert caught.value.exit_code == REFUSED
 
 
@@ -49,6 +97,8 @@ def test_the_topics_of_others_are_those_that_they_name() -> None:
         ("processor-runner-1", "runner runs: processor-runner-1"),
         ("sink-1", "runner runs: sink-1"),  # which lands every pipeline
         ("sink-1-standby", "runner runs: sink-1-standby"),
+        ("worker-runner-1", "runner runs: worker-runner-1"),
+        ("worker-sheets-1", "PostgreSQL did not do it"),
         ("processor-bank-1", "PostgreSQL did not do it"),  # that nobody is there is found next
     ],
 )

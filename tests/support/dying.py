@@ -22,8 +22,10 @@ if options["work"] == "replay":
     replaying.RECORDS_MAX = 1
     replaying.replay(dead_letters.DeadLetters(options["domain"], settings), dead_letters.Wanted(), step)
 else:
+    from onefold.cli.commands.reset import jobs_of
     from onefold.operate.reset import Reset
-    Reset(options["domain"], settings, inputs=options["inputs"]).run(step)
+    jobs = jobs_of(options["domain"], settings)
+    Reset(options["domain"], settings, inputs=options["inputs"], jobs=jobs).run(step)
 """
 
 

@@ -54,10 +54,14 @@ class Root(NamedTuple):
         return _canonical(self._asdict())
 
 
+#: What the names of all that snapshots write begin with.
+SNAPSHOTS = "snapshots/"
+
+
 def object_id(sheet: str, place: Place, content: bytes) -> str:
     """The name of what the snapshot at this place of a sheet writes."""
     start = f"{sheet}/{place.segment}/{place.entry}\n".encode()
-    return "snapshots/" + hashlib.sha256(start + content).hexdigest()
+    return SNAPSHOTS + hashlib.sha256(start + content).hexdigest()
 
 
 def page_content(chunks: list[Chunk]) -> bytes:

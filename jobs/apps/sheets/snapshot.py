@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onefold.jobs.apps.sheets.changes import Changes
-from onefold.jobs.apps.sheets.chunks import Chunks, Root, everything, object_id
+from onefold.jobs.apps.sheets.chunks import SNAPSHOTS, Chunks, Root, everything, object_id
 from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.merge import Bounds, Merge, position_of
 from onefold.jobs.protocols import Done, Job, Missing, Objects, Refuse
@@ -109,3 +109,13 @@ class Snapshots:
             )
         except Missing:
             return False
+
+    def leftovers(self, *, inputs: bool) -> Sequence[str]:
+        """How many objects are deleted."""
+        number = sum(1 for _ in self._objects.ids(SNAPSHOTS))
+        return [f"all {number:,} objects below {SNAPSHOTS} in the store: snapshots are made anew"]
+
+    def start_over(self, *, inputs: bool) -> None:
+        """Delete all snapshots: in another log the same entry may be another one, and its snapshot has another name."""
+        for name in self._objects.ids(SNAPSHOTS):
+            self._objects.delete(name)

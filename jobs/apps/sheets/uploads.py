@@ -170,6 +170,18 @@ class KeepOrDiscard:
         """A mark that came back is the sweep's affair; an object that did, of a slow client, is deleted again."""
         return bool(job.value["keep"]) or not job.log_id.startswith(PAYLOADS) or self._objects.size(job.log_id) is None
 
+    def leftovers(self, *, inputs: bool) -> Sequence[str]:
+        """With the inputs, how many uploads nothing names any more. Else the log decides of each what it has decided before."""
+        if not inputs:
+            return []
+        number = sum(1 for _ in self._objects.ids(PAYLOADS))
+        return [f"the claim to all {number:,} objects below {PAYLOADS} in the store: `onefold sweep` finds them then"]
+
+    def start_over(self, *, inputs: bool) -> None:
+        """With the inputs, mark what no entry names any more. It is not deleted here: a client may be about to complete it."""
+        for name in self._objects.ids(PAYLOADS) if inputs else ():
+            self._objects.mark(name)
+
 
 def to_kafka(client: Mapping[str, str]) -> Produce:
     """Writes in transactions, so that a reader of committed records sees what was written as a whole."""

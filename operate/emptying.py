@@ -1,0 +1,113 @@
+"""What a reset does in PostgreSQL: empty the tables that a pipeline's merges write to, and forget what was landed and done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from onefold.exit_codes import REFUSED
+from onefold.operate import merges, pipelines, positions
+from onefold.operate.errors import UserError, first_line
+from onefold.spark_sink.landing import known_contracts, ledger
+
+# A table that somebody reads for so long is said to be in use.
+_LOCK_TIMEOUT = "10s"
+# Those of a schema; and the one of a name, unless it is the engine's own.
+_TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
+_TABLE = (
+    "SELECT oid::regclass::text FROM pg_class WHERE oid = to_regclass(%s) AND relkind IN ('r', 'p')"
+    " AND relnamespace <> to_regnamespace('onefold')"
+)
+# The foreign keys of other tables on these: with such a one PostgreSQL empties none of them.
+_HELD = (
+    "SELECT conname, conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'"
+    " AND conparentid = 0 AND confrelid = ANY(%(tables)s::regclass[]) AND conrelid <> ALL(%(tables)s::regclass[])"
+    " ORDER BY 1, 2"
+)
+_COUNTS = (
+    "SELECT queue, (SELECT count(*) FROM onefold.pending AS p WHERE p.queue = asked.queue),"
+    " (SELECT count(*) FROM onefold.done AS d WHERE d.queue = asked.queue) FROM unnest(%s::text[]) AS asked (queue)"
+)
+
+
+def of_schema(connection: psycopg.Connection[Any], name: str) -> set[str]:
+    """All tables of a pipeline's schema."""
+    return {table for (table,) in connection.execute(_TABLES, (name,)).fetchall()}
+
+
+def written(connection: psycopg.Connection[Any], name: str) -> dict[str, int]:
+    """By name the tables that a pipeline's merges write to, and how many rows each has. Raises UserError (exit code 3) when they
+    cannot be emptied.
+    """
+    named = merges.written(pipelines.found()[name])
+    found = [row[0] for table in named for row in connection.execute(_TABLE, (table,)).fetchall()]
+    for key, holder, held in connection.execute(_HELD, {"tables": found}).fetchall():
+        raise UserError(
+            f"{held} cannot be emptied: the table {holder} refers to it by its foreign key {key}",
+            f"ALTER TABLE {holder} DROP CONSTRAINT {key}, ask again, and add it when the tables are filled again.",
+            REFUSED,
+        )
+    return {table: _rows(connection, table) for table in dict.fromkeys(found)}
+
+
+def jobs(connection: psycopg.Connection[Any], queues: Collection[str]) -> dict[str, tuple[int, int]]:
+    """By queue how many of its jobs are pending, and how many are done."""
+    if not _is_there(connection, "onefold.done"):
+        return dict.fromkeys(queues, (0, 0))
+    counted = connection.execute(_COUNTS, (list(queues),)).fetchall()
+    return {queue: (int(pending), int(done)) for queue, pending, done in counted}
+
+
+def empty(
+    connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, queues: Collection[str], really: bool
+) -> None:
+    """Empty the tables, and forget what was landed and which jobs are done; or only see whether that can be done.
+
+    Args:
+        keep_tables: leave rows and positions.
+        queues: whose jobs are forgotten.
+    """
+    connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+    tables: Mapping[str, int] = {} if keep_tables else written(connection, name)
+    if tables:
+        names = sql.SQL(", ").join(map(_identifier, tables))
+        connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(names))
+    # Else nothing was ever prepared here.
+    if _is_there(connection, "onefold.applied"):
+        if not keep_tables:
+            ledger.forget(connection, name)
+        known_contracts.forget(connection, name)
+        connection.execute("DELETE FROM onefold.verdict WHERE domain = %s", (name,))
+    if queues and _is_there(connection, "onefold.done"):
+        connection.execute("DELETE FROM onefold.pending WHERE queue = ANY(%s)", (list(queues),))
+        connection.execute("DELETE FROM onefold.done WHERE queue = ANY(%s)", (list(queues),))
+    if not really:
+        connection.rollback()
+
+
+@contextmanager
+def transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
+    """Over a connection of its own; what fails becomes one sentence, and changes nothing."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=int(positions.CALL_S)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
+
+
+def _is_there(connection: psycopg.Connection[Any], table: str) -> bool:
+    return connection.execute("SELECT to_regclass(%s)", (table,)).fetchone() != (None,)
+
+
+def _rows(connection: psycopg.Connection[Any], table: str) -> int:
+    row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_identifier(table))).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _identifier(name: str) -> sql.Composable:
+    # As regclass gives it: quoted where that is needed, and fit to be put into a statement as it is.
+    return sql.SQL(name)

@@ -1,0 +1,299 @@
+"""Starting a pipeline over whose jobs are done by workers, on a real broker, a real PostgreSQL and a store: killed at every step,
+refused while a worker lives, and with the same tables and snapshots at the end.
+"""
+
+import json
+import random
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onefold.cli.commands.reset import jobs_of
+from onefold.cli.main import run
+from onefold.exit_codes import REFUSED
+from onefold.jobs import topics
+from onefold.jobs.apps.sheets.effects import FINISHED, snapshots
+from onefold.jobs.context import Context
+from onefold.jobs.objects import open_store
+from onefold.jobs.objects.store import Store
+from onefold.jobs.pending import PostgresPending
+from onefold.jobs.protocols import Job
+from onefold.jobs.worker import Limits, Worker
+from onefold.operate.errors import UserError
+from onefold.operate.reset import STEPS, Reset
+from onefold.operate.settings import Settings
+from onefold.processor.core.errors import Retriable
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect, existing
+from onefold.processor.testing.jobs import SimulatedQueue
+from onefold.proof.verify import verify
+from onefold.proof.workloads import sheets
+from onefold.stack.embedded import Infrastructure
+from tests.support.command_line import Onefold
+from tests.support.dying import dies
+from tests.support.migrated import migrate_all
+from tests.support.processes import drained, instance, judge, records, send
+from tests.support.rooms import ROOT
+from tests.support.sheets import SheetLog
+from tests.support.sink_children import children, of_a_sink
+from tests.support.waiting import eventually
+
+MakeDomain = Callable[..., Topology]
+QUEUES = (sheets.JOBS, sheets.OBJECTS)
+OLD_REPORT = {"sheet_id": "sheet-1", "segment": 0, "entry": 101, "root": "snapshots/old", "cells": 1, "size": 1}
+# Of two sheets, which only edits make: their entries have one order, also when they are folded again.
+EDITS = [one for one in sheets.generate(1, 600, sheets=2) if one.topic == sheets.EDITS]
+
+
+class Site:
+    """The sheets, with a store."""
+
+    def __init__(self, topology: Topology, client: dict[str, str], dsn: str, folder: Path) -> None:
+        self.topology, self.client, self.dsn, self.folder = topology, client, dsn, folder
+        self.objects = (folder / "objects").as_uri()
+        servers = {"bootstrap_servers": client["bootstrap.servers"], "postgres_dsn": dsn}
+        self.options: dict[str, Any] = {**servers, "home": str(folder), "objects": self.objects}
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.objects)
+
+    def reset(self, *, inputs: bool = False) -> Reset:
+        settings = Settings(**self.options)
+        return Reset("sheets", settings, inputs=inputs, jobs=jobs_of("sheets", settings))
+
+    def fold(self) -> None:
+        with instance(self.topology, self.client, self.folder / "log"):
+            drained(self.topology, self.client)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(query).fetchall()
+
+    def work(self) -> None:
+        """What workers of before leave behind, of each kind."""
+        for queue in QUEUES:
+            topics.create(connect(self.client), queue)
+        producer = Producer({**self.client, "partitioner": "murmur2_random"})
+        producer.produce(FINISHED, json.dumps({**OLD_REPORT, "chunks": 1, "shared": 0}).encode(), b"sheet-1")
+        producer.produce(topics.again_of(sheets.JOBS), b"{}", b"sheet-1")
+        assert producer.flush(20) == 0
+        with psycopg.connect(self.dsn) as connection:
+            for queue in (*QUEUES, "orders.mails"):
+                connection.execute(
+                    "INSERT INTO onefold.pending VALUES (%s, 's', 0, 1, '{}') ON CONFLICT DO NOTHING", (queue,)
+                )
+                connection.execute(
+                    "INSERT INTO onefold.done VALUES (%s, 's', 0, 2, '{}', 0, now()) ON CONFLICT DO NOTHING", (queue,)
+                )
+        self.store.put("snapshots/old", b"{}")
+        self.store.put("payloads/kept", b'[1,1,"n","1"]\n')
+        for queue in QUEUES:
+            with closing(self.group(queue)) as consumer:
+                consumer.commit(offsets=[TopicPartition(queue, 0, 1)], asynchronous=False)
+
+    def group(self, queue: str) -> Consumer:
+        return Consumer({**self.client, "group.id": topics.group_of(queue), "enable.auto.commit": False})
+
+    def left(self) -> set[str]:
+        """What is there of that."""
+        there = existing(connect(self.client))
+        found = {f"records of {topic}" for topic in (FINISHED,) if topic in there and records(self.client, topic)}
+        found |= {
+            topic for queue in QUEUES for topic in (topics.again_of(queue), topics.dead_of(queue)) if topic in there
+        }
+        for table in ("pending", "done"):
+            found |= {f"{table} {queue}" for (queue,) in self.rows(f"SELECT queue FROM onefold.{table}")}
+        for queue in QUEUES:
+            with closing(self.group(queue)) as consumer:
+                (place,) = consumer.committed([TopicPartition(queue, 0)], timeout=20)
+                found |= {f"group of {queue}"} if place.offset >= 0 else set()
+        return found | {*self.store.ids()} | {f"mark of {mark.name}" for mark in self.store.marks()}
+
+
+#: What belongs to another pipeline, and what clients have uploaded.
+STAYS = {"pending orders.mails", "done orders.mails", "payloads/kept"}
+
+
+@pytest.fixture
+def site(
+    fresh_domain: MakeDomain, client: dict[str, str], database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Site:
+    made = Site(fresh_domain("sheets"), client, database, tmp_path)
+    for name, value in made.options.items():
+        monkeypatch.setenv(f"ONEFOLD_{name.upper()}", value)
+    migrate_all(database, ROOT / "sql")
+    send(client, EDITS)
+    return made
+
+
+@contextmanager
+def worker(site: Site, name: str = "home") -> Iterator["subprocess.Popen[bytes]"]:
+    (site.folder / name).mkdir()
+    onefold = Onefold(site.folder / name)
+    onefold.environment |= {
+        "ONEFOLD_BOOTSTRAP_SERVERS": site.client["bootstrap.servers"],
+        "ONEFOLD_POSTGRES_DSN": site.dsn,
+        "ONEFOLD_OBJECTS": site.objects,
+    }
+    process = onefold.start("work", "sheets")
+    try:
+        yield process
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait(10)
+
+
+def test_a_reset_with_jobs_that_is_killed_at_every_step_is_ended_by_another_one(site: Site) -> None:
+    """Nothing of what workers have left is there then, of any kind; and a stale report is in no new row."""
+    site.fold()
+    for step in STEPS:
+        site.work()
+        assert len(site.left()) == len(STAYS) + 1 + 4 + 4 + 2 + 1
+        dies("reset", "sheets", site.options, step)
+        if step not in ("inputs", "changelog", "made"):
+            with instance(site.topology, site.client, site.folder / "refused") as refused:
+                assert refused.wait(30) == REFUSED, f"nobody begins after {step}"
+        site.reset().run()
+        assert site.left() == STAYS, step
+        site.fold()
+        assert judge(site.topology, site.client).counts.accepted == len(EDITS)
+
+
+def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kafka has given it up by then, and PostgreSQL has not."""
+    site.fold()
+
+    def sessions() -> set[str]:
+        asked = "SELECT application_name FROM pg_stat_activity WHERE application_name = 'onefold-worker 1'"
+        return {name for (name,) in site.rows(asked)}
+
+    def members(queue: str) -> list[Any]:
+        group = topics.group_of(queue)
+        admin = connect(site.client)  # answers nobody when it is gone
+        return list(admin.describe_consumer_groups([group])[group].result().members or ())
+
+    with worker(site) as process:
+        eventually(lambda: all(map(members, QUEUES)), 60, "it works")
+        assert sessions()
+        assert run(["reset", "sheets", "--yes"]) == REFUSED
+        said = "error: a worker of sheets has a session in the database: onefold-worker 1"
+        assert capsys.readouterr().err.startswith(said)
+        process.send_signal(signal.SIGSTOP)
+        eventually(lambda: not any(map(members, QUEUES)), 30, "Kafka has given it up")
+        assert run(["reset", "sheets", "--yes"]) == REFUSED
+        assert capsys.readouterr().err.startswith(said)
+        with pytest.raises(UserError, match="a worker of sheets has a session"):
+            site.reset().run()
+        process.send_signal(signal.SIGCONT)
+    assert run(["reset", "sheets", "--yes"]) == 0
+
+
+def test_a_worker_that_sleeps_through_a_reset_leaves_nothing_in_the_new_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session was cut, and it does not know: it has made a snapshot, and is about to write the root and to say so."""
+    log = SheetLog(site.dsn, "sheet-1")
+    for row in range(1, 101):
+        log.edit((row, 1), Decimal(row))
+    queue = SimulatedQueue(lambda: 0.0, random.Random(1), lambda seconds: None)
+    queue.put(log.ask())
+    log.land()
+    with closing(PostgresPending(site.dsn, "1", "sheets")) as pending:
+        context = Context("sheets", site.dsn, site.client, lambda: site.store, site.folder).held_by(pending.still)
+        effect = snapshots(context)
+        finish = effect.finish
+
+        def sleeps(job: Job, state: Any) -> dict[str, Any]:
+            assert [*site.store.ids("snapshots/")], "it has come that far"
+            site.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onefold-w%'")
+            site.reset().run()
+            return finish(job, state)
+
+        monkeypatch.setattr(effect, "finish", sleeps)
+        with pytest.raises(psycopg.Error):
+            Worker(queue, pending, effect, Limits(), clock=lambda: 0.0, dice=lambda: 0.5).work(0.0)
+    assert records(site.client, FINISHED) == []
+    assert [*site.store.ids()] == []
+    for table in ("pending", "done"):
+        assert site.rows(f"SELECT queue FROM onefold.{table}") == []
+
+
+def test_no_worker_begins_beside_a_reset(site: Site) -> None:
+    """At none of its steps; and the plan that is asked for has what is deleted then."""
+    site.work()
+    reset = site.reset()
+    plan = reset.plan()
+    assert plan.jobs == dict.fromkeys(QUEUES, (1, 1))
+    assert {FINISHED, *(topics.again_of(queue) for queue in QUEUES)} <= plan.topics.keys()
+    assert [*plan.inputs] == [sheets.EDITS, sheets.UPLOADS]
+    assert plan.effects == ["all 1 objects below snapshots/ in the store: snapshots are made anew"]
+
+    def tried(step: str) -> None:
+        with pytest.raises(Retriable, match="sheets is being started over"):
+            PostgresPending(site.dsn, "1", "sheets")
+
+    reset.run(tried)
+    PostgresPending(site.dsn, "1", "sheets").close()
+
+
+def test_with_the_inputs_uploads_are_left_to_the_sweep(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing names them any more; but a client may be about to."""
+    site.work()
+    assert run(["reset", "sheets", "--inputs", "--yes"]) == 0
+    told = capsys.readouterr().out
+    assert "  of sheets.jobs all jobs, 1 pending and 1 done, and the consumer group of its workers\n" in told
+    assert "  the claim to all 1 objects below payloads/ in the store: `onefold sweep` finds them then\n" in told
+    assert "sheets starts over: run its processors, its workers and a sink, then `onefold verify sheets`." in told
+    assert site.left() == {*STAYS, "mark of payloads/kept"}
+    assert records(site.client, sheets.EDITS) == []
+
+
+def test_afterwards_tables_and_snapshots_are_the_same(
+    site: Site, infrastructure: Infrastructure, environment: dict[str, str]
+) -> None:
+    """From Kafka through Spark to PostgreSQL and the store, before and after; verify says valid both times."""
+    options = {"domains": ["sheets"], "root": str(ROOT), **of_a_sink(infrastructure, site.dsn, site.folder)}
+    found = []
+    for name in ("first", "second"):
+        (site.folder / name).mkdir()
+        with (
+            instance(site.topology, site.client, site.folder / "log"),
+            worker(site, f"home-{name}"),
+            children(options, environment, site.folder / name) as start,
+        ):
+            start()
+            eventually(lambda: valid(site), 180, "all is landed, and all snapshots are made")
+        found.append(
+            (
+                site.rows(
+                    "SELECT sheet_id, entry, segment, kind, cell, number, text, formula FROM sheets.entries ORDER BY 1, 2"
+                ),
+                site.rows("SELECT sheet_id, entries, edits, asked, finished, root FROM sheets.sheets ORDER BY 1"),
+                site.rows("SELECT sheet_id, entry, root, cells, size, chunks FROM sheets.snapshots ORDER BY 1, 2"),
+                {name: site.store.get(name) for name in site.store.ids()},
+            )
+        )
+        eventually(lambda: run(["reset", "sheets", "--yes"]) == 0, 60, "all sessions have ended, and it starts over")
+        assert site.rows("SELECT count(*) FROM sheets.entries") == [(0,)]
+        assert site.left() == set()
+    assert found[0] == found[1]
+    assert len(found[0][2]) > 3, "snapshots were made"
+
+
+def valid(site: Site) -> bool:
+    """Whether a verdict is; it is invalid at no time."""
+    verdict = verify("sheets", client=site.client, dsn=site.dsn, timeout_s=0, objects=site.objects)
+    assert verdict.outcome != "invalid", verdict.findings[:3]
+    return verdict.outcome == "valid"
