@@ -60,16 +60,19 @@ def options(kafka_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def address(text: str) -> str:
-    """A URL without the password in front of its host, or several with commas between them; any other text as it is."""
+    """An address without the password in front of its host, with a scheme or without, or several with commas between them; a
+    text without an account as it is.
+    """
     return ",".join(map(_address, NEXT_URL.split(text)))
 
 
 def _address(text: str) -> str:
-    begin, separator, rest = text.partition("://")
-    account, at, _ = rest.partition("/")[0].rpartition("@")
-    if not separator or ":" not in account:
+    begin, separator, rest = text.rpartition("://")
+    # Without a scheme there is no path either, and a / is of a password.
+    account, at, _ = (rest.partition("/")[0] if separator else rest).rpartition("@")
+    if ":" not in account:
         return text
-    return f"{begin}://{account.partition(':')[0]}:{HIDDEN_VALUE}@{rest[len(account) + len(at) :]}"
+    return f"{begin}{separator}{account.partition(':')[0]}:{HIDDEN_VALUE}@{rest[len(account) + len(at) :]}"
 
 
 def scrub(text: str, kafka_options: Mapping[str, str]) -> str:

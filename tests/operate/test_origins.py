@@ -66,9 +66,16 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert json.loads(said)["ONEFOLD_POSTGRES_DSN"] == {"value": "postgresql://me@db/onefold", "from": ENVIRONMENT}
 
 
-@pytest.mark.parametrize("url", ["http://registry:8081", "https://me@registry/a:b@c", "a:b@c", "file:///a:b@c"])
+@pytest.mark.parametrize("url", ["http://registry:8081", "https://me@registry/a:b@c", "me@host:9", "one:9,other:9", "file:///a:b@c"])
 def test_an_address_without_a_password_is_shown_as_it_is(url: str) -> None:
     assert hiding.address(url) == url
+
+
+@pytest.mark.parametrize("password", [SECRET, f"a/{SECRET}", f"a,{SECRET}", f"a@{SECRET}"])
+def test_an_address_without_a_scheme_is_told_without_its_password(password: str) -> None:
+    """As one of Kafka has none. What cannot be told from the password goes with it."""
+    assert hiding.address(f"me:{password}@host:9") == "me:***@host:9"
+    assert SECRET not in hiding.address(f"one:9,me:{password}@host:9,you:{password}@other:9")
 
 
 @pytest.mark.parametrize(
