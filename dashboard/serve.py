@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import signal
 import socket
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 
@@ -18,6 +21,7 @@ from onefold.dashboard.reader import Reader
 from onefold.dashboard.totals import Totals, ask
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
+from onefold.exit_codes import OK
 from onefold.jobs.objects import open_store
 from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
@@ -53,7 +57,7 @@ def address(listener: socket.socket) -> str:
 
 
 def run(settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None) -> None:
-    """Serves until SIGTERM or Ctrl-C, which are then no reason to end with another code than 0."""
+    """Serves until SIGTERM or Ctrl-C, and ends the process then, with code 0: it does not return."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: None)  # the web server sends itself again what it has obeyed
     asyncio.run(_serve(settings, dsn, listener, hosts, status_file))
@@ -87,6 +91,16 @@ async def _serve(
     for reader in (snapshots, tables):
         await reader.close()
     grids.close()
+    _end()
+
+
+def _end() -> NoReturn:
+    """Threads may wait for a server that is silent, for as long as it is, and Python would wait for them. They only read, so
+    there is nothing to be brought to an end.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(OK)
 
 
 async def _keep_status(file: Path, detail: str) -> None:

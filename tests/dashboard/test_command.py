@@ -1,14 +1,19 @@
 """`onefold dashboard` as a command: where it listens, and how it ends."""
 
 import socket
+import threading
 import urllib.request
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 
 from onefold.cli.main import run
 from onefold.exit_codes import USAGE
+from tests.support.silent import silent
 from tests.support.site import Site
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +49,18 @@ def test_exposed_it_answers_to_any_name(tmp_path: Path) -> None:
     site = Site(tmp_path, {"ONEFOLD_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}, "--expose")
     assert site.get("/tables", Host="board.example")[0] == 503
     assert site.stop() == 0
+
+
+def test_it_ends_while_a_thread_waits_for_a_database_that_is_silent(tmp_path: Path) -> None:
+    """For good: nothing bounds how long a server may be silent that has let somebody in."""
+
+    def ask() -> None:
+        with suppress(OSError, HTTPException):
+            site.get("/explain/runner/stats?user_id=1")
+
+    with silent() as database:
+        site = Site(tmp_path, {"ONEFOLD_POSTGRES_DSN": database.dsn})
+        before = len(database.asked)
+        threading.Thread(target=ask, daemon=True).start()
+        eventually(lambda: len(database.asked) > before, 30, "the row is asked for")
+        assert site.stop() == 0
