@@ -66,7 +66,9 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert json.loads(said)["ONEFOLD_POSTGRES_DSN"] == {"value": "postgresql://me@db/onefold", "from": ENVIRONMENT}
 
 
-@pytest.mark.parametrize("url", ["http://registry:8081", "https://me@registry/a:b@c", "me@host:9", "one:9,other:9", "file:///a:b@c"])
+@pytest.mark.parametrize(
+    "url", ["http://registry:8081", "https://me@registry/a:b@c", "me@host:9", "one:9,other:9", "file:///a:b@c"]
+)
 def test_an_address_without_a_password_is_shown_as_it_is(url: str) -> None:
     assert hiding.address(url) == url
 
