@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from onefold.operate.rows import ORIGIN
 from onefold.pipelines import Pipeline
+
+#: The columns in which a row says which record it came from.
+ORIGIN = ("topic", "partition", "offset")
 
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 # What a statement of sql/merge writes to. `DO UPDATE SET` and `FOR UPDATE OF` name no table.

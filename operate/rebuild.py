@@ -26,9 +26,9 @@ from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines, positions
 from onefold.operate.dead_letters import said
 from onefold.operate.errors import UserError, first_line
+from onefold.operate.merges import ORIGIN
 from onefold.operate.positions import Place
 from onefold.operate.replacing import Replaced, Table, described, part_of, replace_rows, same
-from onefold.operate.rows import ORIGIN
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.io import admin

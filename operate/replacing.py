@@ -17,7 +17,7 @@ from psycopg import sql
 
 from onefold.exit_codes import REFUSED
 from onefold.operate.errors import UserError
-from onefold.operate.rows import ORIGIN
+from onefold.operate.merges import ORIGIN
 
 #: Rows of each table that a report shows.
 EXAMPLES_MAX = 5

@@ -13,10 +13,9 @@ from psycopg import sql
 
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
+from onefold.operate.merges import ORIGIN
 from onefold.operate.reading import Place
 
-#: The columns in which a row says which record it came from.
-ORIGIN = ("topic", "partition", "offset")
 #: Columns of a table or view: name, type, whether it may be NULL, and its place in the key or NULL. The key is the primary key,
 #: or else the first unique index of columns alone.
 COLUMNS = """

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
 from onefold.cli.commands import sink
 from onefold.spark_sink import service
@@ -28,6 +27,6 @@ def test_records_of_unknown_contracts_are_set_aside_only_when_that_is_allowed_by
     monkeypatch.setattr(java, "locate", lambda cache: SimpleNamespace(executable=tmp_path, spark_home=tmp_path))
     monkeypatch.setattr(jars, "ensure", lambda *given: [])
 
-    with pytest.raises(typer.Exit):
+    with pytest.raises(sink.typer.Exit):
         sink.command(["runner"])
     assert found["unknown_contracts"] is unknown

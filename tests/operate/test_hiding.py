@@ -2,13 +2,18 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import psutil
 import psycopg
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+from psycopg.pq import Conninfo
 
 from onefold.chaos.injection import Dice
 from onefold.cli import main
@@ -215,3 +220,24 @@ def test_a_failed_connection_is_told_without_the_password(capsys: pytest.Capture
     told = capsys.readouterr()
     assert "was not counted" in told.out + told.err
     assert PASSWORD not in told.out + told.err
+
+
+@drawn(text=st.from_regex(hiding.PLAIN, fullmatch=True))
+def test_what_is_taken_for_plain_libpq_reads_as_it_is_written(text: str) -> None:
+    """For it is not asked: its client is most of the start of a process that has no other use for it."""
+    account, _, place = text.partition("://")[2].partition("@")
+    user, _, password = account.partition(":")
+    server, _, database = place.partition("/")
+    host, _, port = server.partition(":")
+    read = {one.keyword: one.val for one in Conninfo.parse(text.encode()) if one.val}
+    written = {"user": user, "password": password, "host": host, "port": port, "dbname": database}
+    assert read == {name.encode(): unquote_to_bytes(value) for name, value in written.items() if value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["postgresql://me@h/a%00", "postgresql://me@h/a%zz", "postgresql://a@b@h/d", "postgresql://me@h,g/d", "me@h/d",
+     "postgresql://me@h/d?x=1", "postgresql://me@h/d\n", "postgresql://mé@h/d", "postgresql://me@h:x/d"],
+)  # fmt: skip
+def test_what_is_less_plain_libpq_is_asked_about(text: str) -> None:
+    assert not re.fullmatch(hiding.PLAIN, text)

@@ -69,7 +69,7 @@ PARTS = {
         "onefold.operate.logs",
         "onefold.cli.main",
     ),
-    "processor": ("onefold.processor", "onefold.operate.producing"),
+    "processor": ("onefold.processor", "onefold.operate.facts", "onefold.operate.producing"),
     "sink": ("onefold.spark_sink",),
     "judge": ("onefold.proof", "onefold.operate.verdicts"),
     "dashboard": ("onefold.dashboard", "onefold.operate.positions"),

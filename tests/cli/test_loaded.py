@@ -1,0 +1,43 @@
+"""What a process loads when it starts: after a kill others wait for the new one, and it shares their cores."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# As `up` starts it: with addresses in the environment, which are looked at. Then what it loads when it begins.
+LOADED = """
+import importlib, sys
+from onefold.cli import main
+from onefold.operate import settings
+verb, *begin = sys.argv[1:]
+main.load(main.COMMANDS, verb)
+settings.load()
+for name in begin:
+    importlib.import_module(name)
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+BEGIN = {
+    "process": (["onefold.processor.service", "onefold.operate.facts"], {"psycopg", "pyspark", "pyarrow", "starlette"}),
+    "sink": (["onefold.spark_sink.service"], {"rocksdict", "boto3", "starlette"}),
+    "work": (["onefold.jobs.service"], {"pyspark", "pyarrow", "rocksdict", "boto3", "starlette"}),
+    "audit": (["onefold.operate.auditing"], {"pyspark", "pyarrow", "rocksdict", "boto3", "starlette"}),
+}
+
+
+@pytest.mark.parametrize("verb", BEGIN)
+def test_a_service_starts_without_what_it_does_not_use(verb: str, tmp_path: Path) -> None:
+    begin, without = BEGIN[verb]
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+        "ONEFOLD_HOME": str(tmp_path),
+        "ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9",
+        "ONEFOLD_POSTGRES_DSN": "postgresql://me:mine%2F@127.0.0.1:9/events",
+    }
+    started = [sys.executable, "-P", "-c", LOADED, verb, *begin]
+    told = subprocess.run(started, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path).stdout
+    loaded = set(told.split())
+    assert {"structlog", "onefold"} <= loaded
+    assert loaded & (without | {"rich", "hypothesis", "pytest"}) == set()
