@@ -69,8 +69,7 @@ def run(
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: how long it goes on when nothing gets what it needs.
         decided: names of pipelines whose tables are filled from their decision log, because they have replicas.
-        guarantee: called before a query starts, see `Plan`.
-        unknown_contracts: see `Plan`.
+        guarantee, unknown_contracts: see `Plan`.
         telemetry: told what it does, and whether it gets on.
         archive: where an archive of the JVM's classes is, or would be, see `class_archive`.
         gate: asked when Spark has started, and again until it lets this sink begin.
@@ -98,9 +97,7 @@ def run(
                         notes=checkpoint_root / "notes",
                         step=step, map_fails=map_fails,
                         decided=pipeline.name in decided,
-                        guarantee=guarantee,
-                        unknown_contracts=unknown_contracts,
-                        telemetry=telemetry,
+                        guarantee=guarantee, unknown_contracts=unknown_contracts, telemetry=telemetry,
                     )
                 )  # fmt: skip
         if not plans:

@@ -73,7 +73,7 @@ class Topics:
             raise Waiting(f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}")
         found = message.offset()
         assert found is not None, "a record lies at an offset"
-        headers = frozenset(name for name, _ in message.headers() or ())
+        headers = frozenset(header[0] for header in message.headers() or ())
         return Record(found, message.key(), message.value(), message.timestamp()[1], headers)
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:

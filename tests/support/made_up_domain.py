@@ -142,7 +142,7 @@ class MadeUp:
         self, values: list[tuple[str, int, bytes | None]], *, commit: bool = True, source: bytes | None = None
     ) -> None:
         """Any bytes at all, as (topic, partition, value), in one transaction. `source`: as a processor, for that record."""
-        headers: list[tuple[str, bytes]] | None = [("onefold-source", source)] if source else None
+        headers: list[tuple[str, str | bytes | None]] = [("onefold-source", source)] if source else []
         producer = self._transactional()
         producer.begin_transaction()
         for topic, partition, value in values:
