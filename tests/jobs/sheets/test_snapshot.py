@@ -141,7 +141,7 @@ def made_by_two(
     return Done(job.place, results[0])
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, bounds=BOUNDS, data=st.data())
 def test_however_it_is_made_it_is_the_same(
     ops: list[tuple[Any, ...]], bounds: Bounds, data: st.DataObject, tables: str
