@@ -9,14 +9,17 @@ a sink could read is kept in Postgres.
 from collections.abc import Iterable
 
 from onefold.spark_sink.contracts import SINGLE_OBJECT_MARKER, Domain
-from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import Opened
 from onefold.spark_sink.postgres.connection import Connection
 
-# Each output of a processor has it (`processor.core.values`). Whoever else writes to an output topic has none to name.
+# Each output of a processor has it (`processor.core.values`, which a sink cannot import). Whoever else writes to an output topic
+# has none to name.
 _SOURCE_HEADER = "onefold-source"
+# Of so many records of a batch it asks who wrote them, each of which takes some milliseconds. With more, a person decides.
+_ASKED_MAX = 1_000
 
 #: Of (topic, header) the schema, as JSON.
 Schemas = dict[tuple[str, bytes], str]
@@ -72,20 +75,26 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
         records: by the places that `set_aside` names.
 
     Raises:
-        Refused: a processor wrote one of them. Waiting: Kafka does not say who did.
+        Refused: a processor wrote one of them, or there are too many to be asked for. Waiting: Kafka does not say who wrote one.
     """
     known = {header for _, header in schemas(domain)}
-    for topic, partition, offset, header in set_aside:
-        if header in known:
-            continue
-        record = records.record_from(topic, partition, offset)
-        if record is not None and record.offset == offset and _SOURCE_HEADER in record.headers:
-            fingerprint = header.removeprefix(SINGLE_OBJECT_MARKER).hex()
-            raise Refused(
-                f"{topic}/{partition} has a processor's record at offset {offset} of a contract that this sink does not know "
-                f"(fingerprint {fingerprint}): start the sink of the version that wrote it; if that version was given up, put "
-                f"its contract into avro/earlier/, or have its records set aside with ONEFOLD_ALLOW=unknown_contracts"
-            )
+    unknown = [one for one in set_aside if one.header not in known]
+    for number, (topic, partition, offset, header) in enumerate(unknown):
+        if number < _ASKED_MAX:
+            record = records.record_from(topic, partition, offset)
+            if record is None or record.offset != offset:
+                raise Waiting(f"Kafka does not have {topic}/{partition}@{offset} any more, which was just read")
+            if _SOURCE_HEADER not in record.headers:
+                continue
+            what = f"a processor's record at offset {offset}"
+        else:
+            what = f"more than {_ASKED_MAX:,} records, up to offset {offset},"
+        fingerprint = header.removeprefix(SINGLE_OBJECT_MARKER).hex()
+        raise Refused(
+            f"{topic}/{partition} has {what} of a contract that this sink does not know (fingerprint {fingerprint}): start the "
+            f"sink of the version that wrote it; if that version was given up, put its contract into avro/earlier/, or have its "
+            f"records set aside with ONEFOLD_ALLOW=unknown_contracts"
+        )
 
 
 def _unknown(connection: Connection, domain: Domain, known: Schemas) -> set[tuple[str, bytes]]:

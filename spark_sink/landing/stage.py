@@ -62,7 +62,7 @@ class Staged(Protocol):
         """A SELECT over the staged rows of `target`."""
 
     def set_aside(self, connection: Connection) -> list[Opened]:
-        """Of the records for REJECTED that are Avro single objects of some kind, the first of each topic and header."""
+        """Of the records for REJECTED those that are Avro single objects of some kind, in order of their places."""
 
 
 @dataclass(frozen=True)
@@ -218,11 +218,10 @@ class DriverStaged:
             return []
         headers = pc.extract_regex(self._rejected["line"], _HEADER)
         rows = self._rejected.select(["topic", "partition", "offset"]).append_column("opened", headers)
-        found: dict[tuple[str, bytes], Opened] = {}
-        for row in rows.filter(headers.is_valid()).to_pylist():
-            header = bytes.fromhex(row["opened"]["header"])
-            found.setdefault((row["topic"], header), Opened(row["topic"], row["partition"], row["offset"], header))
-        return list(found.values())
+        return sorted(
+            Opened(row["topic"], row["partition"], row["offset"], bytes.fromhex(row["opened"]["header"]))
+            for row in rows.filter(headers.is_valid()).to_pylist()
+        )
 
 
 class ExecutorStaged:
@@ -258,12 +257,11 @@ class ExecutorStaged:
         """They are in Postgres."""
         if REJECTED not in self._rows:
             return []
-        first = sql.SQL(
-            'SELECT DISTINCT ON (topic, header) topic, partition, "offset", header'
-            " FROM (SELECT *, substring(value FROM 1 FOR {}) AS header FROM ({}) AS staged) AS headed"
-            ' WHERE substring(value FROM 1 FOR {}) = {} ORDER BY topic, header, partition, "offset"'
-        ).format(HEADER_BYTES, self.relation(REJECTED), len(SINGLE_OBJECT_MARKER), SINGLE_OBJECT_MARKER)
-        return [Opened(*row) for row in connection.execute(first).fetchall()]
+        opened = sql.SQL(
+            'SELECT topic, partition, "offset", substring(value FROM 1 FOR {}) FROM ({}) AS staged'
+            " WHERE substring(value FROM 1 FOR {}) = {} AND length(value) >= {}"
+        ).format(HEADER_BYTES, self.relation(REJECTED), len(SINGLE_OBJECT_MARKER), SINGLE_OBJECT_MARKER, HEADER_BYTES)
+        return sorted(Opened(*row) for row in connection.execute(opened).fetchall())
 
 
 def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, writer: str) -> Iterator[pa.RecordBatch]:
