@@ -1,10 +1,14 @@
-"""One who sends at a steady rate, and one who follows what comes true: in a decision log by the rule, else in the changelog."""
+"""One who sends at a steady rate, and one who follows what comes true: in a decision log by the rule, else in the changelog.
+
+Both share the cores with what is measured. So what they can do before or after that they do then.
+"""
 
 import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain, islice
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -16,10 +20,10 @@ from onefold.processor.io.proposals import AvroProposals
 # Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
 _STEP_S = 0.002
 
-# What is true counts from the moment at which it is read. Of the inputs only their own timestamps matter, and a request less is
-# one that the broker does not answer on the cores that are measured.
+# What is true counts from the moment at which it is read.
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
-_SELDOM = {"fetch.wait.max.ms": 200, "fetch.min.bytes": 1_000_000}
+# All that one mode was given is read in some seconds.
+_READ_S = 120.0
 
 # A replica tells how far it is as it is, and a note takes its time, as a decision does.
 _JUST_BEFORE_S = 0.25
@@ -48,7 +52,6 @@ class Follower:
     ) -> None:
         self._client = client
         self._topic = topic
-        self._starts = starts
         self._done = threading.Event()
         self._positions: dict[int, Position | None] = {}
         self._proposals = AvroProposals()
@@ -59,43 +62,58 @@ class Follower:
         self._true: list[tuple[str, int, int, int, float]] = []  # topic, partition, from, to, when
         self.winners: dict[str, int] = {}
         self.level: dict[tuple[str, int], float] = {}
-        self._made: dict[tuple[str, int], dict[int, float]] = {}
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._read_inputs, self._follow)]
+        self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
         """Begin to read."""
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """End; what was read is there."""
         self._done.set()
-        for thread in self._threads:
-            thread.join(5.0)
+        self._thread.join(5.0)
 
     def latencies(self, since: float, until: float) -> list[float]:
-        """In order, of the events that became true between these moments. Both readers have to have ended."""
+        """In order, of the events that became true between these moments. It has to have ended: only now the inputs are read, of
+        which nothing but their own timestamps matters, as beside what is measured that would take a part of its cores.
+
+        Raises:
+            RuntimeError: Kafka does not give them in time.
+        """
+        true = [one for one in self._true if since < one[-1] < until]
+        made = self._timestamps(true)
         return sorted(
-            now - self._made[topic, partition][offset]
-            for topic, partition, start, end, now in self._true
-            if since < now < until
+            now - made[topic, partition][offset]
+            for topic, partition, start, end, now in true
             for offset in range(start, end)
-            if offset in self._made.get((topic, partition), {})
+            if offset in made[topic, partition]
         )
+
+    def _timestamps(self, true: list[tuple[str, int, int, int, float]]) -> dict[tuple[str, int], dict[int, float]]:
+        """By partition and offset, in seconds since 1970, from the first to the last offset that became true."""
+        begin: dict[tuple[str, int], int] = {}
+        ends: dict[tuple[str, int], int] = {}
+        for topic, partition, start, end, _ in true:
+            begin.setdefault((topic, partition), start)
+            ends[topic, partition] = end
+        made: dict[tuple[str, int], dict[int, float]] = {place: {} for place in begin}
+        places = [TopicPartition(*place) for place in begin]
+        deadline = time.monotonic() + _READ_S
+        with closing(self._consumer(begin, {})) as consumer:
+            while any(one.offset < ends[one.topic, one.partition] for one in consumer.position(places)):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"what was sent could not be read again within {_READ_S:.0f} s")
+                for message in consumer.consume(10_000, 0.1):
+                    if message.error() is None:
+                        place = message.topic() or "", message.partition() or 0
+                        made[place][message.offset() or 0] = message.timestamp()[1] / 1000
+        return made
 
     def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:
         settings = {"group.id": "onefold-bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
         consumer = Consumer({**self._client, **settings, **fetches, "log_level": 0})
         consumer.assign([TopicPartition(topic, partition, at) for (topic, partition), at in starts.items()])
         return consumer
-
-    def _read_inputs(self) -> None:
-        with closing(self._consumer(self._starts, _SELDOM)) as consumer:
-            while not self._done.is_set():
-                for message in consumer.consume(1_000, 0.05):
-                    if message.error() is None:
-                        made = self._made.setdefault((message.topic() or "", message.partition() or 0), {})
-                        made[message.offset() or 0] = message.timestamp()[1] / 1000
 
     def _follow(self) -> None:
         whole = {(self._topic, partition): 0 for partition in range(self._logs)}
@@ -147,11 +165,16 @@ def _progress(message: Any) -> Moment | None:
 
 
 class Sender:
-    """Sends at a steady rate until it is stopped, as a producer that nobody has tuned: a record waits up to 5 ms for others."""
+    """Sends at a steady rate until it is stopped, as a producer that nobody has tuned: a record waits up to 5 ms for others.
 
-    def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int) -> None:
+    Args:
+        ahead: so many inputs are made before it starts, those after them when they are sent.
+    """
+
+    def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int, ahead: int = 0) -> None:
         self._producer = Producer({**client, "partitioner": "murmur2_random", "log_level": 0})
-        self._inputs = inputs
+        made = [(one.topic, one.value, one.key) for one in islice(inputs, ahead)]
+        self._inputs = chain(made, ((one.topic, one.value, one.key) for one in inputs))
         self._rate = rate
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -172,7 +195,6 @@ class Sender:
         while not self._done.wait(_STEP_S):
             due = int((time.monotonic() - began) * self._rate)
             while self.sent < due:
-                given = next(self._inputs)
-                self._producer.produce(given.topic, given.value, given.key)
+                self._producer.produce(*next(self._inputs))
                 self.sent += 1
             self._producer.poll(0)

@@ -47,6 +47,8 @@ _ROWS_S = 120.0
 _DRAIN_S = 60.0
 # All that a sink has not landed until then, where nobody but it has the cores.
 _JUDGED_S = 300
+# Inputs that are made before the first is sent: some 400 bytes each.
+_AHEAD_MAX = 3_000_000
 _MARGIN = 3  # starting processes takes time as well, and the sender goes on meanwhile
 
 
@@ -200,7 +202,8 @@ def _of_mode(
     rows: Rows | None,
     seed: int,
 ) -> dict[str, Any]:
-    sender = Sender(environment.client, workload.generate(seed, plan.events), plan.rate)
+    inputs = workload.generate(seed, plan.events)
+    sender = Sender(environment.client, inputs, plan.rate, min(plan.events // _MARGIN, _AHEAD_MAX))
     follower.start()
     sender.start()
     if rows is not None:
