@@ -304,8 +304,13 @@ def test_what_is_no_job_is_a_dead_letter(topic: Topic) -> None:
 
 
 def test_the_topics_beside_a_queue_are_made_once(topic: Topic) -> None:
-    there = topic.admin.list_topics(timeout=20).topics
-    assert {len(there[name].partitions) for name in (topics.again_of(topic.name), topics.dead_of(topic.name))} == {2}
+    beside = topics.again_of(topic.name), topics.dead_of(topic.name)
+
+    def seen() -> bool:  # the broker hears of them a moment later
+        there = topic.admin.list_topics(timeout=20).topics
+        return {len(there[name].partitions) if name in there else 0 for name in beside} == {2}
+
+    eventually(seen, DEADLINE_S, "both are there, with as many partitions")
     assert topics.create(topic.admin, topic.name) == []
     with pytest.raises(Retriable, match="onefold prepare"):
         topics.create(topic.admin, "no.such")
