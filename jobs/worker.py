@@ -17,6 +17,7 @@ from typing import Any
 
 from onefold.jobs.backoff import backoff_s
 from onefold.jobs.protocols import Done, Effect, Job, Message, Pending, PendingRow, Queue, Refuse
+from onefold.processor.core.errors import Refused
 
 #: Where a worker can be stopped, in the order in which it gets there; those of one checkpoint come once for each.
 STEPS = (
@@ -272,7 +273,9 @@ class _EffectFailed(Exception):
 
 
 class _Blamed:
-    """What is raised in here is the effect's, and costs its own log; what is raised elsewhere is the worker's."""
+    """What is raised in here is the effect's, and costs its own log; what is raised elsewhere is the worker's. So is a right that
+    Kafka does not give it, whoever writes.
+    """
 
     def __init__(self, increment: int) -> None:
         self._increment = increment
@@ -281,5 +284,5 @@ class _Blamed:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, Refused):
             raise _EffectFailed(error, self._increment) from error

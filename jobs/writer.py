@@ -15,15 +15,17 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job
-from onefold.processor.core.errors import Retriable
+from onefold.processor.core.errors import ProcessorError, Refused, Retriable
 from onefold.processor.io.admin import RECORD_BYTES_MAX
+from onefold.processor.io.kafka_errors import translate
 
 DELIVERY_TIMEOUT_MS = 10_000
 # For an answer of a broker that is there.
 _ANSWER_S = 2.0
 # To begin and to end a transaction.
 _CALL_S = 10.0
-# Readers of a topic wait for the end of what is open in it: of a worker that died, for so long.
+# Readers of a topic wait for the end of what is open in it: of a worker that died, for so long, and until a broker looks for such
+# transactions, which it does every 10 s by Kafka's default.
 _TRANSACTION_TIMEOUT_MS = 15_000
 
 
@@ -62,12 +64,18 @@ class Writer:
         return len(found[topic].partitions) if topic in found else 0
 
     def put(self, job: Job) -> None:
-        """Put a job back into its queue. Raises `Retriable` when it may not be there."""
+        """Put a job back into its queue. Raises what `write` does."""
         key, value = topics.encode(job)
         self.write(topics.again_of(job.queue), key, value, [])
 
     def write(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]) -> None:
-        """A record. Raises `Retriable` when it may not be there, and what `still` raises."""
+        """A record.
+
+        Raises:
+            Retriable: it may not be there.
+            Refused: Kafka does not allow it.
+            Exception: what `still` raises.
+        """
         try:
             if not self._is_ready:
                 self._producer.init_transactions(_CALL_S)
@@ -76,7 +84,10 @@ class Writer:
             self._send(topic, key, value, headers)
             self._still()
             self._producer.commit_transaction(_CALL_S)
-        except (BufferError, KafkaException) as error:
+        except KafkaException as error:
+            self._abort()
+            raise _not_written(topic, error.args[0]) from error
+        except BufferError as error:
             self._abort()
             raise Retriable(f"{topic} cannot be written to: {error}") from error
         except BaseException:
@@ -88,10 +99,18 @@ class Writer:
         told: list[KafkaError | None] = []
         self._producer.produce(topic, value, key, headers=headers, on_delivery=lambda error, _: told.append(error))
         self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
-        if told != [None]:
-            raise Retriable(f"{topic} cannot be written to: {told[0].str() if told and told[0] else 'no answer'}")
+        if not told:
+            raise Retriable(f"{topic} cannot be written to: no answer")
+        if told[0] is not None:
+            raise _not_written(topic, told[0])
 
     def _abort(self) -> None:
         # Where it fails the next transaction does not begin, and says so; the cluster ends this one by itself.
         with suppress(KafkaException):
             self._producer.abort_transaction(_CALL_S)
+
+
+def _not_written(topic: str, error: KafkaError) -> ProcessorError:
+    """A right that is missing comes by no waiting; a transaction that failed in any other way may be done again."""
+    found = translate(error, f"{topic} cannot be written to")
+    return found if isinstance(found, Refused) else Retriable(str(found))

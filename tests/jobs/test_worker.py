@@ -8,6 +8,7 @@ import pytest
 from onefold.jobs import redrive
 from onefold.jobs.protocols import Done, Job, Refuse
 from onefold.jobs.worker import STEPS, Limits, Outcome
+from onefold.processor.core.errors import Refused
 from tests.support.job_place import Place
 from tests.support.model_effect import CHUNKS, Model, expected, job_of
 
@@ -287,6 +288,15 @@ def test_what_an_effect_raises_costs_its_own_log(place: Place, error: Exception,
 
     assert place.drain(worker).count(Outcome.DONE) == 2
     assert failing.objects == expected([*A[:2], other])
+
+
+def test_a_right_that_kafka_does_not_give_ends_the_worker(place: Place) -> None:
+    """It is missing for every log alike, and a person has to see it."""
+    failing = Failing(A[:1])
+    failing.error = Refused("sheets.finished cannot be written to: TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+    place.queue.put(A[0])
+    with pytest.raises(Refused):
+        place.worker(failing).work(0.0)
 
 
 def test_an_effect_without_order_keeps_nobody_waiting(place: Place) -> None:
