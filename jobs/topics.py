@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from onefold.jobs.protocols import Job, Place
 from onefold.pipelines import JOB_FIELDS
+from onefold.pipelines import again_of as again_of
+from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.io.admin import CALL_TIMEOUT_S, RECORD_BYTES_MAX
 from onefold.processor.io.contracts import Contract
@@ -29,16 +31,6 @@ _AGAIN_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 #: What a key of an index in PostgreSQL can have is 2,700; the queue's name is in it as well.
 LOG_ID_BYTES_MAX = 1_000
-
-
-def again_of(queue: str) -> str:
-    """The topic of jobs that are put back."""
-    return f"{queue}.again"
-
-
-def dead_of(queue: str) -> str:
-    """The topic of records that are no jobs."""
-    return f"{queue}.dead"
 
 
 def group_of(queue: str) -> str:

@@ -147,8 +147,8 @@ def held(settings: Settings) -> list[Held]:
 
 
 def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
-    """Of each pipeline that can be loaded, what is held for more than `HELD_S` of the topics that it reads, writes, and keeps its
-    states in; None when Kafka does not answer.
+    """Of each pipeline that can be loaded, what is held for more than `HELD_S` of the topics that it and its workers read and
+    write, and that it keeps its states in; None when Kafka does not answer.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -156,7 +156,7 @@ def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
     topics: dict[str, Collection[str]] = {}
     for name, pipeline in pipelines.found().pipelines.items():
         with suppress(Faulty):
-            topics[name] = _transactional(loading.load_topology(pipeline))
+            topics[name] = {*_transactional(loading.load_topology(pipeline)), *pipeline.topics_of_workers}
     asked = {topic for several in topics.values() for topic in several}
     try:
         found = _held(AdminClient(positions.quiet(settings)), positions.quiet(settings), asked)

@@ -67,6 +67,16 @@ _NO_TEXTS = {"kafka_only", "jobs", "reports", "decided_tables"} | _NUMBERS
 _KEYS = {"topology", "workload", "contracts", "sql"} | _NO_TEXTS
 
 
+def again_of(queue: str) -> str:
+    """The topic of jobs that are put back into a queue."""
+    return f"{queue}.again"
+
+
+def dead_of(queue: str) -> str:
+    """The topic of records of a queue that are no jobs."""
+    return f"{queue}.dead"
+
+
 class Faulty(Exception):
     """A pipeline cannot be used. The message is one sentence that names the file, and the line where there is one."""
 
@@ -106,6 +116,11 @@ class Pipeline:
     decisions_kept_s: int | None = DECISIONS_KEPT_S
     decided_tables: bool = False
     imported_from: Path | None = None
+
+    @property
+    def topics_of_workers(self) -> tuple[str, ...]:
+        """The topics that its workers write beside the queues."""
+        return tuple(named(queue) for queue in self.jobs for named in (again_of, dead_of))
 
     def load_topology(self) -> Any:
         """Its Topology. This runs its handler's module.

@@ -1,10 +1,13 @@
 """Entries of Kafka's log of transactions, byte by byte."""
 
 import struct
+from collections.abc import Collection
 
 import pytest
 
+from onefold.operate import held
 from onefold.operate.held import Entered, Held, Transaction, transaction
+from onefold.operate.settings import Settings
 
 KEY = b"\x00\x00\x00\x0ahangs-here"
 # As a broker of version 4 has written it: open, over t/1.
@@ -101,3 +104,18 @@ def test_what_may_have_been_committed_is_not_to_be_aborted() -> None:
     assert "the transaction of loader hides 12 offsets for 93 s, and may have been committed" in str(hangs)
     assert "abort" not in hangs.remedy
     assert "abort --topic t --partition 1 --start-offset 5" in hangs._replace(committed=False).remedy
+
+
+def test_topics_that_only_workers_write_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each queue what was put back, and what is no job. Workers write them by transactions."""
+
+    def all_held(kafka: object, client: object, topics: Collection[str]) -> list[Held]:
+        return [Held(topic, 0, 5, 12, None, 93.4) for topic in sorted(topics)]
+
+    monkeypatch.setattr(held, "_held", all_held)
+    found = held.by_pipeline(Settings(bootstrap_servers="127.0.0.1:9"))
+    assert found is not None
+    named = {one.topic for one in found["sheets"]}
+    assert {f"sheets.{queue}.{end}" for queue in ("jobs", "objects") for end in ("again", "dead")} <= named
+    assert {"sheets.edits", "sheets.finished", "sheets.jobs", "sheets.changelog"} <= named
+    assert not any(one.topic.endswith(".again") for one in found["runner"])
