@@ -1,5 +1,7 @@
 """What does the jobs of a queue, from its pipeline's declaration."""
 
+from typing import Any
+
 from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Effect
@@ -20,15 +22,9 @@ def effect_of(pipeline: Pipeline, queue: str, context: Context) -> Effect:
         Misconfigured: it is none, or a setting that it needs is wrong.
         Retriable: the function fails, as where a server is away.
     """
-    try:
-        found = pipeline.load_job(queue)
-    except Faulty as fault:
-        raise Misconfigured(str(fault)) from fault
-    where = f"{pipeline.declared_in}: jobs.{queue} names {pipeline.jobs[queue]}"
-    made = not (isinstance(found, type) or _lacks(found))
-    if not made:
-        if not callable(found):
-            raise Misconfigured(f"{where}, which has no {_lacks(found)[0]}, and is no function that makes an effect")
+    found = declared(pipeline, queue)
+    where = _where(pipeline, queue)
+    if not _is_effect(found):
         try:
             found = found(context)
         except UserError as error:
@@ -42,6 +38,18 @@ def effect_of(pipeline: Pipeline, queue: str, context: Context) -> Effect:
     return effect
 
 
+def declared(pipeline: Pipeline, queue: str) -> Any:
+    """What is declared for a queue: an effect, or a function that makes one. It needs no server. Raises `Misconfigured`."""
+    try:
+        found = pipeline.load_job(queue)
+    except Faulty as fault:
+        raise Misconfigured(str(fault)) from fault
+    if not (_is_effect(found) or callable(found)):
+        lacks = _lacks(found)[0]
+        raise Misconfigured(f"{_where(pipeline, queue)}, which has no {lacks}, and is no function that makes an effect")
+    return found
+
+
 def contract_of(pipeline: Pipeline, queue: str) -> Contract:
     """The contract of a queue's records. Raises `Misconfigured`."""
     try:
@@ -51,6 +59,15 @@ def contract_of(pipeline: Pipeline, queue: str) -> Contract:
     if queue not in found:
         raise Misconfigured(f'no contract in {pipeline.contracts} names the topic {queue} in its "topics"')
     return found[queue]
+
+
+def _where(pipeline: Pipeline, queue: str) -> str:
+    return f"{pipeline.declared_in}: jobs.{queue} names {pipeline.jobs[queue]}"
+
+
+def _is_effect(found: object) -> bool:
+    # A class is called as a function is.
+    return not (isinstance(found, type) or _lacks(found))
 
 
 def _lacks(found: object) -> list[str]:

@@ -15,7 +15,7 @@ import structlog
 from onefold.exit_codes import OK, REFUSED, USAGE
 from onefold.jobs import topics
 from onefold.jobs.context import Context
-from onefold.jobs.loading import contract_of, effect_of
+from onefold.jobs.loading import contract_of, declared, effect_of
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
@@ -195,6 +195,7 @@ class Desk:
         with ExitStack() as open_now:
             try:
                 contract = contract_of(self._pipeline, self._queue)
+                declared(self._pipeline, self._queue)  # what is wrong with it no server can mend: it is not waited for
                 prepare()
                 pending = PostgresPending(self._context.dsn, self._instance, self._pipeline.name)
                 open_now.callback(pending.close)

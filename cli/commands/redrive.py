@@ -49,13 +49,14 @@ def command(
 def _redrive(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, dry_run: bool) -> None:
     from onefold.cli.commands.work import context_of, prepare
     from onefold.jobs import redrive, topics
-    from onefold.jobs.loading import contract_of, effect_of
+    from onefold.jobs.loading import contract_of, declared, effect_of
     from onefold.jobs.pending import PostgresPending
     from onefold.jobs.writer import Writer
     from onefold.processor.io.admin import connect
 
     client = settings.usable_client()
     contract = contract_of(pipeline, queue)
+    declared(pipeline, queue)  # a wrong declaration is told also where a server is away
     prepare(settings.postgres())
     found = 0
     with closing(PostgresPending(settings.postgres(), "redrive", pipeline.name)) as rows:
