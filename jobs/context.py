@@ -1,9 +1,7 @@
 """What an effect is made with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +26,8 @@ class Context:
         client: librdkafka settings, for a producer or a consumer of its own.
         objects: opens the store of objects.
         home: a folder that the effect may write to.
-        still: raises an exception when the worker's session in the database has ended: the pipeline may have been started over
-            since, and its job be one of before. Ask it before what cannot be taken back.
+        still: raises an exception when the session in the database has ended of the worker, or of the reset: the pipeline may
+            have been started over since, and what is at hand be of before. Ask it right before what cannot be taken back.
     """
 
     pipeline: str
@@ -37,13 +35,16 @@ class Context:
     client: Mapping[str, str]
     objects: Callable[[], Objects]
     home: Path
-    still: Callable[[], None] = _nobody_asks
+    # A default that is a function would be a method of the class.
+    still: Callable[[], None] = field(default_factory=lambda: _nobody_asks)
 
-    def held_by(self, still: Callable[[], None]) -> Context:
-        """The same for a worker with a session: what it writes, to the store as well, is asked of that first."""
+    def held_by(self, still: Callable[[], None]) -> "Context":
+        """The same for a worker with a session. It is asked whether that is there: before each write to the store, and of what
+        `writer` writes after Kafka has the record and before anybody sees it.
+        """
         return replace(self, still=still, objects=lambda: Guarded(self.objects(), still))
 
-    def writer(self) -> Writer:
+    def writer(self) -> "Writer":
         """Writes records to Kafka, as reports of what was done. What it writes for a job of before a reset nobody sees."""
         from onefold.jobs.writer import Writer  # effects that write none need no client of Kafka
 
