@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -21,7 +22,7 @@ from onefold.dashboard.reader import Reader
 from onefold.dashboard.totals import Totals, ask
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
-from onefold.exit_codes import OK
+from onefold.exit_codes import FAILED, OK
 from onefold.jobs.objects import open_store
 from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
@@ -57,13 +58,26 @@ def address(listener: socket.socket) -> str:
 
 
 def run(settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None) -> None:
-    """Serves until SIGTERM or Ctrl-C, and ends the process then, with code 0: it does not return."""
+    """Serves until SIGTERM or Ctrl-C, and ends the process then, with code 0: it does not return. Whatever fails that nobody
+    expected ends it too, with its traceback and code 1.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: None)  # the web server sends itself again what it has obeyed
     asyncio.run(_serve(settings, dsn, listener, hosts, status_file))
 
 
 async def _serve(
+    settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None
+) -> NoReturn:
+    try:
+        await _serve_until_asked(settings, dsn, listener, hosts, status_file)
+    except Exception:  # noqa: BLE001 - it is told, and ends the process
+        traceback.print_exc()
+        _end(FAILED)
+    _end(OK)
+
+
+async def _serve_until_asked(
     settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None
 ) -> None:
     snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
@@ -91,16 +105,15 @@ async def _serve(
     for reader in (snapshots, tables):
         await reader.close()
     grids.close()
-    _end()
 
 
-def _end() -> NoReturn:
+def _end(code: int) -> NoReturn:
     """Threads may wait for a server that is silent, for as long as it is, and Python would wait for them. They only read, so
     there is nothing to be brought to an end.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(OK)
+    os._exit(code)
 
 
 async def _keep_status(file: Path, detail: str) -> None:

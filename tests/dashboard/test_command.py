@@ -1,6 +1,9 @@
 """`onefold dashboard` as a command: where it listens, and how it ends."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
 from contextlib import suppress
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.main import run
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import FAILED, USAGE
+from tests.support.rooms import ROOT
 from tests.support.silent import silent
 from tests.support.site import Site
 from tests.support.waiting import eventually
@@ -20,6 +24,24 @@ from tests.support.waiting import eventually
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that nobody has to reach."""
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
+
+
+# A watcher that ends by an error, while a thread waits for good.
+_BROKEN = """
+import asyncio, sys, threading
+from onefold.cli.main import main
+from onefold.dashboard.watcher import Watcher
+
+async def run(self):
+    begun = threading.Event()
+    asyncio.get_running_loop().run_in_executor(None, lambda: (begun.set(), threading.Event().wait()))
+    await asyncio.to_thread(begun.wait)
+    raise RuntimeError("the watcher is broken")
+
+Watcher.run = run
+sys.argv = ["onefold", "dashboard", "--port", "0"]
+main()
+"""
 
 
 def test_it_does_not_leave_this_machine_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +86,11 @@ def test_it_ends_while_a_thread_waits_for_a_database_that_is_silent(tmp_path: Pa
         threading.Thread(target=ask, daemon=True).start()
         eventually(lambda: len(database.asked) > before, 30, "the row is asked for")
         assert site.stop() == 0
+
+
+def test_what_nobody_expected_ends_it_while_a_thread_waits(tmp_path: Path) -> None:
+    """A page that goes on showing what was true once would be worse than none."""
+    environment = {**os.environ, "ONEFOLD_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run([sys.executable, "-c", _BROKEN], env=environment, capture_output=True, timeout=60)
+    assert ended.returncode == FAILED
+    assert b"RuntimeError: the watcher is broken" in ended.stderr
