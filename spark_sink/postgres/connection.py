@@ -16,6 +16,12 @@ _SESSION = {
     "lock_timeout": "20s",
     "statement_timeout": "120s",
     "client_connection_check_interval": "5s",  # the server notices a dead client while it works or waits for it
+    # And one whose machine is gone while the session is idle, within some 15 s: by the defaults of most systems that takes two
+    # hours, in which its locks keep others away. A process that is frozen is none: its system answers.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "2",
+    "tcp_user_timeout": "15s",
     "timezone": "UTC",
     "datestyle": "ISO",
     # A merge sorts a batch, which by default goes through files. 400,000 rows of a usual width take about as much as this.
