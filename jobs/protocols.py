@@ -218,7 +218,8 @@ class StartsOver(Protocol):
 
     def start_over(self, *, inputs: bool) -> None:
         """Remove what its jobs have made outside of Kafka and PostgreSQL. May be cut off anywhere, and is called again then. No
-        worker runs meanwhile.
+        worker runs meanwhile, unless the reset's session has ended: the store of `Context.objects()` is asked for that by itself,
+        and for anything else ask `Context.still()` right before each thing that is removed.
 
         Args:
             inputs: the pipeline's inputs are deleted too.

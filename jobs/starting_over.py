@@ -6,7 +6,8 @@ being started over, and so does a pipeline that does not say which of its inputs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from onefold.exit_codes import REFUSED
 from onefold.jobs import topics
@@ -14,7 +15,7 @@ from onefold.jobs.context import Context
 from onefold.jobs.loading import effect_of
 from onefold.jobs.protocols import StartsOver
 from onefold.operate.dead_letters import said
-from onefold.operate.errors import UserError
+from onefold.operate.errors import UserError, first_line
 from onefold.pipelines import Pipeline
 
 
@@ -37,28 +38,49 @@ class StartingOver:
             )
         self.queues: Sequence[str] = [*pipeline.jobs]
         self.reports: Sequence[str] = pipeline.reports
-        beside = [named(queue) for queue in self.queues for named in (topics.again_of, topics.dead_of)]
-        self.topics: Sequence[str] = [*beside, *self.reports]
+        self.topics: Sequence[str] = [*pipeline.topics_of_workers, *self.reports]
         self.groups: Sequence[str] = [topics.group_of(queue) for queue in self.queues]
-        self._effects = [_of(pipeline, queue, context) for queue in self.queues]
+        self._pipeline, self._context = pipeline, context
+        self._effects = {queue: self._effect(queue, context) for queue in self.queues}
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
         """What `start_over` would do, a sentence each."""
-        return [sentence for effect in self._effects for sentence in effect.leftovers(inputs=inputs)]
+        found: list[str] = []
+        for queue, effect in self._effects.items():
+            with self._told(queue):
+                found += effect.leftovers(inputs=inputs)
+        return found
 
-    def start_over(self, *, inputs: bool) -> None:
-        """Remove what the jobs have made."""
-        for effect in self._effects:
-            effect.start_over(inputs=inputs)
+    def start_over(self, *, inputs: bool, still: Callable[[], None]) -> None:
+        """Remove what the jobs have made. What effects are made with asks `still` before each write."""
+        for queue in self.queues:
+            effect = self._effect(queue, self._context.held_by(still))
+            still()
+            with self._told(queue):
+                effect.start_over(inputs=inputs)
 
+    def _effect(self, queue: str, context: Context) -> StartsOver:
+        named = self._pipeline.jobs[queue]
+        with said():
+            effect = effect_of(self._pipeline, queue, context)
+        if not isinstance(effect, StartsOver):
+            raise UserError(
+                f"the jobs of {queue} would be done again, and {named} does not say what becomes of what they did",
+                "Give it the methods leftovers and start_over: docs/jobs.md, starting over.",
+                REFUSED,
+            )
+        return effect
 
-def _of(pipeline: Pipeline, queue: str, context: Context) -> StartsOver:
-    with said():
-        effect = effect_of(pipeline, queue, context)
-    if not isinstance(effect, StartsOver):
-        raise UserError(
-            f"the jobs of {queue} would be done again, and {pipeline.jobs[queue]} does not say what becomes of what they did",
-            "Give it the methods leftovers and start_over: docs/jobs.md, starting over.",
-            REFUSED,
-        )
-    return effect
+    @contextmanager
+    def _told(self, queue: str) -> Iterator[None]:
+        """Effects are anybody's, and so is what they raise: a sentence that says whose it is."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"{self._pipeline.jobs[queue]}, which does the jobs of {queue}, fails:"
+                f" {type(error).__name__}: {first_line(error)}",
+                "Run it again when that is mended: it goes on.",
+            ) from error

@@ -62,12 +62,11 @@ def jobs(connection: psycopg.Connection[Any], queues: Collection[str]) -> dict[s
     return {queue: (int(pending), int(done)) for queue, pending, done in counted}
 
 
-def empty(
-    connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, queues: Collection[str], really: bool
-) -> None:
-    """Empty the tables, and forget what was landed and which jobs are done; or only see whether that can be done.
+def empty(connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, queues: Collection[str]) -> None:
+    """Empty the tables, and forget what was landed and which jobs are done.
 
     Args:
+        connection: in a transaction.
         keep_tables: leave rows and positions.
         queues: whose jobs are forgotten.
     """
@@ -85,8 +84,6 @@ def empty(
     if queues and _is_there(connection, "onefold.done"):
         connection.execute("DELETE FROM onefold.pending WHERE queue = ANY(%s)", (list(queues),))
         connection.execute("DELETE FROM onefold.done WHERE queue = ANY(%s)", (list(queues),))
-    if not really:
-        connection.rollback()
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 What is derived is in two systems, and what workers did lies outside of both. A reset may die between any two of its steps. It
 is repeated from its beginning then, and until that has been done nobody goes on with a half of it:
 
-    0. Take the lock that the pipeline's workers share (`onefold.operate.worker_lock`), for as long as the reset takes. Then try
-       the third step, and take it back: what PostgreSQL does not do is known before anything is gone.
+    0. Take the lock that the pipeline's workers share (`onefold.operate.worker_lock`), with a session for all of the reset. Right
+       before whatever is deleted it is asked whether that session is there (`onefold.operate.reset_session`). Then try the third
+       step, and take it back: what PostgreSQL does not do is known before anything is gone.
     1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
        processor that runs after all is fenced, and none starts from there.
     2. Delete what the processors and the workers have written, but for the changelog. Without its queue no worker begins.
@@ -31,10 +32,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from onefold.exit_codes import REFUSED
-from onefold.operate import emptying, pipelines, positions, replicas, worker_lock
+from onefold.operate import emptying, pipelines, positions, replicas, reset_session
 from onefold.operate.dead_letters import said
-from onefold.operate.errors import UserError
+from onefold.operate.errors import UserError, first_line
 from onefold.operate.reset_plan import Jobs, Plan
+from onefold.operate.reset_session import AGAIN, Session
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
@@ -155,19 +157,11 @@ class Reset:
                 raise UserError(
                     f"a sink has a session in the database: {', '.join(sinks)}", "Stop it, and ask again.", REFUSED
                 )
-            if workers := worker_lock.holders(connection, self.name):
-                raise self._workers_have_sessions(workers)
+            reset_session.refuse_beside_others(connection, self.name)
         self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])
         groups = admin.group_of(self._topology), admin.replicas_group_of(self._topology)
         self._wait_for_the_end_of(
             "processors", lambda: [*chain.from_iterable(map(self._members, groups)), *self._replicas()]
-        )
-
-    def _workers_have_sessions(self, names: Sequence[str]) -> UserError:
-        return UserError(
-            f"a worker of {self.name} has a session in the database: {', '.join(names)}",
-            "Stop it, also one that is frozen or cut off, and ask again.",
-            REFUSED,
         )
 
     @property
@@ -188,46 +182,36 @@ class Reset:
         Args:
             step: called with the name of each step after it was taken.
         """
-        with self._postgres() as connection:
-            asked = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
-            if connection.execute(asked, (f"onefold reset {self.name}",)).fetchone() == (False,):
-                raise UserError(f"another reset of {self.name} is under way", "Wait for its end.", REFUSED)
-            if not worker_lock.take(connection, self.name):
-                raise self._workers_have_sessions(worker_lock.holders(connection, self.name))
+        with reset_session.alone(self._dsn, self.name) as session, said():
+            self._run(session, step)
 
-            def taken(name: str) -> None:
-                step(name)
-                connection.execute("SELECT 1")  # with this session the locks are gone, and somebody else may go on
-
-            with said():
-                self._run(taken)
-
-    def _run(self, step: Callable[[str], None]) -> None:
+    def _run(self, session: Session, step: Callable[[str], None]) -> None:
         topology = self._topology
         there = admin.existing(self._kafka)
         sizes = [there[topic] for topic in (*self._own_inputs(), topology.changelog) if topic in there]
-        self._empty_tables(really=False)
-        self._mark(there.get(topology.changelog, 0))
+        self._empty_tables(session, really=False)
+        self._mark(session, there.get(topology.changelog, 0))
         step("marked")
-        self._delete([topic for topic in self._derived() if topic not in {topology.changelog, *self._reports}])
+        self._delete(session, [topic for topic in self._derived() if topic not in {topology.changelog, *self._reports}])
         step("topics")
-        self._empty_tables()
+        self._empty_tables(session)
         step("tables")
         if self._jobs is not None:
-            self._jobs.start_over(inputs=self._inputs)
+            self._jobs.start_over(inputs=self._inputs, still=session.still)
         step("jobs")
-        self._delete_group(admin.group_of(topology), "processors")  # waits for one that was fenced just now
+        self._delete_group(session, admin.group_of(topology), "processors")  # waits for one that was fenced just now
         for group in self._worker_groups:
-            self._delete_group(group, "workers")
+            self._delete_group(session, group, "workers")
         step("group")
         if gone := [*self._reports, *([*self._own_inputs(), topology.replays] if self._inputs else [])]:
             # Before the changelog: without its mark a processor would begin with what is left of them. And not sooner: without
             # an input it waits, and does not say why.
-            self._delete(gone)
+            self._delete(session, gone)
             step("inputs")
-        self._delete([topology.changelog])
+        self._delete(session, [topology.changelog])
         step("changelog")
         partitions = sizes[0] if sizes else self._settings.partitions
+        session.still()
         admin.create_topics(topology, partitions, self._client, decisions=self._decision_logs(partitions))
         step("made")
 
@@ -288,8 +272,10 @@ class Reset:
         now = replicas.replicas_of_all(self._settings).get(self.name)
         return [name for name, one in now.replicas.items() if one.heard_s < replicas.SILENT_S] if now else []
 
-    def _mark(self, partitions: int) -> None:
-        """Take every task, and leave in its changelog what nobody goes on from."""
+    def _mark(self, session: Session, partitions: int) -> None:
+        """Take every task, and leave in its changelog what nobody goes on from. The session is asked after Kafka has the record:
+        so either no other reset has begun by then, or nobody sees it.
+        """
         for partition in range(partitions):
             producer = Producer(
                 {
@@ -301,12 +287,19 @@ class Reset:
             producer.init_transactions(_CALL_S * 2)
             producer.begin_transaction()
             producer.produce(self._topology.changelog, json.dumps(RESETTING).encode(), PROGRESS_KEY, partition)
+            producer.flush(_CALL_S * 2)
+            try:
+                session.still()
+            except UserError:
+                producer.abort_transaction(_CALL_S * 2)
+                raise
             producer.commit_transaction(_CALL_S * 2)
 
-    def _delete(self, topics: Sequence[str]) -> None:
+    def _delete(self, session: Session, topics: Sequence[str]) -> None:
         there = [topic for topic in topics if topic in admin.existing(self._kafka)]
         if not there:
             return
+        session.still()
         for topic, answer in self._kafka.delete_topics(there, request_timeout=_CALL_S).items():
             try:
                 answer.result()
@@ -334,18 +327,23 @@ class Reset:
                     raise
         return False
 
-    def _delete_group(self, group: str, who: str) -> None:
+    def _delete_group(self, session: Session, group: str, who: str) -> None:
         self._wait_for_the_end_of(who, lambda: self._members(group))
+        session.still()
         try:
             self._kafka.delete_consumer_groups([group], request_timeout=_CALL_S)[group].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
 
-    def _empty_tables(self, *, really: bool = True) -> None:
+    def _empty_tables(self, session: Session, *, really: bool = True) -> None:
         """Empty the tables, and forget what was landed and done; or only see whether that can be done."""
-        with self._postgres("" if really else _NOTHING_YET) as connection:
-            emptying.empty(connection, self.name, keep_tables=self._keep_tables, queues=self._queues, really=really)
+        try:
+            with session.connection.transaction(force_rollback=not really):
+                emptying.empty(session.connection, self.name, keep_tables=self._keep_tables, queues=self._queues)
+        except psycopg.Error as error:
+            hint = AGAIN if really else _NOTHING_YET
+            raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
 
-    def _postgres(self, hint: str = "") -> AbstractContextManager[psycopg.Connection[Any]]:
-        return emptying.transaction(self._dsn, hint or "Run it again when that is mended: it goes on.")
+    def _postgres(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        return emptying.transaction(self._dsn, AGAIN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -25,8 +25,13 @@ class Jobs(Protocol):
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
         """What `start_over` would do outside of Kafka and PostgreSQL, a sentence each."""
 
-    def start_over(self, *, inputs: bool) -> None:
-        """Remove what the jobs have made there; again after it was cut off anywhere. `inputs`: those go too."""
+    def start_over(self, *, inputs: bool, still: Callable[[], None]) -> None:
+        """Remove what the jobs have made there; again after it was cut off anywhere.
+
+        Args:
+            inputs: those go too.
+            still: raises UserError when the reset's session has ended; asked right before whatever is removed.
+        """
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,36 @@ session was seen to be there after that (`onefold.jobs.writer`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 _SHARE = "SELECT pg_try_advisory_lock_shared(hashtextextended(%s, 0))"
-# With the transaction it ends.
-_TAKE = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+_TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 # A key of 64 bits is shown as two halves.
 _HOLDERS = (
-    "SELECT DISTINCT application_name FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted"
-    " AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND (classid::bigint << 32) | objid::bigint = hashtextextended(%s, 0) ORDER BY 1"
+    "SELECT application_name, pid, mode = 'ExclusiveLock' FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (classid::bigint << 32) | objid::bigint = hashtextextended(%s, 0) ORDER BY 1, 2"
 )
+
+
+class Holder(NamedTuple):
+    """A session that has the lock.
+
+    Attributes:
+        name: what it is called.
+        pid: of its process on the server.
+        alone: it is a reset's; else a worker's, which shares it.
+    """
+
+    name: str
+    pid: int
+    alone: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})"
 
 
 def share(connection: psycopg.Connection[Any], pipeline: str) -> bool:
@@ -29,13 +46,13 @@ def share(connection: psycopg.Connection[Any], pipeline: str) -> bool:
 
 
 def take(connection: psycopg.Connection[Any], pipeline: str) -> bool:
-    """Have it alone until the end of the transaction. False: somebody has it, or shares it."""
+    """Have it alone until the connection ends. False: somebody has it, or shares it."""
     return _granted(connection, _TAKE, pipeline)
 
 
-def holders(connection: psycopg.Connection[Any], pipeline: str) -> list[str]:
-    """What the sessions are called that have or share it, sorted."""
-    return [name for (name,) in connection.execute(_HOLDERS, (_key(pipeline),)).fetchall()]
+def holders(connection: psycopg.Connection[Any], pipeline: str) -> list[Holder]:
+    """The sessions that have or share it, sorted."""
+    return [Holder(*found) for found in connection.execute(_HOLDERS, (_key(pipeline),)).fetchall()]
 
 
 def _granted(connection: psycopg.Connection[Any], statement: str, pipeline: str) -> bool:

@@ -1,4 +1,4 @@
-"""A store that a worker writes to only while nobody can have started its pipeline over."""
+"""A store that a worker, or a reset, writes to only while nobody else can have started its pipeline over."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,8 +6,17 @@ from onefold.jobs.protocols import Mark, Objects
 
 
 class Guarded:
-    """Another store, with a question before each write: `still` raises when the worker's session has ended. Between the question
-    and the write a process may sleep: what it writes then is an object that nothing names, which the judge says.
+    """Another store, with a question before each write: `still` raises when the session of whoever writes has ended.
+
+    Between the question and the write a process may sleep, and a store takes what it is given. So the one call in which it slept
+    reaches the store after a reset:
+
+        put       leaves an object that nothing names, or that is named by then and is the same: names follow from content
+        delete    may remove what the new run has under the same name: an upload that was discarded before `reset --inputs`, and
+                  was imported again under the same request since; of a reset, a snapshot that was made anew
+        unmark    leaves such an upload without its mark: if its client does not complete it, no sweep finds it
+
+    The judge names each of these objects.
     """
 
     def __init__(self, store: Objects, still: Callable[[], None]) -> None:

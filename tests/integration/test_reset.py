@@ -233,11 +233,16 @@ def test_tables_that_cannot_be_emptied_are_found_before_anything_is_deleted(
     judge(site.topology, site.client)
 
 
-def test_one_reset_at_a_time(site: Site) -> None:
+def test_one_reset_at_a_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second one says so, and takes the first one for no worker that has to be stopped."""
+
     def second(step: str) -> None:
         if step == "marked":
             with pytest.raises(UserError, match="another reset of runner is under way"):
                 site.reset().run()
+            assert run(["reset", "runner", "--yes"]) == REFUSED
+            said = "error: another reset of runner is under way: onefold-reset runner (pid "
+            assert capsys.readouterr().err.startswith(said)
 
     site.reset().run(second)
 

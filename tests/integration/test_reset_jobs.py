@@ -29,10 +29,12 @@ from onefold.jobs.protocols import Job
 from onefold.jobs.worker import Limits, Worker
 from onefold.operate.errors import UserError
 from onefold.operate.reset import STEPS, Reset
+from onefold.operate.reset_session import Session
 from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Retriable
+from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, existing
+from onefold.processor.io.admin import ask_topic_ids, connect, existing
 from onefold.processor.testing.jobs import SimulatedQueue
 from onefold.proof.verify import verify
 from onefold.proof.workloads import sheets
@@ -99,6 +101,20 @@ class Site:
         for queue in QUEUES:
             with closing(self.group(queue)) as consumer:
                 consumer.commit(offsets=[TopicPartition(queue, 0, 1)], asynchronous=False)
+
+    def cut_resets(self) -> None:
+        """As a failover would, or somebody who takes a reset for dead."""
+        mine = "FROM pg_stat_activity WHERE application_name = 'onefold-reset sheets' AND datname = current_database()"
+        self.rows(f"SELECT pg_terminate_backend(pid) {mine}")
+        eventually(lambda: not self.rows(f"SELECT pid {mine}"), 20, "the session has ended")
+
+    def everything(self) -> Any:
+        """What a reset deletes, as it is now."""
+        admin = connect(self.client)  # answers nobody when it is gone
+        ids = ask_topic_ids(admin, [topic for topic in existing(admin) if topic.startswith("sheets.")])()
+        groups = sorted(one.group_id for one in admin.list_consumer_groups().result().valid)
+        rows = [self.rows(f"SELECT queue FROM onefold.{table} ORDER BY 1") for table in ("pending", "done")]
+        return ids, groups, rows, [*self.store.ids()]
 
     def group(self, queue: str) -> Consumer:
         return Consumer({**self.client, "group.id": topics.group_of(queue), "enable.auto.commit": False})
@@ -229,8 +245,44 @@ def test_a_worker_that_sleeps_through_a_reset_leaves_nothing_in_the_new_run(
         assert site.rows(f"SELECT queue FROM onefold.{table}") == []
 
 
-def test_no_worker_begins_beside_a_reset(site: Site) -> None:
-    """At none of its steps; and the plan that is asked for has what is deleted then."""
+def test_a_reset_that_has_lost_its_session_deletes_nothing_more(site: Site) -> None:
+    """Another one may have come to its end since, and everything be of the new run."""
+    site.fold()
+    for step in STEPS[:-1]:
+        site.work()
+        seen: list[Any] = []
+
+        def cut(name: str, step: str = step, seen: list[Any] = seen) -> None:
+            if name == step:
+                site.cut_resets()
+                seen.append(site.everything())
+
+        with pytest.raises(UserError, match=r"session in PostgreSQL has ended|PostgreSQL did not do it"):
+            site.reset().run(cut)
+        assert [site.everything()] == seen, step
+        site.reset().run()
+        assert site.left() == STAYS, step
+
+
+def test_a_reset_that_has_lost_its_session_marks_no_progress(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor of the new run would end for it."""
+    site.fold()
+    empty = Reset._empty_tables
+
+    def cut(reset: Reset, session: Session, *, really: bool = True) -> None:
+        empty(reset, session, really=really)
+        site.cut_resets()
+
+    monkeypatch.setattr(Reset, "_empty_tables", cut)
+    with pytest.raises(UserError, match="session in PostgreSQL has ended"):
+        site.reset().run()
+    values = [record.value for record in records(site.client, site.topology.changelog)]
+    assert values
+    assert json.dumps(RESETTING).encode() not in values
+
+
+def test_no_worker_begins_beside_a_reset(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """At none of its steps; and the plan that is asked for has what is deleted then. Another reset takes it for no worker."""
     site.work()
     reset = site.reset()
     plan = reset.plan()
@@ -242,6 +294,9 @@ def test_no_worker_begins_beside_a_reset(site: Site) -> None:
     def tried(step: str) -> None:
         with pytest.raises(Retriable, match="sheets is being started over"):
             PostgresPending(site.dsn, "1", "sheets")
+        if step == "topics":
+            assert run(["reset", "sheets", "--yes"]) == REFUSED
+            assert "another reset of sheets is under way" in capsys.readouterr().err
 
     reset.run(tried)
     PostgresPending(site.dsn, "1", "sheets").close()

@@ -23,11 +23,12 @@ def test_a_reset_and_a_worker_keep_each_other_away(jobs_database: str) -> None:
     """Of one pipeline; and a worker that is gone keeps nobody away."""
     worker = PostgresPending(jobs_database, "1", "sheets")
     with psycopg.connect(jobs_database) as reset:
-        assert worker_lock.holders(reset, "sheets") == ["onefold-worker 1"]
+        assert [(one.name, one.alone) for one in worker_lock.holders(reset, "sheets")] == [("onefold-worker 1", False)]
         assert not worker_lock.take(reset, "sheets")
         assert worker_lock.holders(reset, "orders") == []
         worker.close()
         eventually(lambda: worker_lock.take(reset, "sheets"), 20, "it is gone")
+        assert [one.alone for one in worker_lock.holders(reset, "sheets")] == [True]
         with pytest.raises(Retriable, match="sheets is being started over"):
             PostgresPending(jobs_database, "1", "sheets")
         PostgresPending(jobs_database, "1", "orders").close()

@@ -1,0 +1,90 @@
+"""A reset's session in PostgreSQL: while it is there, no other reset of the pipeline begins and no worker of it.
+
+A reset may sleep, and its session be cut meanwhile: by a failover, or by somebody who took it for dead. When it wakes, another
+one may have come to its end, and what it was about to delete may be of the new run. So it empties the tables over this session,
+and asks whether it is there right before whatever else it deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+
+from onefold.exit_codes import REFUSED
+from onefold.operate import worker_lock
+from onefold.operate.errors import UserError, first_line
+from onefold.operate.worker_lock import Holder
+from onefold.spark_sink.postgres.connection import connect
+
+# It is idle while Kafka deletes, and large tables take their time: nothing of that is a reason to end it. Which of these there
+# are depends on the server's version.
+_NO_TIME_LIMITS = (
+    "SELECT set_config(name, '0', false) FROM pg_settings"
+    " WHERE name IN ('idle_session_timeout', 'statement_timeout', 'transaction_timeout')"
+)
+AGAIN = "Run it again when that is mended: it goes on."
+
+
+class Session:
+    """Of one reset.
+
+    Attributes:
+        connection: in autocommit mode.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def still(self) -> None:
+        """Raises UserError when it has ended: another reset may have begun since, and have come to its end."""
+        try:
+            self.connection.execute("SELECT 1")
+        except psycopg.Error as error:
+            raise UserError(
+                f"this reset's session in PostgreSQL has ended: {first_line(error)}",
+                "Nothing more was deleted. Run it again: it goes on.",
+            ) from None
+
+
+@contextmanager
+def alone(dsn: str, name: str) -> Iterator[Session]:
+    """A session that keeps workers and other resets of the pipeline away until the block ends. Raises UserError: PostgreSQL does
+    not answer, or (exit code 3) somebody is there.
+    """
+    try:
+        with closing(connect(dsn, name, "reset")) as connection:
+            connection.execute(_NO_TIME_LIMITS)
+            while not worker_lock.take(connection, name):
+                refuse_beside_others(connection, name)  # else they have left in between
+            yield Session(connection)
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL did not do it: {first_line(error)}", AGAIN) from None
+
+
+def refuse_beside_others(connection: psycopg.Connection[Any], name: str) -> None:
+    """Raises UserError (exit code 3) while a worker or a reset of the pipeline has a session."""
+    found = worker_lock.holders(connection, name)
+    if resets := [one for one in found if one.alone]:
+        raise UserError(
+            f"another reset of {name} is under way: {_named(resets)}",
+            f"Wait for its end. One that is frozen is ended by {_end_of(resets)}",
+            REFUSED,
+        )
+    if found:
+        raise UserError(
+            f"a worker of {name} has a session in the database: {_named(found)}",
+            f"Stop it, also one that is frozen, and ask again. Of one whose machine is gone: {_end_of(found)}",
+            REFUSED,
+        )
+
+
+def _named(holders: Sequence[Holder]) -> str:
+    return ", ".join(map(str, holders))
+
+
+def _end_of(holders: Sequence[Holder]) -> str:
+    """The statement that ends these sessions. Who loses one so, and lives, writes nothing more."""
+    return f"SELECT {', '.join(f'pg_terminate_backend({one.pid})' for one in holders)};"
