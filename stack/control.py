@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
 from onefold.stack import filelock, metrics
 from onefold.stack.child import end_known, tail
-from onefold.stack.embedded import choose_ports, prepare
+from onefold.stack.embedded import prepare
 from onefold.stack.plan import Plan, pipeline
+from onefold.stack.ports import Keeping, choose_ports, of_stack
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Service
 
@@ -56,12 +57,13 @@ def up(
         # Asked to end or left alone: stops what it started, as for Ctrl-C.
         signal.signal(number, signal.default_int_handler)
     private.secure(home)
-    with filelock.held(home / "run" / "lock"):
+    with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
         running = state.read_running(home)
         if running:
             return (running, False) if only else _take_in(settings, domains, running, progress)
         _end_leftovers(home)
-        plan = _plan(settings, domains, only, progress)
+        plan = _plan(settings, domains, only, progress, keeping)
+        keeping.keep(of_stack(home, plan.public))
         plan.write(home)
         supervisor = _start_supervisor(home)
         try:
@@ -150,13 +152,16 @@ def _end_leftovers(home: Path) -> bool:
     return any(ended)
 
 
-def _plan(settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress) -> Plan:
+def _plan(
+    settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress, keeping: Keeping
+) -> Plan:
     """Prepares what the services need and lists them. Servers of the user's own take the place of ours."""
     home = settings.home
     wanted = {name for name in INFRASTRUCTURE if not only or name in only}
     wanted -= {"kafka"} if settings.bootstrap_servers else set()
     wanted -= {"postgres"} if settings.postgres_dsn else set()
     ports = choose_ports(home, settings.kafka_port, settings.postgres_port, settings.dashboard_port)
+    keeping.keep(of_stack(home, {}))  # jars may take minutes
     parts = prepare(home, ports, settings.cache, progress.say)
     services = {
         "postgres": parts.database.service(home / "logs" / "postgres.log"),

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from onefold.operate.errors import UserError
-from onefold.stack.embedded import free_ports, if_free
+from onefold.stack.ports import free_ports, if_free
 from onefold.stack.service import Service
 
 # What the services are called that have metrics on a port of their own; the dashboard has them on its page's.

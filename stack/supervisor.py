@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from onefold.operate import state
 from onefold.operate.errors import first_line
 from onefold.stack.child import Child, birth
 from onefold.stack.plan import Plan
+from onefold.stack.ports import Keeping, of_stack
 from onefold.stack.service import Service, is_ready
 
 BACKOFF_FIRST_S = 0.2  # before the first restart; doubles
@@ -249,11 +250,14 @@ def serve(home: Path) -> None:
 
     def read_again() -> None:
         found = Plan.read(home)
+        keeping.keep(of_stack(home, found.public))
         head.update(found.public)
         supervisor.adopt(found.stages)
 
     try:
-        run(supervisor, read_again=read_again)
+        with closing(Keeping()) as keeping:
+            keeping.keep(of_stack(home, plan.public))
+            run(supervisor, read_again=read_again)
     finally:
         with suppress(OSError):  # then it names a supervisor that is gone, which readers notice
             state.path(home).unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from typing import Any
 from onefold import class_archive
 from onefold.operate.errors import UserError
 from onefold.stack.broker import JVM_FLAGS, Broker
+from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, is_ready
 
 _FOLDER = "classes-kafka"
@@ -38,7 +38,7 @@ def make(file: Path, jars: Sequence[Path], executable: Path) -> bool:
 
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=class_archive.DRAFTS, dir=file.parent) as folder:
-        draft, port, controller = Path(folder) / file.name, *_free_ports()
+        draft, port, controller = Path(folder) / file.name, *free_ports(2)
         broker = Broker(Path(folder) / "kafka", port, controller, executable, jars)
         try:
             broker.prepare()
@@ -100,8 +100,3 @@ def _exercise(address: str) -> None:
     asked = {TopicPartition("warm", 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]  # the library forgot its annotation
     for found in admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED).values():
         found.result(_CALL_S)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]

@@ -37,7 +37,8 @@ from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.postgres.connection import connect
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
-from onefold.stack.embedded import Infrastructure, free_ports
+from onefold.stack.embedded import Infrastructure
+from onefold.stack.ports import free_ports
 from tests.support.command_line import Onefold
 from tests.support.infrastructure import delete_topics
 from tests.support.waiting import eventually

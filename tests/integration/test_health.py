@@ -10,7 +10,7 @@ from psycopg import conninfo
 
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads import runner
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 from onefold.telemetry import (
     BATCH_S,
     BATCHES,

@@ -19,7 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
-from onefold.stack.embedded import Infrastructure, free_ports
+from onefold.stack.embedded import Infrastructure
+from onefold.stack.ports import free_ports
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker

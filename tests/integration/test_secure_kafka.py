@@ -19,7 +19,8 @@ from onefold.spark_sink.kafka import client
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
-from onefold.stack.embedded import Infrastructure, free_ports
+from onefold.stack.embedded import Infrastructure
+from onefold.stack.ports import free_ports
 from tests.support.certificates import Authority, Identity
 from tests.support.command_line import Onefold
 from tests.support.needs import first_of

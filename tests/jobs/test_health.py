@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onefold.jobs.pending import PostgresPending
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 from onefold.telemetry import HEALTHY, JOB_S, JOBS, WORKER_WAITS
 from tests.support.job_project import Project
 from tests.support.model_effect import job_of

@@ -14,7 +14,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from onefold.exit_codes import USAGE
 from onefold.operate import exposed
 from onefold.operate.errors import UserError
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 from onefold.telemetry import HEALTHY, LAG_S, METRICS, PROGRESS_AT, RECORDS, TRANSACTION_S, Health
 from tests.support.clock import Clock
 from tests.support.rooms import ROOT

@@ -1,6 +1,5 @@
 """What the broker and the database are told, where they may live, and which ports they get."""
 
-import socket
 import sys
 from pathlib import Path
 
@@ -10,9 +9,7 @@ from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.pipelines import PROJECT_VARIABLE
 from onefold.stack import cores, plan, postgres
-from onefold.stack import embedded as stack
 from onefold.stack.broker import Broker
-from onefold.stack.embedded import Ports
 from tests.support.examples import EXAMPLES
 
 
@@ -83,26 +80,6 @@ def test_a_pid_file_that_names_another_program_is_removed(tmp_path: Path) -> Non
     pid_file.write_text("1\n")
     server._remove_stale_pid_file()
     assert not pid_file.exists()
-
-
-def test_ports_differ_lie_below_the_range_of_outgoing_connections_and_are_kept(tmp_path: Path) -> None:
-    first = stack.choose_ports(tmp_path)
-    assert len(set(vars(first).values())) == 4
-    assert all(port in stack.PORTS for port in vars(first).values())
-    assert stack.choose_ports(tmp_path) == first
-
-
-def test_a_port_that_another_program_took_meanwhile_is_replaced(tmp_path: Path) -> None:
-    first = stack.choose_ports(tmp_path)
-    with socket.create_server(("127.0.0.1", first.kafka)):
-        second = stack.choose_ports(tmp_path)
-    assert second.kafka != first.kafka
-    assert Ports(first.kafka, second.controller, second.postgres, second.dashboard) == first
-
-
-def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="ONEFOLD_KAFKA_PORT"):
-        stack.choose_ports(tmp_path, kafka=taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:8123"])

@@ -9,7 +9,7 @@ from onefold.cli.commands import status
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.stack import metrics, together
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, Service
 
 

@@ -16,8 +16,8 @@ from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
 from onefold.stack import control
-from onefold.stack.embedded import Ports, choose_ports, free_ports
 from onefold.stack.plan import Plan
+from onefold.stack.ports import Ports, choose_ports, free_ports
 from tests.support import previous
 
 

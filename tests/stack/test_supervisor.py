@@ -359,31 +359,3 @@ def test_another_plan_leaves_what_is_in_both_alone(tmp_path: Path) -> None:
         assert not psutil.pid_exists(pids["changed"])
     finally:
         supervisor.stop()
-
-
-def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
-    """The program itself, with a plan that gets one service more while it runs; the other one stays what it was."""
-    forever = f"{SAY_RUNNING} {FOREVER}"
-    one, two = service(tmp_path, "one", forever), service(tmp_path, "two", forever)
-    Plan([[one]], {}).write(tmp_path)
-    process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
-
-    def pids(*names: str) -> dict[str, int] | None:
-        services = state.read(tmp_path).get("services", {})
-        well = services.keys() == set(names) and all(entry["state"] == "running" for entry in services.values())
-        return {name: entry["pid"] for name, entry in services.items()} if well else None
-
-    try:
-        eventually(lambda: pids("one"), 10, "the first plan runs")
-        before = pids("one")
-        Plan([[one, two]], {"plan": 1}).write(tmp_path)
-        process.send_signal(signal.SIGHUP)
-        eventually(lambda: pids("one", "two"), 10, "the second plan runs")
-        after = pids("one", "two")
-        assert before is not None
-        assert after is not None
-        assert after["one"] == before["one"]
-        assert state.read(tmp_path)["plan"] == 1
-    finally:
-        process.terminate()
-        process.wait(20)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from onefold.chaos.containers import Containers
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 HOW = "NO CONTAINER TEST RAN ({}). Start Docker, or as root on Debian run images/bootstrap --install; .ci/run requires them"

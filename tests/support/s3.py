@@ -18,7 +18,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onefold.stack import jars, java
 from onefold.stack.child import Child
-from onefold.stack.embedded import default_cache, free_ports
+from onefold.stack.embedded import default_cache
+from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, Service
 from tests.support.waiting import eventually
 

@@ -10,7 +10,7 @@ from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.jobs.objects import open_store
 from onefold.jobs.objects.s3 import S3Store
 from onefold.operate.errors import UserError
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 from tests.support.s3 import Bucket
 
 

@@ -1,0 +1,77 @@
+"""Which ports a stack gets, and that nobody else is given them while nobody listens on them."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from onefold.operate.errors import UserError
+from onefold.stack import ports
+from onefold.stack.ports import PORTS, Keeping, Ports, choose_ports, free_ports
+
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is kept")
+
+
+@pytest.fixture
+def keeping() -> Iterator[Keeping]:
+    with closing(Keeping()) as made:
+        yield made
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Two ports, and there are no others."""
+    made = free_ports(2)
+    monkeypatch.setattr(ports, "PORTS", made)
+    return made
+
+
+def test_ports_differ_lie_below_the_range_of_outgoing_connections_and_are_kept(tmp_path: Path) -> None:
+    first = choose_ports(tmp_path)
+    assert len(set(vars(first).values())) == 4
+    assert all(port in PORTS for port in vars(first).values())
+    assert choose_ports(tmp_path) == first
+
+
+def test_a_port_that_another_program_took_meanwhile_is_replaced(tmp_path: Path) -> None:
+    first = choose_ports(tmp_path)
+    with socket.create_server(("127.0.0.1", first.kafka)):
+        second = choose_ports(tmp_path)
+    assert second.kafka != first.kafka
+    assert Ports(first.kafka, second.controller, second.postgres, second.dashboard) == first
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="ONEFOLD_KAFKA_PORT"):
+        choose_ports(tmp_path, kafka=taken.getsockname()[1])
+
+
+@linux_only
+def test_a_port_that_is_kept_is_given_to_nobody_else(two: list[int], keeping: Keeping) -> None:
+    assert set(free_ports(2)) == set(two)
+    keeping.keep(two[:1])
+    assert free_ports(1) == two[1:]
+    with pytest.raises(UserError, match="no free ports"):
+        free_ports(2)
+    keeping.close()
+    assert set(free_ports(2)) == set(two)
+
+
+@linux_only
+def test_whoever_a_port_is_kept_for_can_listen_on_it_again_and_again(two: list[int], keeping: Keeping) -> None:
+    keeping.keep(two)
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", two[0])) as server, socket.create_connection(server.getsockname()):
+            assert server.accept()
+
+
+@linux_only
+def test_a_port_may_be_kept_by_two_and_what_cannot_be_kept_is_no_error(two: list[int], keeping: Keeping) -> None:
+    """By whoever starts a stack, and by its supervisor; that another program has it says the service that wants it."""
+    with closing(Keeping()) as first, socket.create_server(("127.0.0.1", two[1])):
+        first.keep([0, *two])
+        keeping.keep(two[:1])
+    assert free_ports(1) == two[1:]

@@ -1,0 +1,64 @@
+"""The supervisor as the program that `onefold up` starts."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onefold.operate import state
+from onefold.stack.plan import Plan
+from onefold.stack.ports import choose_ports, free_ports
+from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, service
+from tests.support.waiting import eventually
+
+
+def is_kept(port: int) -> bool:
+    """Whether somebody has bound it."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is kept")
+def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
+    """With a plan that gets one service more while it runs; the other one stays what it was.
+    The ports of both are kept for them as long as it runs.
+    """
+    forever = f"{SAY_RUNNING} {FOREVER}"
+    one, two = service(tmp_path, "one", forever), service(tmp_path, "two", forever)
+    chosen = choose_ports(tmp_path)
+    metrics = [port for port in free_ports(6) if port not in vars(chosen).values()][:2]
+    Plan([[one]], {"metrics": {"one": metrics[0]}}).write(tmp_path)
+    process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
+
+    def pids(*names: str) -> dict[str, int] | None:
+        services = state.read(tmp_path).get("services", {})
+        well = services.keys() == set(names) and all(entry["state"] == "running" for entry in services.values())
+        return {name: entry["pid"] for name, entry in services.items()} if well else None
+
+    def kept() -> list[int]:
+        return [port for port in (*vars(chosen).values(), *metrics) if is_kept(port)]
+
+    try:
+        eventually(lambda: pids("one"), 10, "the first plan runs")
+        before = pids("one")
+        assert kept() == [*vars(chosen).values(), metrics[0]]
+        Plan([[one, two]], {"plan": 1, "metrics": {"one": metrics[0], "two": metrics[1]}}).write(tmp_path)
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: pids("one", "two"), 10, "the second plan runs")
+        after = pids("one", "two")
+        assert before is not None
+        assert after is not None
+        assert after["one"] == before["one"]
+        assert state.read(tmp_path)["plan"] == 1
+        assert kept() == [*vars(chosen).values(), *metrics]
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert kept() == []
