@@ -23,6 +23,7 @@ from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.io.admin import CALL_TIMEOUT_S, RECORD_BYTES_MAX
 from onefold.processor.io.contracts import Contract
+from onefold.processor.io.kafka_errors import again_or_never
 from onefold.processor.io.serde import decode_plain
 
 # What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
@@ -81,6 +82,7 @@ def create(admin: AdminClient, queue: str) -> list[str]:
 
     Raises:
         Retriable: the queue's own is not there yet, or the cluster does not answer.
+        Refused: it is not allowed to.
     """
     try:
         existing = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
@@ -107,4 +109,4 @@ def create(admin: AdminClient, queue: str) -> list[str]:
                     raise
         return made
     except KafkaException as error:
-        raise Retriable(f"the topics of {queue} cannot be made: {error.args[0].str()}") from error
+        raise again_or_never(error.args[0], f"the topics of {queue} cannot be made") from error

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job
-from onefold.processor.core.errors import ProcessorError, Refused, Retriable
+from onefold.processor.core.errors import Retriable
 from onefold.processor.io.admin import RECORD_BYTES_MAX
-from onefold.processor.io.kafka_errors import translate
+from onefold.processor.io.kafka_errors import again_or_never
 
 DELIVERY_TIMEOUT_MS = 10_000
 # For an answer of a broker that is there.
@@ -86,7 +86,7 @@ class Writer:
             self._producer.commit_transaction(_CALL_S)
         except KafkaException as error:
             self._abort()
-            raise _not_written(topic, error.args[0]) from error
+            raise again_or_never(error.args[0], f"{topic} cannot be written to") from error
         except BufferError as error:
             self._abort()
             raise Retriable(f"{topic} cannot be written to: {error}") from error
@@ -102,15 +102,9 @@ class Writer:
         if not told:
             raise Retriable(f"{topic} cannot be written to: no answer")
         if told[0] is not None:
-            raise _not_written(topic, told[0])
+            raise again_or_never(told[0], f"{topic} cannot be written to")
 
     def _abort(self) -> None:
         # Where it fails the next transaction does not begin, and says so; the cluster ends this one by itself.
         with suppress(KafkaException):
             self._producer.abort_transaction(_CALL_S)
-
-
-def _not_written(topic: str, error: KafkaError) -> ProcessorError:
-    """A right that is missing comes by no waiting; a transaction that failed in any other way may be done again."""
-    found = translate(error, f"{topic} cannot be written to")
-    return found if isinstance(found, Refused) else Retriable(str(found))

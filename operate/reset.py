@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import chain
 from typing import Any
 
@@ -31,7 +31,7 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from onefold.exit_codes import REFUSED
+from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import emptying, pipelines, positions, replicas, reset_session
 from onefold.operate.dead_letters import said
 from onefold.operate.errors import UserError, first_line
@@ -287,11 +287,17 @@ class Reset:
             producer.init_transactions(_CALL_S * 2)
             producer.begin_transaction()
             producer.produce(self._topology.changelog, json.dumps(RESETTING).encode(), PROGRESS_KEY, partition)
-            producer.flush(_CALL_S * 2)
             try:
+                if producer.flush(_CALL_S * 2):
+                    raise UserError(
+                        f"Kafka did not take what is written to {self._topology.changelog} in {_CALL_S * 2:.0f} s",
+                        "Run `onefold reset` again when Kafka answers; until then the pipeline may not go on.",
+                        UNAVAILABLE,
+                    )
                 session.still()
             except UserError:
-                producer.abort_transaction(_CALL_S * 2)
+                with suppress(KafkaException):  # the cluster ends by itself what it is not told to end
+                    producer.abort_transaction(_CALL_S * 2)
                 raise
             producer.commit_transaction(_CALL_S * 2)
 

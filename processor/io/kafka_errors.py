@@ -66,6 +66,12 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
     return Corrupted(sentence)
 
 
+def again_or_never(error: KafkaError, doing: str) -> Retriable | Refused:
+    """The same for whoever can simply do it again: a right that is missing comes by no waiting, and all else may pass."""
+    found = translate(error, doing)
+    return found if isinstance(found, Refused) else Retriable(str(found))
+
+
 @contextlib.contextmanager
 def raising(doing: str) -> Iterator[None]:
     """Translates what a call to Kafka raises, also what the client has lost of it."""

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from onefold.cli.commands.reset import jobs_of
 from onefold.cli.main import run
-from onefold.exit_codes import REFUSED
+from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.jobs import topics
 from onefold.jobs.apps.sheets.effects import FINISHED, snapshots
 from onefold.jobs.context import Context
@@ -279,6 +279,27 @@ def test_a_reset_that_has_lost_its_session_marks_no_progress(site: Site, monkeyp
     values = [record.value for record in records(site.client, site.topology.changelog)]
     assert values
     assert json.dumps(RESETTING).encode() not in values
+
+
+class Slow(Producer):
+    """What it sends is not there in time."""
+
+    def flush(self, timeout: float = -1) -> int:
+        return 1
+
+
+def test_a_reset_whose_mark_kafka_does_not_take_deletes_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session would be asked before Kafka has the record, so that the answer says nothing."""
+    site.fold()
+    before = site.everything()
+    with monkeypatch.context() as patched:
+        patched.setattr("onefold.operate.reset.Producer", Slow)
+        with pytest.raises(UserError, match="Kafka did not take") as raised:
+            site.reset().run()
+    assert raised.value.exit_code == UNAVAILABLE
+    assert site.everything() == before
+    site.reset().run()
+    assert site.left() == STAYS
 
 
 def test_no_worker_begins_beside_a_reset(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

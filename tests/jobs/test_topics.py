@@ -1,12 +1,16 @@
-"""What is no job, by its record."""
+"""What is no job, by its record; and what becomes of topics that cannot be made."""
 
 import json
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from onefold.jobs import topics
 from onefold.jobs.protocols import Place
-from onefold.processor.core.errors import Rejected
+from onefold.processor.core.errors import ProcessorError, Refused, Rejected, Retriable
 from onefold.processor.io import contracts
 
 
@@ -26,3 +30,37 @@ def test_one_that_no_row_can_have_is_rejected() -> None:
     """Else the queue would come to it again and again, and to nothing behind it."""
     with pytest.raises(Rejected, match="log_id has more than 1,000 bytes"):
         decoded(log_id="é" * (topics.LOG_ID_BYTES_MAX // 2 + 1))
+
+
+class Refusing:
+    """An administrator whose call fails."""
+
+    def __init__(self, call: str, code: int) -> None:
+        self.call, self.error = call, KafkaException(KafkaError(code))
+
+    def list_topics(self, timeout: float) -> Any:
+        if self.call == "list_topics":
+            raise self.error
+        return SimpleNamespace(topics={"sheets.jobs": SimpleNamespace(partitions=[0])})
+
+    def create_topics(self, missing: list[Any]) -> dict[str, Future[None]]:
+        futures: dict[str, Future[None]] = {topic.topic: Future() for topic in missing}
+        for future in futures.values():
+            future.set_exception(self.error)
+        return futures
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "kind"),
+    [
+        ("create_topics", KafkaError.TOPIC_AUTHORIZATION_FAILED, Refused),
+        ("create_topics", KafkaError.CLUSTER_AUTHORIZATION_FAILED, Refused),
+        ("create_topics", KafkaError.INVALID_REPLICATION_FACTOR, Retriable),
+        ("list_topics", KafkaError._TRANSPORT, Retriable),
+    ],
+)
+def test_a_right_that_is_missing_is_not_waited_for(call: str, code: int, kind: type[ProcessorError]) -> None:
+    admin: Any = Refusing(call, code)
+    with pytest.raises(ProcessorError, match=r"the topics of sheets\.jobs cannot be made: ") as raised:
+        topics.create(admin, "sheets.jobs")
+    assert type(raised.value) is kind
