@@ -24,6 +24,7 @@ from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.stage import Stage
+from tests.support.waiting import eventually
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 300
@@ -138,6 +139,8 @@ def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(
     monkeypatch.setattr(following, "_STEP_S", -1.0)
     monkeypatch.setattr("onefold.proof.audit.auditor.BEHIND_S", 0.5)
     play(stage, 2)
+    ran(auditor, lambda standing: standing.waiting > 0)
+    eventually(lambda: auditor._following is not None and auditor._following.behind_s > 0.5, 5, "it is far behind")
     standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
     assert standing.reason == "it is more than 0 s behind what the processor has written"
     assert standing.waiting > 0
