@@ -26,7 +26,7 @@ from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.settings import Settings
 from onefold.proof.workloads.shaping import Input
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.

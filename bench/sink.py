@@ -23,7 +23,7 @@ from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
-from onefold.stack.embedded import free_ports
+from onefold.stack.ports import free_ports
 from onefold.telemetry import STAGE_S
 
 _DRAIN_S = 600.0

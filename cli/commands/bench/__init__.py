@@ -8,6 +8,7 @@ VERBS = {
     "processor": "Events folded a second.",
     "peers": "Onefold beside Kafka Streams, by turns.",
     "sink": "Output records landed a second.",
+    "together": "What several pipelines in one sink cost.",
     "latency": "From produce to a visible row.",
     "jobs": "How long jobs take that arrive in the wrong order.",
     "hot-hot": "How long nothing is decided when a process is killed.",

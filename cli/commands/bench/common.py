@@ -54,6 +54,11 @@ def run(
     with measuring() as progress, fresh_stack(found.name, partitions, progress) as place:
         described = machine.describe(place.infrastructure)
         figures = measure(place, found)
+    shown(what, described, figures, as_json)
+
+
+def shown(what: str, described: dict[str, str], figures: Figures, as_json: bool) -> None:
+    """Print machine and figures, as JSON or as a table."""
     if as_json:
         typer.echo(json.dumps({"bench": what, "machine": described, "figures": figures}, indent=1))
         return
