@@ -291,6 +291,7 @@ class Slow(Producer):
 def test_a_reset_whose_mark_kafka_does_not_take_deletes_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its session would be asked before Kafka has the record, so that the answer says nothing."""
     site.fold()
+    site.work()
     before = site.everything()
     with monkeypatch.context() as patched:
         patched.setattr("onefold.operate.reset.Producer", Slow)

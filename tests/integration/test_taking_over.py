@@ -70,6 +70,7 @@ def test_who_finds_a_transaction_open_asks_again_at_once(
 def test_the_last_call_waits_as_long_as_the_broker_needs(
     client: dict[str, str], asked: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert kafka.TAKING_OVER_S[-1] >= LONG_S, "as where a broker has only just started"
     world = KafkaWorld(client)
     dead = died(world)
     asked.clear()
