@@ -5,12 +5,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
@@ -113,6 +114,10 @@ class BenchmarkEnvironment:
             if time.monotonic() > until:
                 raise RuntimeError(f"not within {deadline_s:.0f} s: {what}; logs are in {self.home / 'logs'}")
             time.sleep(look_s)
+
+    def to_land(self, topics: Sequence[str]) -> int:
+        """Offsets of these output topics, over all partitions, markers too."""
+        return sum(positions.stable_ends(AdminClient({**self.client}), topics).values())
 
     def landed(self, domain: str) -> int:
         """Offsets that the sink has landed, over all output partitions of the domain."""

@@ -14,13 +14,10 @@ from itertools import islice
 from typing import Any
 from urllib.request import urlopen
 
-from confluent_kafka.admin import AdminClient
-
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.processor import fold
 from onefold.bench.workload import Workload
-from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 from onefold.stack.ports import free_ports
@@ -44,7 +41,7 @@ def measure(environment: BenchmarkEnvironment, workload: Workload, events: int, 
     inputs = iter(workload.generate(seed, _WARM_UP_EVENTS_MAX + events))
     _fill_first_batch(environment, workload, inputs)
     fold(environment, workload, islice(inputs, events), 1)
-    total = _offsets(environment, workload)
+    total = environment.to_land(workload.landed)
     environment.say(f"landing {total:,} output offsets")
     (port,) = free_ports(1)
     environment.environment["ONEFOLD_METRICS_PORT"] = str(port)
@@ -97,14 +94,9 @@ def _fill_first_batch(environment: BenchmarkEnvironment, workload: Workload, inp
     while folded < _WARM_UP_EVENTS_MAX:
         fold(environment, workload, islice(inputs, step), 1)
         folded += step
-        offsets = _offsets(environment, workload)
+        offsets = environment.to_land(workload.landed)
         if offsets >= MAX_OFFSETS_PER_BATCH:
             return
         step = max(_SAMPLE_EVENTS, (MAX_OFFSETS_PER_BATCH - offsets) * folded // max(1, offsets))
         step = min(step, _WARM_UP_EVENTS_MAX - folded)
     raise RuntimeError(f"{folded:,} events of {workload.name} have {offsets:,} output records that are landed")
-
-
-def _offsets(environment: BenchmarkEnvironment, workload: Workload) -> int:
-    """What is to be landed, markers too."""
-    return sum(positions.stable_ends(AdminClient({**environment.client}), workload.landed).values())

@@ -9,13 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
-
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.processor import fold
 from onefold.bench.workload import workload
-from onefold.operate import positions
 
 _DRAIN_S = 600.0
 # A commit is known this well; a batch takes a second or so.
@@ -36,7 +33,7 @@ def measure(environment: BenchmarkEnvironment, names: Sequence[str], events: int
     for name in names:
         one = workload(name)
         fold(environment, one, one.generate(seed, events // len(names)), 1)
-        ends[name] = sum(positions.stable_ends(AdminClient({**environment.client}), one.landed).values())
+        ends[name] = environment.to_land(one.landed)
     rows = sum(ends.values())
     environment.say(f"landing {rows:,} output offsets of {len(names)} pipelines")
     asked = time.time()
