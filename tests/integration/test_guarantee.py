@@ -25,10 +25,12 @@ from psycopg import sql
 
 from onefold.cli import guarantees
 from onefold.exit_codes import REFUSED
+from onefold.jobs import topics
 from onefold.operate import facts
 from onefold.operate.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, Facts, Role, Topic, judge
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
+from onefold.processor.core.errors import Refused as Forbidden
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect as connect_admin
 from onefold.processor.io.admin import create_topics, existing
@@ -357,6 +359,10 @@ def test_a_broker_that_does_not_say_how_topics_are_set_keeps_nobody_from_startin
     assert "one replica" in said
     assert "Kafka does not say how it is set (TOPIC_AUTHORIZATION_FAILED)" in said
     assert "broken" not in said
+    limited = {**options, "bootstrap.servers": settings["ONEFOLD_BOOTSTRAP_SERVERS"]}
+    (queue,) = topology_of(DOMAIN).inputs
+    with pytest.raises(Forbidden, match=f"the topics of {queue} cannot be made: TOPIC_AUTHORIZATION_FAILED"):
+        topics.create(connect_admin(limited), queue)  # nor does a worker wait for the right to make topics
 
 
 @contextmanager

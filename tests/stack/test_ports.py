@@ -1,18 +1,35 @@
 """Which ports a stack gets, and that nobody else is given them while nobody listens on them."""
 
+import json
+import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onefold.operate.errors import UserError
-from onefold.stack import ports
+from onefold.operate.progress import Progress
+from onefold.operate.settings import Settings
+from onefold.stack import control, ports
+from onefold.stack.embedded import Infrastructure
+from onefold.stack.plan import Plan
 from onefold.stack.ports import PORTS, Keeping, Ports, choose_ports, free_ports
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is kept")
+
+
+def is_kept(port: int) -> bool:
+    """Whether somebody has bound it."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+        return False
 
 
 @pytest.fixture
@@ -75,3 +92,43 @@ def test_a_port_may_be_kept_by_two_and_what_cannot_be_kept_is_no_error(two: list
         first.keep([0, *two])
         keeping.keep(two[:1])
     assert free_ports(1) == two[1:]
+
+
+def kept_at(step: str, told: Callable[[], list[int]], home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, bool]:
+    """Of these ports which are kept when `up` comes to a step of its own, which is its last one here."""
+    seen: dict[int, bool] = {}
+
+    def looks(*given: Any) -> None:
+        seen.update({port: is_kept(port) for port in told()})
+        raise UserError("that is enough")
+
+    monkeypatch.setattr(signal, "signal", lambda *given: None)  # `up` would take the test's own
+    monkeypatch.setattr(control, step, looks)
+    with pytest.raises(UserError, match="that is enough"):
+        control.up(Settings(home=home), [], [], Progress())
+    assert not any(map(is_kept, seen))
+    return seen
+
+
+@linux_only
+def test_the_ports_of_a_stack_are_kept_while_its_parts_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jars may take minutes."""
+    chosen = tmp_path / "run" / "ports.json"
+    seen = kept_at("prepare", lambda: [*json.loads(chosen.read_text()).values()], tmp_path, monkeypatch)
+    assert [*seen.values()] == [True] * 4
+
+
+@linux_only
+def test_those_of_metrics_are_kept_until_the_supervisor_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (metrics,) = free_ports(1)
+    monkeypatch.setattr(control, "_plan", lambda *given: Plan([], {"metrics": {"one": metrics}}))
+    assert kept_at("_start_supervisor", lambda: [metrics], tmp_path, monkeypatch) == {metrics: True}
+
+
+@linux_only
+@pytest.mark.broker
+@pytest.mark.postgres
+def test_what_runs_in_the_foreground_keeps_its_ports_too(infrastructure: Infrastructure) -> None:
+    """One of a dashboard is chosen with the others, and here nobody ever listens on it."""
+    chosen = json.loads((infrastructure.broker.home.parent / "run" / "ports.json").read_text())
+    assert is_kept(chosen["dashboard"])

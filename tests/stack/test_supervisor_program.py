@@ -1,31 +1,19 @@
 """The supervisor as the program that `onefold up` starts."""
 
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from onefold.operate import state
 from onefold.stack.plan import Plan
 from onefold.stack.ports import choose_ports, free_ports
+from tests.stack.test_ports import is_kept, linux_only
 from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, service
 from tests.support.waiting import eventually
 
 
-def is_kept(port: int) -> bool:
-    """Whether somebody has bound it."""
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-        return False
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is kept")
+@linux_only
 def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
     """With a plan that gets one service more while it runs; the other one stays what it was.
     The ports of both are kept for them as long as it runs.
