@@ -69,6 +69,8 @@ def restored(
     if found.progress.decided_in is None:
         take_over(topology, inputs, log, changelog, step)
         found = keeping.restore(changelog, at)
+        # Another replica may have been faster, and gone on since.
+        identities = inputs.identities()
     _refuse_other_inputs(topology, found.progress)
     found = found._replace(progress=found.progress.checked(identities))
     step("after_restore")
