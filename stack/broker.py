@@ -22,14 +22,13 @@ from onefold.stack.service import Ready, Service
 FORMAT_S = 60.0  # many times what it takes; a minute is a machine in deep trouble
 STOP_S = 15.0  # many times what a controlled shutdown of a single node takes
 
-# The serial collector, a small heap and the first compiler only: on a small machine that also runs Spark and Postgres, the
-# JVM's own threads compete with the work. A fresh broker spends a good part of its time on its second compiler, and what
-# that one makes is no faster by any measure that we have.
+# The serial collector and a small heap: on a small machine that also runs Spark and Postgres, the JVM's own threads compete
+# with the work. Both compilers: what the second one takes in the first minute of many small requests it has saved by its end,
+# and from then on it saves a third (docs/decisions/0066).
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
 )
