@@ -29,8 +29,10 @@ from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.kept import IN_MEMORY, Kept, keeping
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
+from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.keeping import Keeping
+from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
@@ -48,6 +50,9 @@ log = structlog.get_logger()
 # called again (30 s). A record that is folded alone takes two of them, and the other tasks wait: a broker that needs so long
 # for both ends the process, which starts again.
 WATCHDOG_S = 90.0
+# Within that time it is put off so often. Each time its thread ends and another one begins, while no other thread can run: in
+# each round that was 2 % of a core.
+ARMED_TIMES = 30
 # How long to wait for a cluster, or an input topic, that is not there yet.
 PATIENCE_S = 120.0
 # The main thread's rhythm: heartbeats of the group are in librdkafka's threads and do not depend on it.
@@ -234,9 +239,14 @@ def _replicas(
         def decisions() -> KafkaDecisionLog:
             return KafkaDecisionLog(topology.decisions, partition, client)
 
+        passed_on = PassedOn(threading.Condition())
+
         def publisher() -> Publisher:
             session = KafkaSession(topology, partition, client)
-            return Publisher(topology, partition, instance, session, decisions(), proposals, step, retention(partition))
+            deletes = retention(partition)
+            return Publisher(
+                topology, partition, instance, session, decisions(), proposals, step, deletes, passed_on=passed_on
+            )
 
         task_codec = codec()
         replica = Replica(
@@ -252,6 +262,7 @@ def _replicas(
             compute_lock,
             keeping=keep(topology, task_codec, partition, beat),
             sharing=sharing,
+            passed_on=passed_on,
             clock=time.monotonic,
         )
         patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once
@@ -297,6 +308,7 @@ class _Instance:
         self._pool = pool
         self._assignment = assignment
         self._watchdog_s = watchdog_s
+        self._arming = Every(watchdog_s / ARMED_TIMES, time.monotonic)
         self._clock = clock
 
     def run(self, status: Status, stop: threading.Event) -> None:
@@ -319,7 +331,7 @@ class _Instance:
         self._tell()
         if self._clock is not None:
             self._clock.strike()
-        if self._pool.silent_for_s() < self._watchdog_s:
+        if self._pool.silent_for_s() < self._watchdog_s and self._arming.is_due():
             self._arm()
 
     def _tell(self) -> None:

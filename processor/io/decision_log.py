@@ -104,12 +104,7 @@ class KafkaDecisionLog:
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
         """Offset and value of the records that come next, in order; waits at most so long for the first."""
         assert self._consumer is not None, "seek() comes first"
-        self._producer.poll(0)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            if failure.code() in TOO_MUCH:
-                raise TooMuch(f"a proposal could not be appended: {failure.name()}: {failure.str()}")
-            raise translate(failure, "appending a proposal")
+        self.answers()
         messages = self._consumer.consume(1, timeout_s)
         if messages:
             messages += self._consumer.consume(1_000, 0)
@@ -124,6 +119,20 @@ class KafkaDecisionLog:
             if error is None:
                 found.append((offset, message.value()))
         return found
+
+    def rest(self) -> None:
+        """Read nothing more, until `seek`; what was fetched is dropped."""
+        if self._consumer is not None:
+            self._consumer.unassign()
+
+    def answers(self) -> None:
+        """Raises what has become of an append, as `read` would."""
+        self._producer.poll(0)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            if failure.code() in TOO_MUCH:
+                raise TooMuch(f"a proposal could not be appended: {failure.name()}: {failure.str()}")
+            raise translate(failure, "appending a proposal")
 
     def older_than(self, age_s: float) -> int:
         """All records before that offset are older than so many seconds, by their senders' clocks."""

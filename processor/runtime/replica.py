@@ -23,6 +23,7 @@ from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.keeping import Keeping, Standing
+from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
@@ -50,6 +51,7 @@ class Replica:
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
         step, beat, compute_lock, check_every_s, keeping, clock: as of `Task`.
         sharing: which process decides which task; all replicas of the process have one.
+        passed_on: what it has read, for its publisher.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Replica:
         check_every_s: float = CHECK_EVERY_S,
         keeping: Keeping | None = None,
         sharing: Sharing | None = None,
+        passed_on: PassedOn | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -92,13 +95,13 @@ class Replica:
         self._compute_lock = compute_lock or nullcontext()
         self._clock, self._check = clock, Every(check_every_s, clock)
         self._nothing = Body(Counts(), [], proposals.encode_writes([]))
-        self._size = BatchSize()
-        self._undecided = Undecided(inputs)
+        self._size, self._undecided = BatchSize(), Undecided(inputs)
         self._asking = False  # whether the cluster takes anything: it has refused the last proposal
         self._ends: Mapping[str, Identity] | None = None
         self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
         self._pending: Pending | None = None
         self._courtesy, self._sharing = Courtesy(clock), sharing or Sharing(name, clock)
+        self._passed_on = passed_on or PassedOn()
         self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
@@ -227,9 +230,9 @@ class Replica:
     def _adopt(self, found: Sequence[tuple[int, bytes | None]]) -> int:
         decisions = 0
         for offset, value in found:
-            pending = self._pending
-            ours = pending is not None and pending.value == value
-            record = pending.proposal if ours and pending is not None else self._proposals.decode(value)
+            ours = self._pending if self._pending is not None and self._pending.value == value else None
+            record = self._proposals.decode(value) if ours is None else ours.proposal
+            self._passed_on.put(self.progress.log_id, offset, value, record, ours)
             if isinstance(record, Note):
                 self._hear(record)
                 record = None
@@ -237,19 +240,19 @@ class Replica:
             if decision is not None:
                 self._take(decision, ours, value)
                 decisions += 1
-            elif ours:
+            elif ours is not None:
                 self._pending = None  # read back, and it lost
         if decisions:
             # Once: who was away takes over very many, and has read as many records as a proposal may have.
             self._undecided.drop(self.progress.offsets_next)
         return decisions
 
-    def _take(self, decision: Decision, ours: bool, value: bytes | None) -> None:
+    def _take(self, decision: Decision, ours: Pending | None, value: bytes | None) -> None:
         """The winner's bytes, never our own: of a handler that has dice or a clock nobody else can compute them again."""
         proposal, position = decision.proposal, decision.position
         body: Body = proposal.body
-        pending, self._pending = self._pending, None
-        prepared = pending.prepared if ours and pending is not None else None
+        self._pending = None
+        prepared = None if ours is None else ours.prepared
         self.progress = Progress(
             {topic: at.topic_id for topic, at in position.inputs.items()},
             {topic: at.offset for topic, at in position.inputs.items()},
@@ -274,7 +277,7 @@ class Replica:
         self._sharing.decided(self.partition, proposal.proposer)
         self.publishing.decided(sum(body.counts))
         if proposal.kind is Kind.STEP:
-            self._count(pending if ours else None)
+            self._count(ours)
         self._step("after_apply")
 
     def _count(self, won: Pending | None) -> None:

@@ -22,7 +22,7 @@ class SimulatedDecisionLog:
         self._log = log
         self._topic = topic
         self._partition = partition
-        self._offset = 0
+        self._offset: int | None = 0
         self.young = 0
         self.late: list[bytes] | None = None
         self.refuses: Callable[[bytes], bool] = lambda value: False
@@ -47,15 +47,24 @@ class SimulatedDecisionLog:
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
         """All that is there; there is nothing to wait for."""
-        self._answers = [reads - 1 for reads in self._answers]
-        if self._answers and self._answers[0] <= 0:
-            del self._answers[0]
-            raise TooMuch("a proposal could not be appended")
+        self.answers()
+        assert self._offset is not None, "it rests until seek()"
         try:
             found, self._offset = self._log.read(self._topic, self._partition, self._offset)
         except Refused as error:
             raise Corrupted(str(error)) from error
         return [(offset, entry.value) for offset, entry in found]
+
+    def rest(self) -> None:
+        """Read nothing more, until `seek`."""
+        self._offset = None
+
+    def answers(self) -> None:
+        """Raises what has become of an append."""
+        self._answers = [reads - 1 for reads in self._answers]
+        if self._answers and self._answers[0] <= 0:
+            del self._answers[0]
+            raise TooMuch("a proposal could not be appended")
 
     def older_than(self, age_s: float) -> int:
         """No time passes here: all but the young ones."""

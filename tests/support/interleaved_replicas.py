@@ -17,6 +17,7 @@ from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.loop import TaskLoop
+from onefold.processor.runtime.passed_on import NoWaiting, PassedOn
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
 from onefold.processor.runtime.replica import Replica
@@ -189,7 +190,7 @@ class _Process:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = AvroProposals()
-        sharing = _Busy(self.name, clock)
+        sharing, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
         replica = Replica(
             world.topology,
             self.name,
@@ -203,6 +204,7 @@ class _Process:
             check_every_s=0,
             keeping=self._keeping(beat),
             sharing=sharing,
+            passed_on=passed_on,
             clock=clock,
         )
 
@@ -211,7 +213,10 @@ class _Process:
 
         def publisher() -> Publisher:
             retention = Retention(0 if world.deletes else None, for_tables=False, step=self.at, clock=clock)
-            return Publisher(world.topology, 0, self.name, _Session(self), _Log(self), proposals, self.at, retention)
+            log = _Log(self)
+            return Publisher(
+                world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention, passed_on=passed_on
+            )
 
         patience_s = TAKE_UP_S * (1 + world.scheduler.dice.random())
         replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=clock))
@@ -253,6 +258,19 @@ class _Beside(LifeThread):
             pass
         finally:
             self._ended = True
+
+
+class _Arrival(NoWaiting):
+    """A publisher waits in virtual seconds."""
+
+    def __init__(self, process: _Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._process.at("passed on")
+        self._process.pause(timeout or 0.0)
+        return True
 
 
 class _Log(SimulatedDecisionLog):

@@ -13,6 +13,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.keeping import AUTO, Keeping
+from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.retention import Retention
@@ -140,6 +141,7 @@ class Member:
         self.topology = topology
         self.replica: Replica | None = None
         self.publisher: Publisher | None = None
+        self.passed_on = PassedOn()
         self.dies_at: tuple[str, int] | None = None
         #: Of the machine on which it runs, when its states may go to disk.
         self.files = SimulatedFiles()
@@ -172,6 +174,9 @@ class Member:
         if self.replica is not None:
             self.replica._keeping.close()
         self.replica = None
+        # Who publishes goes on by the log.
+        self.passed_on.end()
+        self.passed_on = PassedOn()
 
     def go_on(self) -> None:
         """One step of the replica: opened when it is not."""
@@ -252,6 +257,7 @@ class Replicas:
                 "check_every_s": 0,
                 "clock": self.clock,
                 "keeping": self.keeping(member),
+                "passed_on": member.passed_on,
                 **others,
             },
         )
@@ -269,7 +275,8 @@ class Replicas:
         retention = Retention(kept_s, for_tables=for_tables, step=member.step, clock=self.clock)
         proposals = AvroProposals()
         log = self.decision_log()
-        return Publisher(self.topology, 0, member.name, session, log, proposals, member.step, retention)
+        more = {"passed_on": member.passed_on}
+        return Publisher(self.topology, 0, member.name, session, log, proposals, member.step, retention, **more)
 
     def run(self, seed: int, turns: int, act: Callable[[random.Random], None] = lambda dice: None) -> None:
         """So many steps, of members chosen by the seed."""

@@ -1,0 +1,103 @@
+"""What a decision log promises, by the simulated one and by Kafka's."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+
+from onefold.processor.core.decision_log import DecisionLog
+from onefold.processor.core.errors import TooMuch
+from onefold.processor.io.admin import connect
+from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.testing.decision_log import SimulatedDecisionLog
+from onefold.processor.testing.log import SimulatedLog
+from tests.support.waiting import eventually
+
+TOPIC = "protocol.decisions"
+#: More than the topic takes, however it is compressed.
+LARGE = random.Random(7).randbytes(5_000)
+
+
+#: The fixture of a broker is asked for in the middle, where nobody can see it beforehand.
+KAFKA = pytest.param("kafka", marks=pytest.mark.broker)
+
+
+@pytest.fixture(params=["simulated", KAFKA])
+def log(request: pytest.FixtureRequest) -> DecisionLog:
+    if request.param == "simulated":
+        logs = SimulatedLog()
+        logs.create(TOPIC, 1)
+        log = SimulatedDecisionLog(logs, TOPIC, 0)
+        log.refuses = lambda value: len(value) >= len(LARGE)
+        return log
+    return kafka_log(request)
+
+
+def kafka_log(request: pytest.FixtureRequest) -> KafkaDecisionLog:
+    client = request.getfixturevalue("client")
+    name = f"{TOPIC}.{request.node.name.replace('[', '.').rstrip(']')}"
+    admin = connect(client)
+    admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "2000"})])[name].result(30)
+    return KafkaDecisionLog(name, 0, client)
+
+
+def reads(log: DecisionLog, *expected: bytes) -> Callable[[], bool]:
+    """It comes to these values, and to nothing else."""
+    left = list(expected)
+
+    def read() -> bool:
+        for _, value in log.read(0.1):
+            assert value == left.pop(0)
+        return not left
+
+    return read
+
+
+def test_it_rests_until_it_is_sought(log: DecisionLog) -> None:
+    """What it has fetched meanwhile and not given is not given then either."""
+    log.seek(0)
+    for number in range(10):
+        log.append(b"%d" % number)
+    eventually(lambda: log.identity().end == 10, 30, "all is there")
+    log.rest()
+    log.answers()
+    log.append(b"10")
+    log.seek(4)
+    eventually(reads(log, *(b"%d" % number for number in range(4, 11))), 30, "it reads from there on")
+    log.close()
+
+
+@pytest.mark.broker
+def test_nothing_is_fetched_while_it_rests(request: pytest.FixtureRequest) -> None:
+    log = kafka_log(request)
+    log.seek(0)
+    log.append(b"1")
+    eventually(reads(log, b"1"), 30, "what was appended is read")
+    log.rest()
+    log.append(b"2")
+    eventually(lambda: log.identity().end == 2, 30, "it is there")
+    assert log.read(1.0) == []
+    log.close()
+
+
+def test_it_answers_while_it_rests(log: DecisionLog) -> None:
+    log.seek(0)
+    log.append(b"1")
+    eventually(reads(log, b"1"), 30, "what was appended is read")
+    log.rest()
+    log.append(LARGE)
+
+    def is_refused() -> bool:
+        try:
+            log.answers()
+        except TooMuch:
+            return True
+        return False
+
+    eventually(is_refused, 30, "it is told that this was not taken")
+    log.answers()
+    log.append(b"2")
+    log.seek(1)
+    eventually(reads(log, b"2"), 30, "what came after it was")
+    log.close()
