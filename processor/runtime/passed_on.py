@@ -15,8 +15,8 @@ from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.runtime.undecided import Pending
 
-# What is held for a publisher that falls behind, as the log has it; a few of the largest decisions. As objects it takes several
-# times as much, and of what is more it reads the log.
+# What is held of a task for a publisher that falls behind, as the log has it; a few of the largest decisions. As objects it takes
+# several times as much, and of what is more it reads the log.
 BYTES_MAX = 8 * 1024 * 1024
 # That a record takes besides, however short its bytes are.
 RECORD_BYTES = 500
@@ -86,9 +86,11 @@ class PassedOn:
     ) -> None:
         """The replica has read that record of the log, the one after the last; `ours`: it is what this one has computed."""
         if log_id != self._wanted:
-            return
+            return  # mostly: not to lock for it
         writes = None if ours is None or ours.prepared is None else [*ours.prepared.writes, *ours.prepared.states]
         with self._arrival:
+            if log_id != self._wanted:
+                return  # since a moment
             start = offset if self._range is None else self._range[0]
             self._range = start, offset + 1
             self._reads.append(Read(offset, record, writes))

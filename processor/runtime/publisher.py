@@ -39,7 +39,7 @@ WAIT_S = 0.1
 # Records of a log, of other tasks for example, are no task's own; so many are read in a fraction of a second.
 PASSED_OVER_MAX = 10_000
 # When its replica has read nothing for so many times `WAIT_S`, it reads the log itself: that may be computing, or wait for other
-# tasks that do, while others decide. It is less than others wait for a publisher.
+# tasks that do, while others decide. Who misses it sooner takes it up.
 EMPTY_MAX = 2
 
 # And all that it has published, when that is known.

@@ -13,7 +13,7 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Abortable, TooMuch
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import passed_on
-from onefold.processor.runtime.passed_on import PassedOn, Read
+from onefold.processor.runtime.passed_on import NoWaiting, PassedOn, Read
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.status_file import Status
 from onefold.telemetry import SILENT
@@ -230,6 +230,20 @@ def test_what_was_read_of_another_log_is_not_given(world: Replicas, monkeypatch:
     in_step(world, watched, 1, 2, 3)
     a.passed_on.put("another", watched.publisher._history.offset_next, b"", NOTE, None)
     assert not a.passed_on._reads
+
+
+def test_a_publisher_that_begins_meanwhile_gets_nothing_of_before() -> None:
+    """Its replica had seen that something was wanted, and not yet of which log."""
+
+    class Meanwhile(NoWaiting):
+        def __enter__(self) -> None:
+            passed._wanted = "another"
+
+    passed = PassedOn()
+    passed.begin(LOG)
+    passed._arrival = Meanwhile()
+    passed.put(LOG, 0, b"", NOTE, None)
+    assert not passed._reads
 
 
 def test_only_what_is_asked_for_is_given() -> None:
