@@ -31,10 +31,6 @@ def log(request: pytest.FixtureRequest) -> DecisionLog:
         log = SimulatedDecisionLog(logs, TOPIC, 0)
         log.refuses = lambda value: len(value) >= len(LARGE)
         return log
-    return kafka_log(request)
-
-
-def kafka_log(request: pytest.FixtureRequest) -> KafkaDecisionLog:
     client = request.getfixturevalue("client")
     name = f"{TOPIC}.{request.node.name.replace('[', '.').rstrip(']')}"
     admin = connect(client)
@@ -68,9 +64,7 @@ def test_it_rests_until_it_is_sought(log: DecisionLog) -> None:
     log.close()
 
 
-@pytest.mark.broker
-def test_nothing_is_fetched_while_it_rests(request: pytest.FixtureRequest) -> None:
-    log = kafka_log(request)
+def test_nothing_is_read_while_it_rests(log: DecisionLog) -> None:
     log.seek(0)
     log.append(b"1")
     eventually(reads(log, b"1"), 30, "what was appended is read")

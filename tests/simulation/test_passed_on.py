@@ -1,8 +1,6 @@
 """What a replica has read is passed on to its publisher: the same is published, and the log is not read again."""
 
-import faulthandler
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import passed_on
 from onefold.processor.runtime.passed_on import NoWaiting, PassedOn, Read
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
-from onefold.status_file import Status
-from onefold.telemetry import SILENT
 from tests.support.replicas import RUNNER, Member, Replicas, update
 
 MESSAGES = "runner.messages"
@@ -338,43 +334,3 @@ def test_a_process_gives_both_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(isinstance(one, PassedOn) for one in given)
     assert [one is given[0] for one in given] == [True, True, False, False]
     assert given[2] is given[3]
-
-
-def test_the_watchdog_is_put_off_now_and_then(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not in each round: nothing else runs meanwhile."""
-    armed: list[float] = []
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, exit: armed.append(seconds))  # noqa: A006
-
-    class Rounds:
-        """A group that gives nothing, and a pool without tasks."""
-
-        assigned_once = False
-        tasks = 0
-
-        def poll(self, timeout_s: float) -> None:
-            self.polled = timeout_s
-
-        def publish(self, offsets: object) -> None:
-            self.published = offsets
-
-        def check(self) -> None:
-            self.checked = True
-
-        def offsets_next(self) -> dict[str, int]:
-            return {}
-
-        def silent_for_s(self) -> float:
-            return 0.0
-
-        def lag(self) -> int:
-            return 0
-
-    rounds: Any = Rounds()
-    instance = service._Instance("runner", rounds, rounds, 3_600.0, None, SILENT)
-    status = Status(tmp_path / "status.json")
-    for _ in range(50):
-        instance._round(status)
-    assert armed == [3_600.0]
-    instance._arming._at = -1e9
-    instance._round(status)
-    assert armed == [3_600.0, 3_600.0]
