@@ -139,14 +139,21 @@ class MadeUp:
         self.send_raw(values, commit=commit)
 
     def send_raw(
-        self, values: list[tuple[str, int, bytes | None]], *, commit: bool = True, source: bytes | None = None
+        self,
+        values: list[tuple[str, int, bytes | None]],
+        *,
+        commit: bool = True,
+        source: bytes | None = None,
+        strangers: int = 0,
     ) -> None:
-        """Any bytes at all, as (topic, partition, value), in one transaction. `source`: as a processor, for that record."""
+        """Any bytes at all, as (topic, partition, value), in one transaction. `source`: as a processor, for that record, all
+        but the first `strangers`.
+        """
         headers: list[tuple[str, str | bytes | None]] = [("onefold-source", source)] if source else []
         producer = self._transactional()
         producer.begin_transaction()
-        for topic, partition, value in values:
-            producer.produce(topic, value, b"k", partition, headers=headers)
+        for number, (topic, partition, value) in enumerate(values):
+            producer.produce(topic, value, b"k", partition, headers=headers if number >= strangers else [])
         producer.flush(20)
         producer.commit_transaction(20) if commit else producer.abort_transaction(20)
 
