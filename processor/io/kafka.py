@@ -182,7 +182,8 @@ class KafkaSession(KafkaInputs):
                         f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there "
                         f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was"
                     )
-                for message in consumer.consume(10_000, 0.05):
+                # librdkafka's consume waits until it has all that it may return, or the time is over
+                for message in (*consumer.consume(1, 0.05), *consumer.consume(10_000, 0)):
                     at = position_after(message, f"restoring {topic}")
                     if at > position:
                         position, deadline = at, time.monotonic() + RESTORE_STALL_S
