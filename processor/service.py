@@ -22,6 +22,7 @@ from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
+from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
@@ -233,7 +234,8 @@ def _replicas(
     """Tasks with replicas, decided in a log."""
     compute_lock = threading.Lock()
     proposals = AvroProposals()
-    sharing = Sharing(instance, time.monotonic, threading.Lock())
+    neighbours = ConnectedNeighbours(instance, str(client["bootstrap.servers"]))
+    sharing = Sharing(instance, time.monotonic, threading.Lock(), neighbours)
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
@@ -266,7 +268,9 @@ def _replicas(
             clock=time.monotonic,
         )
         patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once
-        return Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=time.monotonic))
+        return Replicated(
+            replica, lambda replica: Publishing(replica, publisher, patience_s, neighbours, clock=time.monotonic)
+        )
 
     return make
 

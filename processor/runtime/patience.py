@@ -17,6 +17,8 @@ FORGETS = 0.98
 # Besides, for each input of a large decision: five times what publishing one takes on a core of its own. Where replicas have all
 # cores busy, decisions have thousands, and whoever is not given the time for one is fenced, and all that it did is done again.
 AN_INPUT_S = 0.0002
+# Who was seen to die is missed at the second look: another one may have taken that up, and be heard of meanwhile.
+SEEN_S = 0.01
 
 
 class Patience:
@@ -32,39 +34,45 @@ class Patience:
         self._clock = clock
         self._looked_at = clock()
         self._since: float | None = None
-        self._waited_s = 0.0
+        self._waited_s = self._seen_s = 0.0
 
-    def is_over(self, since: float | None, usual: "Usual") -> bool:
+    def is_over(self, since: float | None, usual: "Usual", *, has_died: bool = False) -> bool:
         """Asked again and again.
 
         Args:
             since: when the next version was decided, as far as it is unpublished; None: nothing waits.
             usual: how it is while a publisher lives.
+            has_died: who has published was seen to die.
         """
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
         if since != self._since:
-            self._since, self._waited_s = since, 0.0
+            self._since, self._waited_s, self._seen_s = since, 0.0, 0.0
         if since is None:
             return False
         enough_s = min(self._most_s, max(self._most_s * LEAST_SHARE, TIMES_AS_LONG * usual.seconds))
         enough_s += AN_INPUT_S * usual.inputs
         # One look does not say that it is over. Who was frozen has seen nothing of the others meanwhile, and first hears them.
         self._waited_s += min(passed_s, now - since, enough_s / 2)
-        return self._waited_s >= enough_s
+        self._seen_s = self._seen_s + min(passed_s, SEEN_S / 2) if has_died else 0.0
+        return self._waited_s >= enough_s or self._seen_s >= SEEN_S
 
 
 class Usual:
-    """How long versions wait until they are published, and how many inputs they have, by what was seen: the most of late."""
+    """How long versions wait until they are published, and how many inputs they have, by what was seen: the most of late. And
+    who has published the last of them.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.inputs = 0.0
+        self.by = ""
 
     def decided(self, inputs: int) -> None:
         """One more is to be published, that has so many."""
         self.inputs = max(inputs, FORGETS * self.inputs)
 
-    def saw(self, seconds: float) -> None:
-        """One more has waited so long."""
+    def saw(self, seconds: float, by: str) -> None:
+        """One more has waited so long, and that replica has published it."""
+        self.by = by
         self.seconds = max(seconds, FORGETS * self.seconds)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
+from onefold.processor.core.neighbours import Neighbours, NoNeighbours, Place
 from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.patience import Patience
 from onefold.processor.runtime.publisher import Publisher
@@ -17,8 +18,8 @@ TAKE_UP_S = 0.3
 # Decisions gather so long before they are published. A transaction costs the broker what ten proposals do, and whoever waits
 # for a decision reads the log.
 GATHER_S = 0.02
-# How often to look.
-LOOK_S = 0.05
+# How often to look. Rows wait for it when a publisher dies, and a look is a fraction of a millisecond.
+LOOK_S = 0.02
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 
 
@@ -28,6 +29,7 @@ class Publishing:
     Args:
         make: makes a publisher.
         patience_s: how long the next version may stay unpublished at most. Different for each replica, or all take it up at once.
+        neighbours: whose work is taken up at once when they die.
         clock: monotonic seconds, the replica's.
     """
 
@@ -36,6 +38,7 @@ class Publishing:
         replica: Replica,
         make: Callable[[], Publisher],
         patience_s: float = TAKE_UP_S,
+        neighbours: Neighbours | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -43,6 +46,9 @@ class Publishing:
         self._make = make
         self._patience_s = patience_s
         self._patience = Patience(patience_s, clock)
+        self._neighbours = neighbours or NoNeighbours()
+        self._died_at: Place | None = None  # where the last publisher was, when it has died and was not succeeded yet
+        self._succeeded = set[Place]()
         self._publisher: Publisher | None = None
         self._stopping = False
         self._failures = 0
@@ -75,6 +81,9 @@ class Publishing:
                     return LOOK_S
                 self._publisher = self._make()
                 self._publisher.open()
+                if self._died_at is not None:
+                    # Once. Of those that live, and of which each sees the others dead, all go on to publish by their patience.
+                    self._succeeded.add(self._died_at)
                 self._replica.publishes = True
                 log.info("publishes", partition=self._replica.partition, version=self._publisher.progress.transactions)
             before = self._publisher.written
@@ -97,7 +106,10 @@ class Publishing:
         return GATHER_S if published else 0.0
 
     def _is_wanted(self) -> bool:
-        return self._patience.is_over(self._replica.unpublished_since, self._replica.publishing)
+        since, usual = self._replica.unpublished_since, self._replica.publishing
+        died_at = self._neighbours.succeeds(usual.by)
+        self._died_at = None if died_at in self._succeeded else died_at
+        return self._patience.is_over(since, usual, has_died=self._died_at is not None)
 
     def _leave(self) -> None:
         if self._publisher is not None:

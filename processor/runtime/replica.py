@@ -102,7 +102,7 @@ class Replica:
         self._pending: Pending | None = None
         self._courtesy, self._sharing = Courtesy(clock), sharing or Sharing(name, clock)
         self._passed_on = passed_on or PassedOn()
-        self._telling = Telling(inputs.partition, name, log, proposals, clock)
+        self._telling = Telling(inputs.partition, name, log, proposals, clock, self._sharing.neighbours.place)
         self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
         self._opened = False
@@ -304,7 +304,7 @@ class Replica:
         published, quarantine = note.body.get("published"), note.body.get("quarantine")
         if isinstance(published, int) and published > self.published:
             self.published, now = published, self._clock()
-            self.publishing.saw(now - (self.unpublished_since or now))
+            self.publishing.saw(now - (self.unpublished_since or now), note.proposer)
             self.unpublished_since = now if published < self.progress.transactions else None
         if quarantine is not None and note.proposer == self.name:
             # What is none was written by somebody else: it would be found again after each restart.

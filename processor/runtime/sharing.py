@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from onefold.processor.core.decision_log import Note
+from onefold.processor.core.neighbours import Neighbours, NoNeighbours, place_in
 
 # A task is given away by who has decided it for so long: then who has died since it last told anything is not thought to live.
 HELD_S = 3.0
@@ -28,12 +29,20 @@ class Sharing:
         name: of the process's replicas.
         clock: monotonic seconds, the replicas'.
         lock: held while it looks or notes something. None: no threads share it.
+        neighbours: told of who says where it is.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float], lock: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float],
+        lock: AbstractContextManager[Any] | None = None,
+        neighbours: Neighbours | None = None,
+    ) -> None:
         self._name = name
         self._clock = clock
         self._lock = lock or nullcontext()
+        self.neighbours = neighbours or NoNeighbours()
         self._deciders: dict[int, tuple[str, float]] = {}  # by task, and since when
         self._decided_at: dict[int, float] = {}
         self._level_at: dict[str, float] = {}
@@ -49,6 +58,8 @@ class Sharing:
 
     def hears(self, note: Note, version: int) -> bool:
         """What a replica has told of a task that is at that version. Whether it leaves the next decision to this one."""
+        if (place := place_in(note)) is not None:
+            self.neighbours.hears(note.proposer, place)
         told = note.body.get("replica")
         known = told.get("version") if isinstance(told, dict) else None
         if note.proposer != self._name and isinstance(known, int) and version - known <= LEVEL:

@@ -326,9 +326,9 @@ def test_a_process_gives_both_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "Replica", made)
     monkeypatch.setattr(service, "Publisher", made)
     monkeypatch.setattr(service, "Replicated", lambda replica, publishing: publishing(replica))
-    monkeypatch.setattr(service, "Publishing", lambda replica, publisher, patience_s, clock: publisher())
+    monkeypatch.setattr(service, "Publishing", lambda replica, publisher, *_, **__: publisher())
     nothing: Any = lambda *_: None  # noqa: E731 - stands for all that makes something
-    make = service._replicas(RUNNER, nothing, {}, "a", nothing, nothing, nothing)
+    make = service._replicas(RUNNER, nothing, {"bootstrap.servers": ""}, "a", nothing, nothing, nothing)
     make(0, lambda: None)
     make(0, lambda: None)
     assert all(isinstance(one, PassedOn) for one in given)

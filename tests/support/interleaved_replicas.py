@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from onefold.processor.core.neighbours import Place
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.proposals import AvroProposals
@@ -28,6 +29,7 @@ from onefold.processor.runtime.thread import LifeThread
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
+from onefold.processor.testing.neighbours import SimulatedNeighbours, Street
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.processor.testing.session import SimulatedInputs
 
@@ -38,6 +40,8 @@ KILL_CHANCE, FIRST_KILL_CHANCE = 0.008, 0.1
 LATE_CHANCE, TWICE_CHANCE = 0.2, 0.3
 # Virtual seconds: until a killed process has another life, between two events, and while an append is under way.
 RESTART_S, EVENT_S, LATE_S = 0.5, 0.02, 0.1
+# Of looks whether a publisher that lives has died, and so many looks on end it seems so then.
+WRONG_CHANCE, WRONG_LOOKS = 0.02, 4
 # Records at the end of the decision log that are too young to be deleted, where any are.
 YOUNG = 3
 
@@ -75,6 +79,7 @@ class Interleaved:
         self.deletes = deletes
         self.memory_bytes = memory_bytes
         self.under_way: list[bytes] = []
+        self.street = Street()
         #: What was sent, and by switch point how many were killed there.
         self.sent: list[Any] = []
         self.killed: Counter[str] = Counter()
@@ -82,6 +87,7 @@ class Interleaved:
         self.running: dict[str, Replica | None] = dict.fromkeys(names)
         self.over = False
         self.left = 0  # decisions that one has left to another one
+        self.seen_dead = 0  # looks at which one has seen that who had published is dead
         self.states_at_the_end: list[dict[str, Any]] = []
         scheduler.start("sender", partial(self._send, given))
         scheduler.start("network", self._deliver)
@@ -145,6 +151,24 @@ class _Busy(Sharing):
         super().decided(task + 1, self._name)
 
 
+class _Neighbours(SimulatedNeighbours):
+    """Sees the dead, and now and then somebody dead who lives."""
+
+    world: Interleaved
+
+    def __init__(self, name: str, street: Street) -> None:
+        super().__init__(name, street)
+        self._wrong: list[Place] = []
+
+    def succeeds(self, name: str) -> Place | None:
+        found = super().succeeds(name)
+        self.world.seen_dead += found is not None
+        dice = self.world.scheduler.dice
+        if not self._wrong and dice.random() < WRONG_CHANCE:
+            self._wrong = [Place("127.0.0.1", dice.randrange(1, 2**16))] * WRONG_LOOKS
+        return found or (self._wrong.pop() if self._wrong else None)
+
+
 class _Process:
     """One life of a replica process."""
 
@@ -153,6 +177,8 @@ class _Process:
         self.name = name
         self._files = files
         self._dead = False
+        self._neighbours = _Neighbours(name, world.street)
+        self._neighbours.world = world
 
     def live(self) -> None:
         world = self.world
@@ -164,6 +190,7 @@ class _Process:
                     loop.stop()
         except Killed:
             world.running[self.name] = None
+        self._neighbours.close()
         if loop.failure is not None:
             raise loop.failure
 
@@ -190,7 +217,7 @@ class _Process:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = AvroProposals()
-        sharing, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
+        sharing, passed_on = _Busy(self.name, clock, None, self._neighbours), PassedOn(_Arrival(self))
         replica = Replica(
             world.topology,
             self.name,
@@ -219,7 +246,9 @@ class _Process:
             )
 
         patience_s = TAKE_UP_S * (1 + world.scheduler.dice.random())
-        replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=clock))
+        replicated = Replicated(
+            replica, lambda replica: Publishing(replica, publisher, patience_s, self._neighbours, clock=clock)
+        )
         replicated._thread = _Beside(self, replicated._publishing.life)
         return replicated
 
