@@ -10,6 +10,7 @@ class Street:
 
     def __init__(self) -> None:
         self.lived_in: set[Place] = set()
+        self.left: set[Place] = set()
         self._ports = count(1)
 
     def move_in(self) -> Place:
@@ -52,6 +53,7 @@ class SimulatedNeighbours:
         """As when the process ends, however it does."""
         if self.place is not None:
             self._street.lived_in.remove(self.place)
+            self._street.left.add(self.place)
         self.place, self._known = None, {}
 
     def _lives(self, name: str) -> bool:

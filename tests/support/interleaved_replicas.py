@@ -87,7 +87,8 @@ class Interleaved:
         self.running: dict[str, Replica | None] = dict.fromkeys(names)
         self.over = False
         self.left = 0  # decisions that one has left to another one
-        self.seen_dead = 0  # looks at which one has seen that who had published is dead
+        #: Times that one has taken up what another one had published because it saw it dead; "living": it was not.
+        self.succeeded: Counter[str] = Counter()
         self.states_at_the_end: list[dict[str, Any]] = []
         scheduler.start("sender", partial(self._send, given))
         scheduler.start("network", self._deliver)
@@ -162,7 +163,6 @@ class _Neighbours(SimulatedNeighbours):
 
     def succeeds(self, name: str) -> Place | None:
         found = super().succeeds(name)
-        self.world.seen_dead += found is not None
         dice = self.world.scheduler.dice
         if not self._wrong and dice.random() < WRONG_CHANCE:
             self._wrong = [Place("127.0.0.1", dice.randrange(1, 2**16))] * WRONG_LOOKS
@@ -240,6 +240,8 @@ class _Process:
 
         def publisher() -> Publisher:
             retention = Retention(0 if world.deletes else None, for_tables=False, step=self.at, clock=clock)
+            if (died_at := replicated._publishing._died_at) is not None:
+                world.succeeded["dead" if died_at in world.street.left else "living"] += 1
             log = _Log(self)
             return Publisher(
                 world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention, passed_on=passed_on
