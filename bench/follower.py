@@ -20,6 +20,8 @@ from onefold.processor.io.proposals import AvroProposals
 # Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
 _STEP_S = 0.002
 
+# How soon it sees that it is to end.
+_LOOK_S = 0.1
 # What is true counts from the moment at which it is read.
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
 # All that one mode was given is read in some seconds.
@@ -119,7 +121,9 @@ class Follower:
         whole = {(self._topic, partition): 0 for partition in range(self._logs)}
         with closing(self._consumer(whole, _AT_ONCE)) as consumer:
             while not self._done.is_set():
-                for message in consumer.consume(1_000, 0.01):
+                # Whoever asks for many waits the whole time for them, and looks at the clock then.
+                messages = consumer.consume(1, _LOOK_S)
+                for message in messages + consumer.consume(1_000, 0):
                     if message.error() is not None:
                         continue
                     moment = self._decided(message.value()) if self._hot else _progress(message)

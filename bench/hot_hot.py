@@ -214,6 +214,7 @@ def _of_mode(
     began, decided = time.time(), _decided(follower)
     time.sleep(plan.untouched_s)
     calm_until = time.time()
+    starts = []
     for number in range(plan.kills):
         environment.say(f"{mode}: {plan.what} {number + 1} of {plan.kills}")
         at = number % 2
@@ -222,7 +223,9 @@ def _of_mode(
         else:
             os.kill(children[at].pid or 0, signal.SIGKILL)
             time.sleep(_DOWN_S)
+            starts_at = time.monotonic()
             children[at] = environment.start(*process(workload.name, at))
+            starts.append(time.monotonic() - starts_at)
         time.sleep(plan.seconds)
     ended, decided = time.time(), _decided(follower) - decided
     sender.stop()
@@ -235,7 +238,9 @@ def _of_mode(
     for child in children:
         child.stop()
     times = began, calm_until, ended
-    figures = {f"{mode}_events_decided_per_second": round(decided / (ended - began))}
+    figures: dict[str, Any] = {f"{mode}_events_decided_per_second": round(decided / (ended - began))}
+    if starts:
+        figures[f"{mode}_longest_start_ms"] = round(1000 * max(starts))
     figures |= _figures(mode, plan.what, follower, *times)
     return figures | (_of_rows(mode, plan.what, rows, *times) if rows else {})
 
