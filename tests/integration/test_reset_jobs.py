@@ -6,7 +6,7 @@ import json
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -50,6 +50,8 @@ from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 QUEUES = (sheets.JOBS, sheets.OBJECTS)
+# When nothing of what workers have left is gone, when a half of it is, and when all of it is.
+AROUND_JOBS = ("tables", "jobs", "inputs")
 OLD_REPORT = {"sheet_id": "sheet-1", "segment": 0, "entry": 101, "root": "snapshots/old", "cells": 1, "size": 1}
 # Of two sheets, which only edits make: their entries have one order, also when they are folded again.
 EDITS = [one for one in sheets.generate(1, 600, sheets=2) if one.topic == sheets.EDITS]
@@ -170,12 +172,17 @@ def worker(site: Site, name: str = "home") -> Iterator["subprocess.Popen[bytes]"
         process.wait(10)
 
 
-def test_a_reset_with_jobs_that_is_killed_at_every_step_is_ended_by_another_one(site: Site) -> None:
-    """Nothing of what workers have left is there then, of any kind; and a stale report is in no new row. That nobody begins
-    between the two is in test_reset.py, for each step.
+@pytest.mark.parametrize(
+    "steps", [AROUND_JOBS, pytest.param(STEPS, marks=pytest.mark.matrix)], ids=["around jobs", "all"]
+)
+def test_a_reset_with_jobs_that_is_killed_at_every_step_is_ended_by_another_one(
+    site: Site, steps: Sequence[str]
+) -> None:
+    """Nothing of what workers have left is there then, of any kind; and a stale report is in no new row. All steps without
+    jobs, and that nobody begins between the two, are in test_reset.py.
     """
     site.fold()
-    for step in STEPS:
+    for step in steps:
         site.work()
         assert len(site.left()) == len(STAYS) + 1 + 4 + 4 + 2 + 1
         dies("reset", "sheets", site.options, step)
