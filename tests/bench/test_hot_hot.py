@@ -1,9 +1,11 @@
 """The bench of gaps runs and says what it measured. How long they are depends on the machine."""
 
 import json
+from typing import Any
 
 import pytest
 
+from onefold.bench.follower import Follower
 from onefold.bench.hot_hot import Plan
 from onefold.bench.rows import gaps
 from onefold.cli.commands.bench.hot_hot import From, command
@@ -20,6 +22,27 @@ def test_longest_gaps_are_of_times_of_the_same_length() -> None:
     assert Plan(rate=100, seconds=5.0, kills=20).untouched_s == 20 * (1 + 5)
     assert Plan(rate=100, seconds=5.0, kills=20, stop=True).untouched_s == 20 * (3 + 5)
     assert Plan(rate=100, seconds=5.0, kills=20, untouched=7.0).untouched_s == 7
+
+
+def test_who_follows_looks_at_the_clock_as_soon_as_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's client waits until it has all that it was asked for, or the time is over: so nobody waits for more than one."""
+    follower = Follower({}, "runner.decisions", {}, 2, 2)
+    asked: list[tuple[int, float]] = []
+
+    class Nothing:
+        def consume(self, count: int, timeout_s: float) -> list[Any]:
+            asked.append((count, timeout_s))
+            if len(asked) > 10:
+                follower._done.set()
+            return []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(follower, "_consumer", lambda *_: Nothing())
+    follower._follow()
+    assert len(asked) > 10
+    assert {count for count, timeout_s in asked if timeout_s > 0} == {1}
 
 
 @pytest.mark.broker
@@ -41,6 +64,7 @@ def test_gaps_are_measured_in_decisions_and_in_rows(stop: bool, rows: From, caps
     assert figures[f"hot_hot_longest_gaps_in_rows_with_{what}_ms"][0] > 0
     assert figures[f"elastic_longest_gaps_in_rows_with_{what}_ms"][0] > 0, "by the same sink, from output topics"
     assert (figures["hot_hot_verify"], figures["elastic_verify"]) == ("valid", "valid")
+    assert ("hot_hot_longest_start_ms" in figures) is not stop
     if stop:
         assert figures["elastic_longest_gaps_with_stops_ms"][0] > 2_000, (
             "nobody has the task of the one that is stopped"

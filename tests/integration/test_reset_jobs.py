@@ -50,7 +50,7 @@ from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 QUEUES = (sheets.JOBS, sheets.OBJECTS)
-# When nothing of what workers have left is gone, when a half of it is, and when all of it is.
+# Before the queues' rows and objects are removed, after that, and when workers' groups and reports are gone too.
 AROUND_JOBS = ("tables", "jobs", "inputs")
 OLD_REPORT = {"sheet_id": "sheet-1", "segment": 0, "entry": 101, "root": "snapshots/old", "cells": 1, "size": 1}
 # Of two sheets, which only edits make: their entries have one order, also when they are folded again.
