@@ -48,9 +48,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **service.environment},
                 cwd=service.folder,
-                # A Ctrl-C in the terminal is for the one who stops services in order. No session of its own: Linux shares the
-                # cores among sessions first, and one in which many threads wait for a turn then waits long (decision 68).
-                process_group=0,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the one who stops services in order
             )
 
     def poll(self) -> int | None:

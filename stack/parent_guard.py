@@ -43,7 +43,6 @@ def main(arguments: list[str]) -> None:
     guard(int(parent), int(death_signal))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # or what it says on a terminal stops it, where `stty tostop` is set
     try:
         os.execv(program[0], program)  # noqa: S606  no shell is wanted: the pid must stay
     except OSError as error:

@@ -122,16 +122,6 @@ def test_one_whose_spare_runs_leaves_it_the_processor_for_a_while(tmp_path: Path
         supervisor.stop()
 
 
-def test_services_have_no_sessions_of_their_own(tmp_path: Path, started: list[Managed]) -> None:
-    """Linux shares the cores among sessions first: then threads of one wait for each other while another one has all it wants."""
-    managed = Managed(service(tmp_path, "one", SAY_RUNNING + FOREVER))
-    started.append(managed)
-    turn_until(managed, "running")
-    assert managed.child.pid is not None
-    assert os.getsid(managed.child.pid) == os.getsid(0)
-    assert os.getpgid(managed.child.pid) == managed.child.pid, "a key on the terminal is not for it"
-
-
 def test_a_killed_service_is_named_by_its_signal_and_its_old_status_does_not_count(
     tmp_path: Path, started: list[Managed]
 ) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from onefold.operate import healthy
 from onefold.stack import together
-from tests.support.terminal import CTRL_C, ROOT, Terminal
 from tests.support.waiting import eventually
 
 RUNNING = {"state": "running", "detail": "4 tasks", "updated_at": 100.0}
@@ -113,20 +112,6 @@ def test_a_terminal_ends_it_in_order(command: Callable[..., Any], tmp_path: Path
     running.send_signal(number)
     assert running.wait(20) == 0
     assert "in order" in (tmp_path / "out").read_text()
-
-
-def test_a_key_ends_it_in_order_and_all_may_write_on_the_terminal(tmp_path: Path) -> None:
-    """Ctrl-C is for the one who stops the others. They are in the background, where a terminal may be set to stop who writes."""
-    script = (
-        """trap 'echo interrupted' INT; trap 'echo in order; exit 0' TERM; """ + SAY + "while :; do sleep 0.05; done"
-    )
-    arguments = str(tmp_path / "all.json"), "", script
-    with Terminal({**os.environ}, ROOT, *arguments, program=("-c", COMMAND), tostop=True) as terminal:
-        terminal.shows(" on 7000")
-        terminal.press(CTRL_C)
-        assert terminal.ended() == 0
-        terminal.shows("in order")
-        assert "interrupted" not in terminal.written
 
 
 def test_one_that_refuses_ends_all(command: Callable[..., Any], tmp_path: Path) -> None:

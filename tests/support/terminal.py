@@ -18,33 +18,21 @@ CTRL_C = b"\x03"
 # The terminal becomes the one by which the command is controlled, or Ctrl-C would be a character as any other.
 _STARTER = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    "os.execv(sys.executable, [sys.executable, '-m', 'onefold.cli.main', *sys.argv[1:]])"
 )
 
 
 class Terminal:
-    """`onefold`, or another Python program, with these arguments on a terminal of that size; killed at the end when it still
-    runs. Where `tostop`, who is in the background may not write there.
-    """
+    """`onefold` with these arguments on a terminal of that size; killed at the end when it still runs."""
 
     def __init__(
-        self,
-        environment: dict[str, str],
-        cwd: Path,
-        *arguments: str,
-        size: tuple[int, int] = (24, 80),
-        program: tuple[str, ...] = ("-m", "onefold.cli.main"),
-        tostop: bool = False,
+        self, environment: dict[str, str], cwd: Path, *arguments: str, size: tuple[int, int] = (24, 80)
     ) -> None:
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-        if tostop:
-            mode = termios.tcgetattr(slave)
-            mode[3] |= termios.TOSTOP
-            termios.tcsetattr(slave, termios.TCSANOW, mode)
         kept = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _STARTER, *program, *arguments],
+            [sys.executable, "-c", _STARTER, *arguments],
             stdin=slave, stdout=slave, stderr=slave, cwd=cwd, start_new_session=True,
             env={"TERM": "xterm-256color", **kept, **environment, "PYTHONPATH": str(ROOT / "src")},
         )  # fmt: skip
