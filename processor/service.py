@@ -32,6 +32,7 @@ from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
+from onefold.processor.runtime.giving_way import GivesWay
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.pool import TaskPool
@@ -64,7 +65,7 @@ ROUND_S = 0.3
 GC_THRESHOLDS = (1_000_000, 50, 100)
 # How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
 # for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
-REPLICA_FETCH_WAIT_MS = 10
+REPLICA_FETCH_WAIT_MS = 14
 
 #: Where the states of a task are, given what tells of a long restore.
 Keep = Callable[[Topology, Codec, int, Callable[[], None]], Keeping]
@@ -236,6 +237,7 @@ def _replicas(
     proposals = AvroProposals()
     neighbours = ConnectedNeighbours(instance, str(client["bootstrap.servers"]))
     sharing = Sharing(instance, time.monotonic, threading.Lock(), neighbours)
+    gives_way = GivesWay(threading.Lock(), time.monotonic, time.sleep)
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
@@ -250,12 +252,13 @@ def _replicas(
                 topology, partition, instance, session, decisions(), proposals, step, deletes, passed_on=passed_on
             )
 
-        task_codec = codec()
+        task_codec, log = codec(), decisions()
+        beat = gives_way.beside(log, beat)
         replica = Replica(
             topology,
             instance,
             KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS),
-            decisions(),
+            log,
             KafkaSession(topology, partition, client),
             task_codec,
             proposals,

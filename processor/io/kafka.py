@@ -43,6 +43,8 @@ BATCH_BYTES = 1_000_000
 QUEUE_MESSAGES = 2_000_000
 # Restoring must advance at least once in this time; less than the group's poll interval, so that the sentence is seen.
 RESTORE_STALL_S = 30.0
+# The changelog is read by so many records: made and used within the caches each costs a quarter less than with 10,000.
+RESTORE_AT_ONCE = 500
 # The last progress record is followed by a marker, and by what was aborted since; more is read when that is not enough.
 _TAIL = 20
 # librdkafka's RD_KAFKA_PARTITION_UA: the partition of the key.
@@ -183,7 +185,7 @@ class KafkaSession(KafkaInputs):
                         f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was"
                     )
                 # librdkafka's consume waits until it has all that it may return, or the time is over
-                for message in (*consumer.consume(1, 0.05), *consumer.consume(10_000, 0)):
+                for message in (*consumer.consume(1, 0.05), *consumer.consume(RESTORE_AT_ONCE, 0)):
                     at = position_after(message, f"restoring {topic}")
                     if at > position:
                         position, deadline = at, time.monotonic() + RESTORE_STALL_S

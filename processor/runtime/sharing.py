@@ -20,6 +20,8 @@ HEARD_S = 2.0
 # What is given to somebody who does not take it waits for a courtesy. So it is tried now and then, and only with who is level:
 # notes are some decisions old when they are read.
 GIVES_EVERY_S, LEVEL = 5.0, 10
+# And only with who has been level for so long: who has just begun restores its other tasks yet, and decides slowly beside that.
+LEVEL_FOR_S = 3.0
 
 
 class Sharing:
@@ -45,7 +47,7 @@ class Sharing:
         self.neighbours = neighbours or NoNeighbours()
         self._deciders: dict[int, tuple[str, float]] = {}  # by task, and since when
         self._decided_at: dict[int, float] = {}
-        self._level_at: dict[str, float] = {}
+        self._level: dict[str, tuple[float, float]] = {}  # by name, since when and when it was heard last
         self._gives_at = 0.0
 
     def decided(self, task: int, name: str) -> None:
@@ -63,17 +65,23 @@ class Sharing:
         told = note.body.get("replica")
         known = told.get("version") if isinstance(told, dict) else None
         if note.proposer != self._name and isinstance(known, int) and version - known <= LEVEL:
+            now = self._clock()
             with self._lock:
-                self._level_at[note.proposer] = self._clock()
+                since, heard = self._level.get(note.proposer, (now, now))
+                self._level[note.proposer] = (since if now - heard < HEARD_S else now), now
         return note.body.get("left") == {"version": version, "to": self._name}
 
     def gives(self, task: int, version: int) -> Mapping[str, Any] | None:
         """A note that leaves the next decision of the task, which is at that version, to another replica; None: to nobody."""
         now = self._clock()
         with self._lock:
-            decider, since = self._deciders.get(task, ("", now))
-            others = [name for name, at in self._level_at.items() if now - at < HEARD_S]
-            if decider != self._name or now - since < HELD_S or now < self._gives_at or not others:
+            decider, decides_since = self._deciders.get(task, ("", now))
+            others = [
+                name
+                for name, (since, heard) in self._level.items()
+                if now - heard < HEARD_S and now - since >= LEVEL_FOR_S
+            ]
+            if decider != self._name or now - decides_since < HELD_S or now < self._gives_at or not others:
                 return None
             # What stands still costs nobody anything.
             busy = Counter(self._deciders[task][0] for task, at in self._decided_at.items() if now - at < HELD_S)

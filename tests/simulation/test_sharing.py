@@ -8,7 +8,7 @@ from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime.courtesy import Courtesy
-from onefold.processor.runtime.sharing import GIVES_EVERY_S, HEARD_S, HELD_S, LEVEL, Sharing
+from onefold.processor.runtime.sharing import GIVES_EVERY_S, HEARD_S, HELD_S, LEVEL, LEVEL_FOR_S, Sharing
 from tests.support.replicas import RUNNER, Replicas, elastic, outcome, update
 
 
@@ -40,6 +40,13 @@ class Seen:
         for task, name in self.tasks.items():
             self.sharing.decided(task, name)
 
+    def level(self, version: Any = 7) -> None:
+        """Process b has said for long enough that it is at that version."""
+        for _ in range(4):
+            self.clock.now += LEVEL_FOR_S / 3
+            self.decided()
+            self.sharing.hears(told("b", version), 7)
+
     def gives(self, task: int = 0) -> Any:
         found = self.sharing.gives(task, version=7)
         return None if found is None else found["left"]["to"]
@@ -49,12 +56,11 @@ class Seen:
 def test_who_decides_two_more_gives_one_away(ours: int, theirs: int) -> None:
     """One, and another one when it has been seen what came of it."""
     seen = Seen(ours, theirs)
-    seen.sharing.hears(told("b"), 7)
+    seen.level()
     assert seen.gives(0) == "b"
     assert seen.gives(1) is None
     seen.clock.now += GIVES_EVERY_S
-    seen.decided()
-    seen.sharing.hears(told("b"), 7)
+    seen.level()
     assert seen.gives(1) == "b"
 
 
@@ -62,7 +68,7 @@ def test_who_decides_two_more_gives_one_away(ours: int, theirs: int) -> None:
 def test_nothing_is_given_for_nothing(ours: int, theirs: int) -> None:
     """Where it would only be the other way round then."""
     seen = Seen(ours, theirs)
-    seen.sharing.hears(told("b"), 7)
+    seen.level()
     assert {seen.gives(task) for task in seen.tasks} == {None}
 
 
@@ -72,21 +78,42 @@ def test_nothing_is_given_to_who_may_be_dead_or_is_not_level() -> None:
     seen.sharing.hears(told("a"), 7)
     assert seen.gives() is None, "only itself"
     for version in (7 - LEVEL - 1, "7", None):
-        seen.sharing.hears(told("b", version), 7)
+        seen.level(version=version)
         assert seen.gives() is None, "it is far behind, or does not say"
     seen.sharing.hears(Note(0, "b", {"replica": 1}), 7)
     assert seen.gives() is None
-    seen.sharing.hears(told("b"), 7)
+    seen.level()
+    assert seen.gives() == "b"
+
+
+def test_nothing_is_given_to_who_was_not_heard_for_a_while() -> None:
+    seen = Seen(2)
+    seen.level()
     seen.clock.now += HEARD_S
-    assert seen.gives() is None, "that is long ago"
+    seen.decided()
+    assert seen.gives() is None
     seen.sharing.hears(told("b"), 7)
+    assert seen.gives() is None, "it may have begun a moment ago, and restores its other tasks yet"
+    seen.level()
+    assert seen.gives() == "b"
+
+
+def test_nothing_is_given_to_who_has_just_begun() -> None:
+    seen = Seen(2)
+    seen.sharing.hears(told("b"), 7)
+    assert seen.gives() is None
+    seen.clock.now += LEVEL_FOR_S / 2
+    seen.sharing.hears(told("b"), 7)
+    assert seen.gives() is None
+    seen.clock.now += LEVEL_FOR_S / 2
+    seen.decided()
     assert seen.gives() == "b"
 
 
 def test_what_was_just_taken_over_is_kept_for_a_while() -> None:
     """From who has died: it may have been heard shortly before. Its tasks are not given back to it."""
     seen = Seen(2, 2)
-    seen.sharing.hears(told("b"), 7)
+    seen.level()
     seen.tasks = dict.fromkeys(seen.tasks, "a")
     seen.decided()
     assert seen.gives(2) is None
@@ -96,9 +123,11 @@ def test_what_was_just_taken_over_is_kept_for_a_while() -> None:
 def test_tasks_that_stand_still_do_not_count() -> None:
     """They cost nobody anything."""
     seen = Seen(3)
+    seen.level()
     seen.clock.now += HELD_S
     seen.sharing.decided(0, "a")
-    seen.sharing.hears(told("b"), 7)
+    seen.tasks = {0: "a"}
+    seen.level()
     assert seen.gives(0) is None
     seen.sharing.decided(1, "a")
     assert seen.gives(0) == "b"
@@ -150,6 +179,7 @@ def test_a_task_that_is_given_away_goes_on_without_a_pause() -> None:
     for _ in range(2):
         for task in (0, 1):
             a.replica._sharing.decided(task, "a")
+        a.replica._sharing.hears(told("b", 10**6), 0)
         world.now += HELD_S / 2 + 0.01
     a.replica._sharing.hears(told("b", 10**6), 0)
     before = notes_and_proposals(world)
