@@ -7,6 +7,7 @@ The states restart from the changelog, which a publisher keeps behind the log (`
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
@@ -84,9 +85,7 @@ class Replica:
         self.unpublished_since: float | None = None  # when the version after it was decided
         self.publishing = Usual()
         self.publishes = False  # whether it does, as far as it knows
-        self._inputs = inputs
-        self._log = log
-        self._changelog = changelog
+        self._inputs, self._log, self._changelog = inputs, log, changelog
         self._codec, self._proposals = codec, proposals
         self._compute = Compute(topology, codec, inputs.partition, inputs.partition_of)
         self._step = step
@@ -100,7 +99,8 @@ class Replica:
         self._ends: Mapping[str, Identity] | None = None
         self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
         self._pending: Pending | None = None
-        self._courtesy, self._sharing = Courtesy(clock), sharing or Sharing(name, clock)
+        self._sharing = sharing or Sharing(name, clock)
+        self._courtesy = Courtesy(clock, partial(self._sharing.inherits, inputs.partition))
         self._passed_on = passed_on or PassedOn()
         self._telling = Telling(inputs.partition, name, log, proposals, clock, self._sharing.neighbours.place)
         self._recovery = Recovery()

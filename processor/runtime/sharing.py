@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from onefold.processor.core.decision_log import Note
-from onefold.processor.core.neighbours import Neighbours, NoNeighbours, place_in
+from onefold.processor.core.neighbours import Neighbours, NoNeighbours, Place, place_in
 
 # A task is given away by who has decided it for so long: then who has died since it last told anything is not thought to live.
 HELD_S = 3.0
@@ -49,6 +49,7 @@ class Sharing:
         self._decided_at: dict[int, float] = {}
         self._level: dict[str, tuple[float, float]] = {}  # by name, since when and when it was heard last
         self._gives_at = 0.0
+        self._inherited = set[tuple[int, Place]]()
 
     def decided(self, task: int, name: str) -> None:
         """A task was decided by that replica."""
@@ -70,6 +71,19 @@ class Sharing:
                 since, heard = self._level.get(note.proposer, (now, now))
                 self._level[note.proposer] = (since if now - heard < HEARD_S else now), now
         return note.body.get("left") == {"version": version, "to": self._name}
+
+    def inherits(self, task: int) -> bool:
+        """Whether who decides the task has died, and this process is the next. Of each process once: where there is no way to it,
+        it may live all the same, and decide.
+        """
+        with self._lock:
+            decider, _ = self._deciders.get(task, ("", 0.0))
+        place = self.neighbours.succeeds(decider)
+        with self._lock:
+            if place is None or (task, place) in self._inherited:
+                return False
+            self._inherited.add((task, place))
+            return True
 
     def gives(self, task: int, version: int) -> Mapping[str, Any] | None:
         """A note that leaves the next decision of the task, which is at that version, to another replica; None: to nobody."""
