@@ -23,11 +23,13 @@ class Process:
         self.now = 100.0
         self.rested: list[float] = []
         self.beats = 0
-        self.gives_way = GivesWay(threading.Lock(), lambda: self.now, self.rest)
+        self.lock = threading.Lock()
+        self.gives_way = GivesWay(self.lock, lambda: self.now, self.rest)
         self.log = SimulatedLog()
         self.log.create(RUNNER.decisions, 1)
 
     def rest(self, seconds: float) -> None:
+        assert self.lock.locked(), "and its other tasks wait as well"
         self.rested.append(seconds)
         self.now += seconds
 

@@ -7,7 +7,7 @@ import pytest
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime.courtesy import COURTESY_MAX_S, COURTESY_S, LOOK_S, Courtesy
+from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.sharing import GIVES_EVERY_S, HEARD_S, HELD_S, LEVEL, LEVEL_FOR_S, Sharing
 from onefold.processor.testing.neighbours import SimulatedNeighbours, Street
 from tests.support.replicas import RUNNER, Replicas, elastic, outcome, update
@@ -225,24 +225,6 @@ def test_who_has_died_is_inherited_once() -> None:
     assert not sharing.inherits(0)
     again.close()
     assert sharing.inherits(0), "it has died once more"
-
-
-def test_a_long_wait_is_looked_at_again_and_again() -> None:
-    """And ends when the winner has died."""
-    clock, dead = Clock(), False
-    courtesy = Courtesy(clock, lambda: dead)
-    assert not courtesy.waits()
-    clock.now += 1.0
-    courtesy.decided(ours=False)
-    assert courtesy.waits()
-    assert courtesy.left_s == LOOK_S < COURTESY_S < COURTESY_MAX_S
-    clock.now += COURTESY_MAX_S - LOOK_S / 2
-    assert courtesy.left_s == pytest.approx(LOOK_S / 2)
-    dead = True
-    assert not courtesy.waits()
-    assert courtesy.left_s == 0
-    courtesy.decided(ours=False)
-    assert not courtesy.waits()
 
 
 @pytest.mark.parametrize("dies", [True, False])
