@@ -1,6 +1,7 @@
 """A replica that restores beside others leaves them half of the cores' time, and takes all of it where nobody else decides."""
 
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from onefold.processor import service
 from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.runtime import giving_way
 from onefold.processor.runtime.giving_way import ASK_EVERY_S, RECORDS, REST_MAX_S, GivesWay
+from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs, SimulatedSession
@@ -106,7 +108,7 @@ def test_replicas_give_way_while_they_restore(monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.setattr(giving_way, "RECORDS", 1)
     rested: list[float] = []
-    monkeypatch.setattr(service.time, "sleep", rested.append)
+    monkeypatch.setattr(time, "sleep", rested.append)
     made: list[GivesWay] = []
 
     class Made(GivesWay):
@@ -123,8 +125,8 @@ def test_replicas_give_way_while_they_restore(monkeypatch: pytest.MonkeyPatch) -
         client,
         "c",
         lambda name: None,
-        lambda at: None,
-        keep,  # type: ignore[arg-type, return-value]  # nothing is published
+        lambda at: Retention(None, clock=world.clock),
+        keep,
     )
     for at in (0, 1):
         before = len(rested)
