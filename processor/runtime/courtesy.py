@@ -6,8 +6,8 @@ in who wins.
 
 from collections.abc import Callable
 
-# Who lost the last decision waits so long. When the winner has died, and nobody has seen that, this is the pause. It is twice the
-# time between two decisions at a steady rate, so that a winner that lives is seldom forestalled.
+# Who lost the last decision waits so long. When the winner has died, and nobody has seen that, this is the pause. It is half as
+# long again as the time between two decisions at a steady rate, so that a winner that lives is seldom forestalled.
 COURTESY_S = 0.025
 # In a backlog decisions take longer: so many times what the last one took, but no longer than that. With two replicas that both
 # compute, a backlog that one of them could clear grows.

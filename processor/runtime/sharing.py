@@ -20,8 +20,11 @@ HEARD_S = 2.0
 # What is given to somebody who does not take it waits for a courtesy. So it is tried now and then, and only with who is level:
 # notes are some decisions old when they are read.
 GIVES_EVERY_S, LEVEL = 5.0, 10
-# And only with who has been level for so long: who has just begun restores its other tasks yet, and decides slowly beside that.
+# And only with who has been level with the task for so long: who has just begun restores other tasks yet, and decides slowly
+# beside that.
 LEVEL_FOR_S = 3.0
+# Who has died may have sent something off that is decided yet; then it is the winner once more.
+INHERITS_MAX = 2
 
 
 class Sharing:
@@ -47,9 +50,10 @@ class Sharing:
         self.neighbours = neighbours or NoNeighbours()
         self._deciders: dict[int, tuple[str, float]] = {}  # by task, and since when
         self._decided_at: dict[int, float] = {}
-        self._level: dict[str, tuple[float, float]] = {}  # by name, since when and when it was heard last
+        # By task and name, since when it is level, and when it was heard last.
+        self._level: dict[tuple[int, str], tuple[float, float]] = {}
         self._gives_at = 0.0
-        self._inherited = set[tuple[int, Place]]()
+        self._inherited = Counter[tuple[int, Place]]()
 
     def decided(self, task: int, name: str) -> None:
         """A task was decided by that replica."""
@@ -68,21 +72,22 @@ class Sharing:
         if note.proposer != self._name and isinstance(known, int) and version - known <= LEVEL:
             now = self._clock()
             with self._lock:
-                since, heard = self._level.get(note.proposer, (now, now))
-                self._level[note.proposer] = (since if now - heard < HEARD_S else now), now
+                at = note.task, note.proposer
+                since, heard = self._level.get(at, (now, now))
+                self._level[at] = (since if now - heard < HEARD_S else now), now
         return note.body.get("left") == {"version": version, "to": self._name}
 
     def inherits(self, task: int) -> bool:
-        """Whether who decides the task has died, and this process is the next. Of each process once: where there is no way to it,
-        it may live all the same, and decide.
+        """Whether who decides the task has died, and this process is the next. Of each process twice at most: where there is no
+        way to it, it may live all the same, and decide.
         """
         with self._lock:
             decider, _ = self._deciders.get(task, ("", 0.0))
         place = self.neighbours.succeeds(decider)
         with self._lock:
-            if place is None or (task, place) in self._inherited:
+            if place is None or self._inherited[task, place] == INHERITS_MAX:
                 return False
-            self._inherited.add((task, place))
+            self._inherited[task, place] += 1
             return True
 
     def gives(self, task: int, version: int) -> Mapping[str, Any] | None:
@@ -92,8 +97,8 @@ class Sharing:
             decider, decides_since = self._deciders.get(task, ("", now))
             others = [
                 name
-                for name, (since, heard) in self._level.items()
-                if now - heard < HEARD_S and now - since >= LEVEL_FOR_S
+                for (level_task, name), (since, heard) in self._level.items()
+                if level_task == task and now - heard < HEARD_S and now - since >= LEVEL_FOR_S
             ]
             if decider != self._name or now - decides_since < HELD_S or now < self._gives_at or not others:
                 return None

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from onefold.processor import service
+from onefold.processor.core.abc import Identity
+from onefold.processor.core.errors import Retriable
+from onefold.processor.core.neighbours import NoNeighbours
 from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.runtime import giving_way
 from onefold.processor.runtime.giving_way import ASK_EVERY_S, RECORDS, REST_MAX_S, GivesWay
@@ -71,10 +74,9 @@ def test_the_tasks_of_a_process_rest_together() -> None:
     process = Process()
     one, other = process.task(), process.task()
     process.reads(one, RECORDS - 1)
-    process.reads(other, RECORDS - 1)
+    process.reads(other, RECORDS)
     process.reads(one, 1)
-    process.reads(other, 1)
-    assert process.rested == pytest.approx([(2 * RECORDS - 1) * 0.000004, 0.000004])
+    assert process.rested == pytest.approx([RECORDS * 0.000004] * 2)
 
 
 def test_where_nobody_decides_nobody_rests() -> None:
@@ -93,6 +95,45 @@ def test_where_nobody_decides_nobody_rests() -> None:
     assert len(process.rested) == 3
 
 
+def test_a_log_that_does_not_answer_ends_no_restore() -> None:
+    """It is only asked whether to rest."""
+
+    class Away(SimulatedDecisionLog):
+        def identity(self) -> Identity:
+            raise Retriable("no broker answers")
+
+    process = Process()
+    task = process.gives_way.beside(Away(process.log, RUNNER.decisions, 0), process.beat)
+    process.reads(task, 2 * RECORDS)
+    assert process.rested == []
+    assert process.beats == 2 * RECORDS
+
+
+def test_while_one_task_rests_no_other_one_reads() -> None:
+    process = Process()
+    one, other = process.task(), process.task()
+    reading = threading.Event()
+    read = threading.Event()
+
+    def meanwhile() -> None:
+        reading.set()
+        other()
+        read.set()
+
+    def rest(seconds: float) -> None:
+        process.rested.append(seconds)
+        thread.start()
+        reading.wait(10)
+        assert not read.wait(0.05)
+
+    thread = threading.Thread(target=meanwhile)
+    process.gives_way._sleep = rest
+    process.reads(one)
+    thread.join(10)
+    assert len(process.rested) == 1
+    assert read.is_set()
+
+
 def test_replicas_give_way_while_they_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tasks of a process with one another, and no more when they run."""
     world = Replicas(RUNNER)
@@ -106,7 +147,9 @@ def test_replicas_give_way_while_they_restore(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         service, "KafkaInputs", lambda topology, at, client, **_: SimulatedInputs(world.log, topology, 0)
     )
+    monkeypatch.setattr(service, "ConnectedNeighbours", lambda name, servers: NoNeighbours())
     monkeypatch.setattr(giving_way, "RECORDS", 1)
+    monkeypatch.setattr(giving_way, "ASK_EVERY_S", 3600.0)
     rested: list[float] = []
     monkeypatch.setattr(time, "sleep", rested.append)
     made: list[GivesWay] = []

@@ -21,9 +21,9 @@ class Clock:
         return self.now
 
 
-def told(name: str, version: Any = 7) -> Note:
+def told(name: str, version: Any = 7, task: int = 0) -> Note:
     """How a replica is, as it says it."""
-    return Note(0, name, {"replica": {"version": version}})
+    return Note(task, name, {"replica": {"version": version}})
 
 
 class Seen:
@@ -42,11 +42,12 @@ class Seen:
             self.sharing.decided(task, name)
 
     def level(self, version: Any = 7) -> None:
-        """Process b has said for long enough that it is at that version."""
+        """Process b has said for long enough that it is at that version, of each task."""
         for _ in range(4):
             self.clock.now += LEVEL_FOR_S / 3
             self.decided()
-            self.sharing.hears(told("b", version), 7)
+            for task in self.tasks:
+                self.sharing.hears(told("b", version, task), 7)
 
     def gives(self, task: int = 0) -> Any:
         found = self.sharing.gives(task, version=7)
@@ -97,6 +98,17 @@ def test_nothing_is_given_to_who_was_not_heard_for_a_while() -> None:
     assert seen.gives() is None, "it may have begun a moment ago, and restores its other tasks yet"
     seen.level()
     assert seen.gives() == "b"
+
+
+def test_a_task_is_given_to_who_is_level_with_it() -> None:
+    """Not with another one only, while it restores this one."""
+    seen = Seen(2)
+    for _ in range(4):
+        seen.clock.now += LEVEL_FOR_S / 3
+        seen.decided()
+        seen.sharing.hears(told("b", task=1), 7)
+    assert seen.gives(0) is None
+    assert seen.gives(1) == "b"
 
 
 def test_nothing_is_given_to_who_has_just_begun() -> None:
@@ -201,7 +213,7 @@ def test_a_task_that_is_given_away_goes_on_without_a_pause() -> None:
     assert outcome(world.driver) == elastic([update(1, number) for number in range(1, 6)])
 
 
-def test_who_has_died_is_inherited_once() -> None:
+def test_who_has_died_is_inherited_twice_at_most() -> None:
     """Each of its tasks. It may live all the same, and decide."""
     street = Street()
     ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
@@ -213,18 +225,32 @@ def test_who_has_died_is_inherited_once() -> None:
     ours.hears("b", theirs.place)
     assert not sharing.inherits(0), "it lives"
     theirs.close()
-    assert [sharing.inherits(0), sharing.inherits(0), sharing.inherits(1), sharing.inherits(2)] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert [sharing.inherits(0) for _ in range(3)] == [True, True, False]
+    assert sharing.inherits(1)
+    assert not sharing.inherits(2), "that is its own"
     again = SimulatedNeighbours("b", street)
     assert again.place is not None
     ours.hears("b", again.place)
     assert not sharing.inherits(0)
     again.close()
     assert sharing.inherits(0), "it has died once more"
+
+
+def test_what_the_dead_one_had_sent_off_is_decided_and_nobody_waits_again() -> None:
+    """The connection may end before its last proposal is read."""
+    street, clock = Street(), Clock()
+    ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
+    assert theirs.place is not None
+    ours.hears("b", theirs.place)
+    sharing = Sharing("a", clock, neighbours=ours)
+    courtesy = Courtesy(clock, lambda: sharing.inherits(0))
+    theirs.close()
+    waited = []
+    for _ in range(3):
+        sharing.decided(0, "b")
+        courtesy.decided(ours=False)
+        waited.append(courtesy.waits())
+    assert waited == [False, False, True], "who goes on to decide lives"
 
 
 @pytest.mark.parametrize("dies", [True, False])

@@ -89,6 +89,7 @@ class Interleaved:
         self.left = 0  # decisions that one has left to another one
         #: Times that one has taken up what another one had published because it saw it dead; "living": it was not.
         self.succeeded: Counter[str] = Counter()
+        self.inherited: Counter[str] = Counter()
         self.states_at_the_end: list[dict[str, Any]] = []
         scheduler.start("sender", partial(self._send, given))
         scheduler.start("network", self._deliver)
@@ -147,6 +148,13 @@ class _Busy(Sharing):
         self.world.left += left is not None
         return left
 
+    def inherits(self, task: int) -> bool:
+        found = super().inherits(task)
+        assert isinstance(self.neighbours, _Neighbours)
+        if found:
+            self.world.inherited["dead" if self.neighbours.seen_at in self.world.street.left else "living"] += 1
+        return found
+
     def decided(self, task: int, name: str) -> None:
         super().decided(task, name)
         super().decided(task + 1, self._name)
@@ -160,13 +168,15 @@ class _Neighbours(SimulatedNeighbours):
     def __init__(self, name: str, street: Street) -> None:
         super().__init__(name, street)
         self._wrong: list[Place] = []
+        self.seen_at: Place | None = None  # the last of them
 
     def succeeds(self, name: str) -> Place | None:
         found = super().succeeds(name)
         dice = self.world.scheduler.dice
         if not self._wrong and dice.random() < WRONG_CHANCE:
             self._wrong = [Place("127.0.0.1", dice.randrange(1, 2**16))] * WRONG_LOOKS
-        return found or (self._wrong.pop() if self._wrong else None)
+        self.seen_at = found or (self._wrong.pop() if self._wrong else None)
+        return self.seen_at
 
 
 class _Process:
