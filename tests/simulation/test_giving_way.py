@@ -1,4 +1,4 @@
-"""A replica that restores beside others leaves them half of the cores' time, and takes all of it where nobody else decides."""
+"""A replica that restores beside others rests half of the time, and not at all where nobody decides."""
 
 import threading
 import time
