@@ -17,14 +17,20 @@ from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Counts
 from onefold.processor.io.contracts import FOLDER
-from onefold.processor.io.decision_bytes import decode_writes, encode_bytes, encode_states, encode_writes
+from onefold.processor.io.decision_bytes import (
+    decode_bytes,
+    decode_states,
+    decode_writes,
+    encode_bytes,
+    encode_states,
+    encode_writes,
+)
 
 #: The first byte of a record. Who finds a greater one cannot know what is decided.
 FORMAT = 1
 
 _PREFIX = bytes((FORMAT,))
 _SCHEMA: Any = json.loads((FOLDER / "engine" / "decision.avsc").read_text())
-_DECISION: Any = fastavro.parse_schema(_SCHEMA)
 # What comes first, and all that comes before the states, of which there are many. Avro has no names in its bytes: whoever stops
 # there has not read the rest, and the rest can be written after it.
 _HEAD: Any = fastavro.parse_schema({**_SCHEMA, "fields": _SCHEMA["fields"][:4]})
@@ -89,9 +95,7 @@ class AvroProposals:
                 f"start the newer one again"
             )
         try:
-            stream = io.BytesIO(value[1:])
-            record = fastavro.schemaless_reader(stream, _DECISION, None)
-            return _decoded(record, _log_id(stream))
+            return _decoded(value)
         except _NO_RECORD:
             return None  # somebody wrote into the log what is no record of it
 
@@ -130,20 +134,20 @@ def _encoded(
     return b"".join((buffer.getvalue(), encode_states(states), *ends))
 
 
-def _log_id(stream: io.BytesIO) -> str:
-    """What comes after the record; an earlier Onefold wrote nothing there."""
-    at_end = stream.tell() == len(stream.getbuffer())
-    return "" if at_end else str(fastavro.schemaless_reader(stream, "string", None))
-
-
-def _decoded(record: Any, log_id: str) -> Proposal | Note:
-    if record["kind"] == _NOTE:
-        body = json.loads(record["note"])
-        if not isinstance(body, dict):
-            raise ValueError(f"a note is an object, and not {body!r}")
-        return Note(record["task"], record["proposer"], body, log_id)
-    inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in record["inputs"]}
-    states = [(state["key"], state["value"]) for state in record["states"]]
-    body = Body(Counts(*record["counts"]), states, record["writes"], record["ticked_ms"])
-    kind = Kind(record["kind"])
-    return Proposal(record["task"], record["version"], inputs, record["proposer"], body, kind, log_id)
+def _decoded(value: bytes) -> Proposal | Note:
+    stream = io.BytesIO(value)
+    stream.seek(len(_PREFIX))
+    before: Any = fastavro.schemaless_reader(stream, _BEFORE_STATES, None)
+    states, at = decode_states(value, stream.tell())
+    writes, at = decode_bytes(value, at)
+    note, at = decode_bytes(value, at)
+    # An earlier Onefold wrote nothing there.
+    log_id = decode_bytes(value, at)[0].decode() if at < len(value) else ""
+    if before["kind"] == _NOTE:
+        told = json.loads(note)
+        if not isinstance(told, dict):
+            raise ValueError(f"a note is an object, and not {told!r}")
+        return Note(before["task"], before["proposer"], told, log_id)
+    inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in before["inputs"]}
+    body = Body(Counts(*before["counts"]), states, writes, before["ticked_ms"])
+    return Proposal(before["task"], before["version"], inputs, before["proposer"], body, Kind(before["kind"]), log_id)
