@@ -184,6 +184,10 @@ class Counts(NamedTuple):
         """The sums, field by field."""
         return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def since(self, before: "Counts") -> "Counts":
+        """The differences, field by field."""
+        return Counts(*(now - then for now, then in zip(self, before, strict=True)))
+
 
 class Transaction(NamedTuple):
     """All that one Kafka transaction will contain, computed before any of it is done.

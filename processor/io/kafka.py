@@ -237,13 +237,12 @@ class KafkaSession(KafkaInputs):
         add: Callable[..., None] = self._writer.produce  # its stub refuses a list of headers that are all bytes
         try:
             for topic, partition, key, value, headers in writes:
-                # By position: names among the arguments cost a third of the call. 0 is now, as its timestamp.
                 at = UNASSIGNED if partition is None else partition
-                record = (topic, value, key, at, delivered, None, 0, headers)
+                # By position: names among the arguments cost a third of the call. 0 is now, as its timestamp.
                 try:
-                    add(*record)
+                    add(topic, value, key, at, delivered, None, 0, headers)
                 except BufferError:
-                    self._wait_for_room(partial(add, *record))
+                    self._wait_for_room(partial(add, topic, value, key, at, delivered, None, 0, headers))
         except KafkaException as error:
             # A produce that raised did not poison the transaction: committing now would commit a hole.
             cause = error.args[0]

@@ -115,20 +115,21 @@ class Compute:
         states: list[Write] = []
         add, add_state = writes.append, states.append
         cause: Record | None = None
-        traced: Record | None = None  # an input has several outputs, one after the other
-        trace: list[tuple[str, bytes | None]] = []
+        # By the cause's id: it has several outputs, in several places.
+        known: dict[int, list[tuple[str, bytes | None]]] = {}
         try:
             for topic, key, value, cause, more in transaction.outputs:
-                headers: list[tuple[str, bytes | None]] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
+                headers = known.get(id(cause))
+                if headers is None:
+                    headers = known[id(cause)] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
+                    envelope = cause.envelope
+                    # Nearly none has any; then the call would be as dear as the source header.
+                    if envelope is not None and envelope.headers():
+                        headers += trace_of(cause)
                 if more:
-                    headers += more
-                if cause is not traced:
-                    traced, envelope = cause, cause.envelope
-                    # Nearly none has headers, and a call for each would be as dear as its source header.
-                    trace = trace_of(cause) if envelope is not None and envelope.headers() else []
-                if trace:
-                    # What the handler says of it is its own affair.
-                    headers += [header for header in trace if header[0] not in dict(more)]
+                    # What the handler says of the trace is its own affair.
+                    said = dict(more)
+                    headers = [headers[0], *more, *(header for header in headers[1:] if header[0] not in said)]
                 add((topic, None, key.encode(), encode(topic, value), headers))
             for key, (state, cause) in transaction.changes.items():  # noqa: B007 - named when it cannot be encoded
                 data = None if state is None else encode_state(state)

@@ -11,7 +11,7 @@ are restored they have no checkpoint, so that whoever dies over it leaves nothin
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -23,6 +23,9 @@ from onefold.processor.runtime.changelog import Progress, fitting, in_memory, to
 from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, digest, unfit
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
+
+# A changelog record of a state, as whoever has it spells it.
+_Written = TypeVar("_Written")
 
 log = structlog.get_logger()
 
@@ -259,7 +262,7 @@ class Keeping:
 
     # --- after each transaction
 
-    def needed(self, written: Sequence[Write]) -> Sequence[Write]:
+    def needed(self, written: Sequence[_Written]) -> Sequence[_Written]:
         """Of the changelog records of a transaction's states those that `apply` has to be given."""
         if self._engine is not None:
             return written

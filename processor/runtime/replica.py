@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
@@ -269,9 +270,12 @@ class Replica:
                 f"{self.topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
                 f"{self.partition} back. Start this one again to have replicas"
             )
-        states = dict(body.states)
-        changes = changes_of(states, self.topology, self._codec) if prepared is None else prepared.changes
-        needed = self._keeping.needed([("", self.partition, key, value, None) for key, value in states.items()])
+        if prepared is not None:
+            changes, needed = prepared.changes, self._keeping.needed(prepared.states)
+        else:
+            states = dict(body.states)
+            changes = changes_of(states, self.topology, self._codec)
+            needed = [("", self.partition, *state, None) for state in self._keeping.needed([*states.items()])]
         at = IN_THE_LOG, self.progress, self.quarantine, value
         self.store = self._keeping.apply(self.store, changes, needed, *at)
         self._sharing.decided(self.partition, proposal.proposer)
@@ -350,9 +354,7 @@ class Replica:
         self, records: Sequence[Record], prepared: Prepared, topic_ids: Callable[[], Mapping[str, str]]
     ) -> None:
         states = [(key or b"", value) for _, _, key, value, _ in prepared.states]
-        counts = Counts(
-            *(after - before for after, before in zip(prepared.progress.counts, self.progress.counts, strict=True))
-        )
+        counts = prepared.progress.counts.since(self.progress.counts)
         body = Body(counts, states, self._proposals.encode_writes(prepared.writes), prepared.progress.ticked_ms)
         proposal = self._proposal(Kind.STEP, prepared.progress.offsets_next, body)
         self._step("before_append")
@@ -367,19 +369,17 @@ class Replica:
     def _send(self, proposal: Proposal, records: Sequence[Record], prepared: Prepared | None) -> None:
         value = self._proposals.encode(proposal)
         if prepared is not None:
-            self._sizes.check(len(value), [*prepared.writes, *prepared.states])
+            self._sizes.check(len(value), chain(prepared.writes, prepared.states))
         self._log.append(value)
         self._pending = Pending(value, proposal, records, prepared, self._clock())
 
     def _propose_opening(self) -> None:
-        proposal = self._proposal(Kind.OPEN, self.progress.offsets_next, self._nothing)
-        self._send(proposal, [], None)
+        self._send(self._proposal(Kind.OPEN, self.progress.offsets_next, self._nothing), [], None)
 
     def _pass_markers(self, ends: Mapping[str, int]) -> None:
         """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
-        proposal = self._proposal(Kind.STEP, ends, self._nothing)
         self.progress.same_topics(self._inputs.ask_topic_ids()())
-        self._send(proposal, [], None)
+        self._send(self._proposal(Kind.STEP, ends, self._nothing), [], None)
 
     def _proposal(self, kind: Kind, ends: Mapping[str, int], body: Body) -> Proposal:
         return proposal_of(self.progress, self.partition, self.name, kind, ends, body)

@@ -55,12 +55,17 @@ def test_what_a_handler_says_itself_stands() -> None:
         message = {
             name: UPDATE[name] for name in ("user_id", "distance_meters", "timestamp_utc", "sequence_id", "run_id")
         }
-        return state, [Output("runner.messages", message, headers=[("traceparent", b"mine")])]
+        return state, [
+            Output("runner.messages", message, headers=[("traceparent", b"mine")]),
+            Output("runner.messages", message),
+        ]
 
     driver = TopologyDriver(replace(RUNNER, handle=handle))
     driver.send("runner.updates", UPDATE, headers=TRACE)
     driver.run()
-    assert traces(driver, "runner.messages") == [{"traceparent": b"mine", "tracestate": STATE}]
+    assert traces(driver, "runner.messages") == [{"traceparent": b"mine", "tracestate": STATE}, dict(TRACE)]
+    sources = [headers["onefold-source"] for *_, headers in driver.records("runner.messages")]
+    assert sources == [b"runner.updates/0/0"] * 2
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x" * 513])
