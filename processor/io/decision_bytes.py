@@ -26,6 +26,8 @@ _LOW = tuple((byte & 127) >> 1 if byte >= _MORE and not byte & 1 else None for b
 _LIKE_MOST = b"%b" * 8 + b"\x00"
 # The count of an array with one item, and the end of an array.
 _ONE, _END = b"\x02", b"\x00"
+# All of a number.
+_BITS = (1 << 64) - 1
 # The partition of a write that goes to that of its key.
 _ANY = number(1)
 
@@ -193,7 +195,8 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     while byte > 127:
         byte = data[at]
         at += 1
-        zigzag |= (byte & 127) << shift
+        # As in 64 bits, for what has more bytes than any number: as to fastavro, and no number of a million digits.
+        zigzag |= (byte & 127) << (shift & 63) & _BITS
         shift += 7
     return zigzag >> 1 ^ -(zigzag & 1), at
 

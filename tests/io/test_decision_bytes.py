@@ -131,6 +131,21 @@ def test_a_state_that_is_neither_null_nor_bytes_is_none_to_both(branch: bytes) -
     assert AvroProposals().decode(other) == by_fastavro(other)
 
 
+@pytest.mark.parametrize(
+    "length", [b"\x86" + b"\x80" * more + b"\x00" for more in (0, 8, 9, 10, 20)] + [b"\x80" * 64 + b"\x06"]
+)
+def test_a_length_in_more_bytes_than_it_needs_is_the_same_to_both(length: bytes) -> None:
+    """Beyond ten bytes fastavro goes round in 64 bits."""
+    value = AvroProposals().encode(
+        Proposal(5, 7, {}, "me", Body(Counts(), [(b"key", b"value")], b"writes"), log_id="log")
+    )
+    other = value.replace(b"\x06key", length + b"key")
+    found = AvroProposals().decode(other)
+    assert found == by_fastavro(other)
+    assert isinstance(found, Proposal)
+    assert found.body.states == [(b"key", b"value")]
+
+
 def by_fastavro(value: bytes) -> Proposal | Note | None:
     stream = io.BytesIO(value[1:])
     try:
