@@ -26,8 +26,8 @@ _LOW = tuple((byte & 127) >> 1 if byte >= _MORE and not byte & 1 else None for b
 _LIKE_MOST = b"%b" * 8 + b"\x00"
 # The count of an array with one item, and the end of an array.
 _ONE, _END = b"\x02", b"\x00"
-# All of a number.
-_BITS = (1 << 64) - 1
+# All bits of a number, and the least of all.
+_BITS, _LEAST = (1 << 64) - 1, -1 << 63
 # The partition of a write that goes to that of its key.
 _ANY = number(1)
 
@@ -206,9 +206,13 @@ def _count(data: bytes, at: int) -> tuple[int, int]:
     if not data[at]:
         return 0, at + 1
     count, at = _number(data, at)
-    if count < 0:
+    while count < 0:
         _, at = _number(data, at)
-    return abs(count), at
+        if count != _LEAST:
+            return -count, at
+        # Its opposite is no number of 64 bits: to fastavro that is a block of nothing.
+        count, at = _number(data, at)
+    return count, at
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
@@ -229,7 +233,7 @@ def _optional(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 def _unusual(data: bytes, at: int) -> tuple[bytes | None, int]:
     """A branch in more bytes than it needs, as Avro allows. A negative one counts from the end, as to fastavro, by which an
-    earlier Onefold beside this one reads: what is a proposal to one must be the same proposal to the other.
+    earlier Onefold beside this one reads states: what is a proposal to one must be the same proposal to the other.
     """
     branch, at = _number(data, at)
     if not -2 <= branch < 2:

@@ -38,8 +38,8 @@ _BEFORE_STATES: Any = fastavro.parse_schema({**_SCHEMA, "fields": _SCHEMA["field
 _NOTE = "note"
 
 
-# What fastavro raises at bytes that are something else.
-_NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError)
+# What fastavro, the readers by hand and json raise at bytes that are something else.
+_NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError, RecursionError)
 
 
 class Head(NamedTuple):

@@ -14,7 +14,7 @@ from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.values import Counts
 from onefold.processor.io.contracts import FOLDER
-from onefold.processor.io.decision_bytes import decode_writes, encode_writes
+from onefold.processor.io.decision_bytes import decode_writes, encode_bytes, encode_writes
 from onefold.processor.io.proposals import AvroProposals
 
 SCHEMAS = {name: json.loads((FOLDER / "engine" / f"{name}.avsc").read_text()) for name in ("decision", "writes")}
@@ -144,6 +144,44 @@ def test_a_length_in_more_bytes_than_it_needs_is_the_same_to_both(length: bytes)
     assert found == by_fastavro(other)
     assert isinstance(found, Proposal)
     assert found.body.states == [(b"key", b"value")]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        (b"\x06key", b"\x07key"),  # a negative length, in one byte, and in two
+        (b"\xc8\x01", b"\xc9\x01"),
+        (b"\x04\x06key", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x04\x06key"),  # a block of -2^63 before
+        (b"\x04\x06key", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x00\x06key"),  # and alone
+        (b"\x04\x06key", b"\x03\x00\x06key"),  # with a size
+        (b"\x04\x06key", b"\x82" + b"\x80" * 8 + b"\x02\x06key"),
+        (b"\x06key", b"\xff" * 100_000 + b"key"),
+        (b"\x0cwrites", b"\x8c" + b"\x80" * 8 + b"\x02writes"),
+        (b"\x06log", b"\x86" + b"\x80" * 8 + b"\x02log"),
+        (b"\x06log", b"\x06lo"),
+    ],
+)
+def test_what_nobody_writes_is_the_same_to_both(written: bytes, instead: bytes) -> None:
+    body = Body(Counts(), [(b"key", b"v" * 100), (b"next", None)], b"writes")
+    value = AvroProposals().encode(Proposal(5, 7, {}, "me", body, log_id="log"))
+    assert value.count(written) == 1
+    other = value.replace(written, instead)
+    assert AvroProposals().decode(other) == by_fastavro(other)
+
+
+def test_a_note_that_is_nested_too_deep_is_none() -> None:
+    value = AvroProposals().encode_note(Note(5, "me", {"published": 7}))
+    deep = b"[" * 100_000
+    assert AvroProposals().decode(value.replace(encode_bytes(b'{"published": 7}'), encode_bytes(deep))) is None
+
+
+@pytest.mark.parametrize("branch", [b"\x05", b"\x06", b"\x86\x00"])
+def test_a_write_whose_value_is_neither_null_nor_bytes_is_none(branch: bytes) -> None:
+    data = encode_writes([("a", None, b"k", b"value", None)])
+    with pytest.raises(IndexError):
+        decode_writes(data.replace(b"\x02\x0avalue", branch + b"\x0avalue"))
+    with pytest.raises(IndexError):
+        decode_writes(data.replace(b"\x02\x02k", b"\x02\x03k"))
 
 
 def by_fastavro(value: bytes) -> Proposal | Note | None:
