@@ -109,7 +109,7 @@ def decode_writes(data: bytes) -> list[Write]:
                 at += len(head)
             else:
                 start = at
-                text, at = _bytes(data, at)
+                text, at = decode_bytes(data, at)
                 to, at = _number(data, at)
                 topic, head = texts[text], data[start:at]
             if data[at] == _IS_VALUE and (length := _LENGTH[data[at + 1]]) is not None:
@@ -130,7 +130,7 @@ def decode_writes(data: bytes) -> list[Write]:
                 more, at = _count(data, at)
                 while more:
                     for _ in range(more):
-                        text, at = _bytes(data, at)
+                        text, at = decode_bytes(data, at)
                         content, at = _optional(data, at)
                         headers.append((texts[text], content))
                     more, at = _count(data, at)
@@ -153,7 +153,7 @@ def decode_states(data: bytes, at: int) -> tuple[list[tuple[bytes, bytes | None]
             if (length := _LENGTH[data[at]]) is not None:
                 key = data[at + 1 : (at := at + 1 + length)]
             else:
-                key, at = _bytes(data, at)
+                key, at = decode_bytes(data, at)
             # Mostly it has a length of two bytes.
             if data[at] == _IS_VALUE and (low := _LOW[data[at + 1]]) is not None and (high := data[at + 2]) < _MORE:
                 value = data[at + 3 : (at := at + 3 + (high << 6) + low)]
@@ -166,7 +166,12 @@ def decode_states(data: bytes, at: int) -> tuple[list[tuple[bytes, bytes | None]
 
 def decode_bytes(data: bytes, at: int) -> tuple[bytes, int]:
     """A field of bytes that begins there, and where it ends. Raises IndexError where there is none."""
-    return _bytes(data, at)
+    byte = data[at]
+    length, at = (byte >> 1, at + 1) if byte < 128 and not byte & 1 else _number(data, at)
+    end = at + length
+    if not at <= end <= len(data):
+        raise IndexError(f"{length} bytes at {at} of {len(data)}")
+    return data[at:end], end
 
 
 class _Texts(dict[str, bytes]):
@@ -215,19 +220,10 @@ def _count(data: bytes, at: int) -> tuple[int, int]:
     return count, at
 
 
-def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    byte = data[at]
-    length, at = (byte >> 1, at + 1) if byte < 128 and not byte & 1 else _number(data, at)
-    end = at + length
-    if not at <= end <= len(data):
-        raise IndexError(f"{length} bytes at {at} of {len(data)}")
-    return data[at:end], end
-
-
 def _optional(data: bytes, at: int) -> tuple[bytes | None, int]:
     branch = data[at]
     if branch == _IS_VALUE:
-        return _bytes(data, at + 1)
+        return decode_bytes(data, at + 1)
     return (None, at + 1) if branch == 0 else _unusual(data, at)
 
 
@@ -238,4 +234,4 @@ def _unusual(data: bytes, at: int) -> tuple[bytes | None, int]:
     branch, at = _number(data, at)
     if not -2 <= branch < 2:
         raise IndexError(f"branch {branch} of two")
-    return _bytes(data, at) if branch % 2 else (None, at)
+    return decode_bytes(data, at) if branch % 2 else (None, at)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.errors import TooMuch
@@ -109,6 +110,18 @@ def test_a_decision_has_what_was_waiting_and_the_next_one_what_has_come_meanwhil
     assert replica.progress.transactions == before + 2
 
 
+def drained_though_refused(world: Replicas) -> None:
+    """Nineteen updates are sent, and what its topic does not take is proposed until it is set aside."""
+    for number in range(1, 20):
+        world.driver.send("runner.updates", update(number, number))
+    replicas = [member.replica for member in world.members.values() if member.replica is not None]
+    for _ in range(100):
+        for replica in replicas:
+            with suppress(TooMuch):
+                replica.turn()
+    world.drain()
+
+
 @pytest.mark.parametrize("raised", [False, True])
 def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
     """A publisher could never write it, and nothing after it. The record is set aside, unless somebody has raised the limit."""
@@ -126,14 +139,7 @@ def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
     world.drain()
     if raised:
         world.log.bytes_max["runner.tendency"] = 2_000
-    for number in range(1, 20):
-        world.driver.send("runner.updates", update(number, number))
-    replicas = [member.replica for member in world.members.values() if member.replica is not None]
-    for _ in range(100):
-        for replica in replicas:
-            with suppress(TooMuch):
-                replica.turn()
-    world.drain()
+    drained_though_refused(world)
 
     dead, messages = dead_and_written(world)
     if raised:
@@ -142,6 +148,24 @@ def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
         assert messages == [number for number in range(1, 20) if number != 7]
         (reason,) = dead
         assert b"runner.tendency takes records of 400 bytes, and one of 8" in reason
+
+
+def test_a_state_that_the_changelog_does_not_take_is_seen_before_it_is_decided() -> None:
+    """Not only what goes to other topics is measured."""
+
+    def wordy(state: Any, event: Event) -> Any:
+        state, outputs = RUNNER.handle(state, event)
+        return (structs.replace(state, tendency="on and " * 100) if event.value.sequence_id == 7 else state), outputs
+
+    world = Replicas(replace(RUNNER, handle=wordy))
+    world.log.bytes_max[RUNNER.changelog] = 400
+    world.drain()
+    drained_though_refused(world)
+
+    dead, messages = dead_and_written(world)
+    assert messages == [number for number in range(1, 20) if number != 7]
+    (reason,) = dead
+    assert b"runner.changelog takes records of 400 bytes, and one of " in reason
 
 
 @pytest.mark.parametrize("notes_too", [True, False], ids=["nothing is taken", "one record is not"])
