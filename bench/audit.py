@@ -104,7 +104,7 @@ def _figures(kind: str, took: Sequence[float | None]) -> dict[str, Any]:
 
 def _lines(auditor: Child) -> list[dict[str, Any]]:
     """What it has said, a line each; of the last one maybe a part is there."""
-    said = auditor.service.log.read_text(errors="replace").split("\n")[:-1]
+    said = auditor.service.log.read_text(errors="replace", encoding="utf-8").split("\n")[:-1]
     return [json.loads(line) for line in said if line.startswith("{")]
 
 

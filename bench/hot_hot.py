@@ -185,7 +185,7 @@ def _declare(environment: BenchmarkEnvironment, name: str, plan: Plan, decided_t
     if plan.rows is not RowsFrom.LOG:
         lines.append("decisions_kept_s = -1")
     table = "\n".join(["[tool.onefold]", "packages = []", f"[tool.onefold.pipelines.{name}]", *lines, ""])
-    (environment.home / PROJECT_FILE).write_text(table)
+    (environment.home / PROJECT_FILE).write_text(table, encoding="utf-8")
     environment.environment[PROJECT_VARIABLE] = str(environment.home)
     if pipeline.imported_from is not None:
         paths = (str(pipeline.imported_from), os.environ.get("PYTHONPATH", ""))

@@ -33,7 +33,7 @@ def describe(running: Infrastructure) -> dict[str, str]:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
@@ -45,5 +45,7 @@ def _kafka(running: Infrastructure) -> str:
 
 
 def _java(running: Infrastructure) -> str:
-    printed = subprocess.run([running.java.executable, "-version"], capture_output=True, text=True, check=False).stderr
+    printed = subprocess.run(
+        [running.java.executable, "-version"], capture_output=True, encoding="utf-8", errors="replace", check=False
+    ).stderr
     return (printed.splitlines() or ["?"])[0]

@@ -112,6 +112,6 @@ def _level(
 
 def _keys(environment: BenchmarkEnvironment, number: int) -> int:
     """How many it had restored, by its own log."""
-    lines = (environment.home / "logs" / f"processor-{number}.log").read_text().splitlines()
+    lines = (environment.home / "logs" / f"processor-{number}.log").read_text(encoding="utf-8").splitlines()
     said = [json.loads(line) for line in lines if line.startswith("{")]
     return sum(one["keys"] for one in said if one.get("event") == "task runs")

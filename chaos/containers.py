@@ -113,7 +113,8 @@ class Containers:
         try:
             ran = subprocess.run(
                 self._compose("run", "--rm", "--no-deps", "--no-TTY", "judge", *arguments),
-                check=False, capture_output=True, text=True, timeout=patience_s + COMMAND_S, stdin=subprocess.DEVNULL,
+                check=False, capture_output=True, encoding="utf-8", errors="replace", stdin=subprocess.DEVNULL,
+                timeout=patience_s + COMMAND_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise UserError(f"the judge in a container took longer than {patience_s + COMMAND_S:.0f} s") from None
@@ -252,7 +253,8 @@ def _given(container: str, variable: str) -> str:
 
 def _ask(*command: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=COMMAND_S, stdin=subprocess.DEVNULL,
+        command, check=False, capture_output=True, encoding="utf-8", errors="replace", timeout=COMMAND_S,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, **(environment or {})},
     )  # fmt: skip
 

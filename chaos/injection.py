@@ -43,7 +43,11 @@ class Dice:
     """Decides, batch by batch, whether a stage fails."""
 
     def __init__(
-        self, stage: str, percent: float, settings: Settings, draw: Callable[[], float] = random.random
+        self,
+        stage: str,
+        percent: float,
+        settings: Settings,
+        draw: Callable[[], float] = random.random,  # noqa: S311 - which record a fault hits is no secret
     ) -> None:
         self._stage, self._percent, self._settings, self._draw = stage, percent, settings, draw
         if percent:

@@ -38,11 +38,11 @@ def write(name: str, folder: Path) -> list[str]:
         UserError: (exit code 2) the name cannot be one, or the folder holds something. Then nothing is written.
     """
     _check_name(name, folder)
-    files = {_target(path, name): path.read_text().replace(PLACEHOLDER, name) for path in _templates()}
+    files = {_target(path, name): path.read_text(encoding="utf-8").replace(PLACEHOLDER, name) for path in _templates()}
     _check_folder(folder, list(files))
     for file, text in files.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / file).open("x") as written:  # never over one that is there
+        with (folder / file).open("x", encoding="utf-8") as written:  # never over one that is there
             written.write(text)
     return list(files)
 

@@ -84,7 +84,9 @@ class Day:
                 self._lines = len(self._points)
                 return
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, private.FILE), "w") as out:
+            with os.fdopen(
+                os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, private.FILE), "w", encoding="utf-8"
+            ) as out:
                 out.write(_line((at, minutes)))
             self._lines += 1
 
@@ -121,7 +123,7 @@ def _read(file: Path) -> Iterator[tuple[float, dict[str, Minute]]]:
     """What can be read of it: a line may be cut off, or somebody else's."""
     lines: Iterable[str] = ()
     with suppress(OSError, UnicodeDecodeError):
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     for line in lines:
         with suppress(ValueError, TypeError, AttributeError):
             at, minutes = json.loads(line)

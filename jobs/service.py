@@ -235,7 +235,7 @@ class Desk:
             effect,
             limits,
             clock=time.monotonic,
-            dice=random.random,
+            dice=random.random,  # noqa: S311 - the jitter of a retry is no secret
             step=self._noting(step),
             stopping=stop.is_set,
         )

@@ -86,7 +86,7 @@ def restore(name: str, found: list[Version]) -> list[Path]:
     try:
         for path, schema in written.items():
             folder.mkdir(exist_ok=True)
-            path.write_text(json.dumps(schema, indent=2) + "\n")
+            path.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"{error.filename} cannot be written: {error.strerror}", "Run it where the project may be changed."

@@ -47,7 +47,7 @@ def feeds(pipeline: Pipeline, table: str, topics: Iterable[str]) -> list[Feed]:
     found = []
     for path in sorted((pipeline.sql / "merge").glob(f"{pipeline.name}.*.sql")):
         topic = path.stem if path.stem in outputs else path.stem.rpartition(".")[0]
-        statement = _COMMENT.sub(" ", path.read_text(errors="replace"))
+        statement = _COMMENT.sub(" ", path.read_text(errors="replace", encoding="utf-8"))
         inserts = [*_INSERT.finditer(statement)]
         for insert, following in zip(inserts, [*inserts[1:], None], strict=True):
             if insert.group(1).replace('"', "").lower() != table.lower():
@@ -61,7 +61,9 @@ def feeds(pipeline: Pipeline, table: str, topics: Iterable[str]) -> list[Feed]:
 def written(pipeline: Pipeline) -> list[str]:
     """The names of all tables that its statements write to, as they stand there."""
     files = (pipeline.sql / "merge").glob(f"{pipeline.name}.*.sql")
-    return sorted({name for file in files for name in _WRITES.findall(_COMMENT.sub("", file.read_text()))})
+    return sorted(
+        {name for file in files for name in _WRITES.findall(_COMMENT.sub("", file.read_text(encoding="utf-8")))}
+    )
 
 
 def _accumulated(part: str, alias: str) -> Iterator[str]:

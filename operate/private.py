@@ -47,7 +47,7 @@ def folder(path: Path) -> None:
 
 def write(path: Path, text: str) -> None:
     """Writes a file that only its owner reads, also where one of that name was there."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE), "w") as out:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE), "w", encoding="utf-8") as out:
         os.fchmod(out.fileno(), FILE)
         out.write(text)
 

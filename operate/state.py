@@ -33,7 +33,7 @@ def write(file: Path, value: dict[str, Any]) -> None:
 def load(file: Path) -> dict[str, Any]:
     """The object in a JSON file, {} when there is none. Raises UserError when a newer Onefold wrote it."""
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):

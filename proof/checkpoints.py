@@ -254,7 +254,7 @@ class _Pickler(pickle.Pickler):
         return self._names.get(id(value))
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):  # noqa: S301 - `_open_to_others` refuses a folder that others write to
     def __init__(self, file: BinaryIO, environment: Mapping[str, object]) -> None:
         super().__init__(file)
         self._environment = environment

@@ -43,10 +43,10 @@ def _contracts(folder: Path) -> dict[str, Contract]:
     found: dict[str, Contract] = {}
     before: dict[Any, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("earlier/*.avsc")):
-        was = json.loads(path.read_text())
+        was = json.loads(path.read_text(encoding="utf-8"))
         before.setdefault((was.get("namespace"), was["name"]), []).append(was)
     for path in sorted(folder.glob("*.avsc")):
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text(encoding="utf-8"))
         contract = contract_of(raw, before.get((raw.get("namespace"), raw["name"]), ()))
         found.update(dict.fromkeys(raw.get("topics", ()), contract))
     return found

@@ -51,7 +51,9 @@ class Decided:
     def __init__(self, log_id: str, take: Callable[[Record], object]) -> None:
         self._log_id = log_id
         self._take = take
-        self._schemas = [fastavro.parse_schema(json.loads((_FOLDER / f"{name}.avsc").read_text())) for name in _FILES]
+        self._schemas = [
+            fastavro.parse_schema(json.loads((_FOLDER / f"{name}.avsc").read_text(encoding="utf-8"))) for name in _FILES
+        ]
         self.standings: dict[int, Standing] = {}
         self.counts: Counter[str] = Counter()
         #: Per task and topic the version that wrote to it last.

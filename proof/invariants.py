@@ -47,7 +47,9 @@ class Broken:
 def invariants(domain: str) -> tuple[Invariant, ...]:
     """Those of a pipeline, by name. Raises `pipelines.Faulty` when there is no such pipeline."""
     folder = pipelines.find()[domain].sql / FOLDER
-    return tuple(Invariant(path.stem, path.read_text()) for path in sorted(folder.glob(f"{domain}.*.sql")))
+    return tuple(
+        Invariant(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"{domain}.*.sql"))
+    )
 
 
 def broken(connection: "psycopg.Connection[Any]", rules: tuple[Invariant, ...]) -> Iterator[Broken]:

@@ -185,7 +185,7 @@ def _files_by_topic(avro_root: Path) -> dict[str, Path]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise Misconfigured(f"{path} is no usable contract: {error}") from error
 
@@ -230,7 +230,7 @@ def _reduction(path: Path, merges: set[str]) -> Reduction:
         raise Misconfigured(f"sql/reduce/{path.name} has no sql/merge/{path.name} that takes what it gives")
     if topic in merges:
         raise Misconfigured(f"topic {topic!r} has both sql/merge/{topic}.sql and sql/reduce/{path.name}: choose one")
-    pieces = tuple(_BATCH.split(path.read_text()))
+    pieces = tuple(_BATCH.split(path.read_text(encoding="utf-8")))
     if len(pieces) < 2:
         raise Misconfigured(f"sql/reduce/{path.name} does not read from :batch")
     return Reduction(name, topic, pieces)
@@ -239,7 +239,7 @@ def _reduction(path: Path, merges: set[str]) -> Reduction:
 def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, *, reduced: bool = False) -> Target:
     """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`."""
     path = sql_root / "merge" / f"{name}.sql"
-    pieces = tuple(_STAGE.split(path.read_text()))
+    pieces = tuple(_STAGE.split(path.read_text(encoding="utf-8")))
     if len(pieces) < 2:
         raise Misconfigured(f"sql/merge/{path.name} does not read from :stage")
     return Target(name, columns, pieces, reduced)

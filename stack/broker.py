@@ -61,7 +61,7 @@ class Broker:
         refuses, or when a newer Kafka has written there.
         """
         private.folder(self.home)
-        (self.home / "server.properties").write_text(self.configuration(self.home / "data"))
+        (self.home / "server.properties").write_text(self.configuration(self.home / "data"), encoding="utf-8")
         if not (self.home / "data" / "meta.properties").exists():
             self._format()
         self._check_version()
@@ -114,12 +114,18 @@ class Broker:
         draft = self.home / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         properties = self.home / "format.properties"
-        properties.write_text(self.configuration(draft))
+        properties.write_text(self.configuration(draft), encoding="utf-8")
         # Joined to its option by "=": one id in 64 begins with a dash and would be read as an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties))
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=FORMAT_S, stdin=subprocess.DEVNULL
+            command,
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=FORMAT_S,
+            stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip().splitlines()
@@ -127,13 +133,13 @@ class Broker:
                 f"Kafka could not format its storage in {draft}: {reason[-1] if reason else 'no reason given'}"
             )
         properties.unlink()
-        (draft / MADE_BY).write_text(f"{self.version}\n")
+        (draft / MADE_BY).write_text(f"{self.version}\n", encoding="utf-8")
         shutil.rmtree(self.home / "data", ignore_errors=True)
         draft.rename(self.home / "data")
 
     def _check_version(self) -> None:
         made_by = self.home / "data" / MADE_BY
-        made = made_by.read_text().strip() if made_by.exists() else MADE_BEFORE
+        made = made_by.read_text(encoding="utf-8").strip() if made_by.exists() else MADE_BEFORE
         if _release(made) > _release(self.version):
             raise UserError(
                 f"the topics in {self.home / 'data'} were written by Kafka {made}, and Kafka {self.version} does not read them",

@@ -14,7 +14,7 @@ def available(quota: Path = QUOTA) -> int:
     """Cores that this process may run on; a container's share counts, and a part of a core as one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        allowed, period = quota.read_text().split()
+        allowed, period = quota.read_text(encoding="utf-8").split()
         return max(1, min(cores, math.ceil(int(allowed) / int(period))))
     except (OSError, ValueError):
         return cores

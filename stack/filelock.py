@@ -12,6 +12,6 @@ from pathlib import Path
 def held(path: Path) -> Iterator[None]:
     """Waits for the lock file and holds it. The file stays: removing it would let two holders in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

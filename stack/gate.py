@@ -44,7 +44,7 @@ class Gate:
 
     def _is_ours(self, lock: Path) -> bool:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a")
+        file = lock.open("a", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

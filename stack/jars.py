@@ -67,7 +67,7 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
 
     Safe to call from several processes at once. Raises UserError when jars are missing and cannot be fetched.
     """
-    jars = [jar for jar in read_lock(LOCK_FILE.read_text()) if jar.group == group]
+    jars = [jar for jar in read_lock(LOCK_FILE.read_text(encoding="utf-8")) if jar.group == group]
     folder = cache / "jars"
     paths = [folder / jar.file_name for jar in jars]
     stamp = folder / f".{group}.stamp"
@@ -81,7 +81,7 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
         missing = damaged(jars, folder)
         if missing:
             fetch(missing, folder, java, progress)
-        stamp.write_text(json.dumps(_stamp(jars, folder)))
+        stamp.write_text(json.dumps(_stamp(jars, folder)), encoding="utf-8")
     return paths
 
 
@@ -122,7 +122,7 @@ class _IvyCall:
         self.log = scratch / "log"
         scratch.mkdir()
         settings = os.environ.get(SETTINGS_VARIABLE) or str(_write_settings(scratch))
-        (scratch / "ivy.xml").write_text(_ivy_module(jars))
+        (scratch / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
         self.argv = [
             str(java),
             "-Xmx256m",
@@ -195,7 +195,7 @@ def _stamp(jars: Sequence[Jar], folder: Path) -> dict[str, list[object]]:
 def _stamp_holds(stamp: Path, jars: Sequence[Jar], folder: Path) -> bool:
     """Whether sizes and times are those of the last full check: a cheap check that every start can afford."""
     try:
-        return bool(json.loads(stamp.read_text()) == _stamp(jars, folder))
+        return bool(json.loads(stamp.read_text(encoding="utf-8")) == _stamp(jars, folder))
     except (OSError, ValueError):
         return False
 
@@ -220,7 +220,8 @@ def _write_settings(scratch: Path) -> Path:
         '<timeout-constraints><timeout-constraint name="patient" connectionTimeout="10000" readTimeout="30000"/>'
         "</timeout-constraints>"
         '<resolvers><ibiblio name="central" m2compatible="true" usepoms="false" timeoutConstraint="patient"/>'
-        "</resolvers></ivysettings>"
+        "</resolvers></ivysettings>",
+        encoding="utf-8",
     )
     return path
 

@@ -66,7 +66,14 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
 def major_version(executable: Path) -> int | None:
     """The major version that this java reports, or None when it does not run."""
     try:
-        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=VERSION_S, check=True)
+        answer = subprocess.run(
+            [executable, "-version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=VERSION_S,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return parse_version(answer.stderr + answer.stdout)
@@ -85,7 +92,7 @@ def known_version(executable: Path, cache: Path) -> int | None:
             with suppress(OSError):  # it only saves time
                 cache.mkdir(parents=True, exist_ok=True)
                 draft = note.with_name(f"{_NOTE}.{os.getpid()}")
-                draft.write_text(json.dumps(dict([*known.items(), (told, found)][-_NOTED:])))
+                draft.write_text(json.dumps(dict([*known.items(), (told, found)][-_NOTED:])), encoding="utf-8")
                 draft.replace(note)
         return found
     return known[told]
@@ -103,7 +110,7 @@ def _told(executable: Path) -> str | None:
 
 def _noted(note: Path) -> dict[str, int]:
     try:
-        found = json.loads(note.read_text())
+        found = json.loads(note.read_text(encoding="utf-8"))
         return {str(told): int(version) for told, version in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
@@ -145,7 +152,8 @@ def _wrapper_home(executable: Path, cache: Path) -> Path:
     draft.write_text(
         "#!/bin/sh\n"
         f'for flag do shift; [ "$flag" = "{UNWANTED_FLAG}" ] || set -- "$@" "$flag"; done\n'
-        f"exec '{quoted}' \"$@\"\n"
+        f"exec '{quoted}' \"$@\"\n",
+        encoding="utf-8",
     )
     draft.chmod(0o755)
     draft.replace(wrapper)

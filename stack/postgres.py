@@ -57,7 +57,7 @@ class Postgres:
     @property
     def dsn(self) -> str:
         """Where clients connect, with the password; known after `prepare()`."""
-        return f"postgresql://{USER}:{self._password_file.read_text()}@127.0.0.1:{self.port}/{DATABASE}"
+        return f"postgresql://{USER}:{self._password_file.read_text(encoding='utf-8')}@127.0.0.1:{self.port}/{DATABASE}"
 
     @property
     def data(self) -> Path:
@@ -160,7 +160,8 @@ class Postgres:
             check=False,
             input=text,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=INIT_S,
             cwd=self._room,
             user=owner[0] if owner else None,
@@ -180,7 +181,7 @@ class Postgres:
         """
         pid_file = self.data / "postmaster.pid"
         try:
-            pid = int(pid_file.read_text().splitlines()[0])
+            pid = int(pid_file.read_text(encoding="utf-8").splitlines()[0])
             if psutil.Process(pid).name() != "postgres":
                 pid_file.unlink()
         except (OSError, ValueError, IndexError, psutil.Error):

@@ -52,7 +52,7 @@ class Streams:
         settings = home / "streams.properties"
         own = {"bootstrap.servers": bootstrap, "application.id": name, "state.dir": str(home / "states")}
         found = {**own, **options.settings()}
-        settings.write_text("".join(f"{name}={value}\n" for name, value in found.items()))
+        settings.write_text("".join(f"{name}={value}\n" for name, value in found.items()), encoding="utf-8")
         flags = (*_JVM_FLAGS, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", self.path)
         return Service(
             name="kafka-streams",
@@ -104,7 +104,9 @@ def compiled(running: Infrastructure, into: Path) -> Streams:
     path = ":".join(map(str, [into, *running.broker.jars, *more]))
     into.mkdir(parents=True)
     command = [str(compiler()), "--release", str(min(java.SUPPORTED)), "-d", str(into), "-cp", path, str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=_COMPILE_S
+    )
     if done.returncode:
         raise RuntimeError(f"{SOURCE.name} does not compile:\n{done.stderr.strip()}")
     return Streams(running.java.executable, path)

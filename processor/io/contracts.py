@@ -116,7 +116,7 @@ def load(folder: Path = FOLDER) -> dict[str, Contract]:
         raise Refused(str(error)) from error
     for path in sorted(folder.glob("*.avsc")):
         try:
-            raw = json.loads(path.read_text())
+            raw = json.loads(path.read_text(encoding="utf-8"))
             contract = _contract(raw, before.get(lineage.full_name(raw), ()))
         except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
             raise Refused(f"{path} is no usable contract: {error}") from error

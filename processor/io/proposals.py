@@ -30,7 +30,7 @@ from onefold.processor.io.decision_bytes import (
 FORMAT = 1
 
 _PREFIX = bytes((FORMAT,))
-_SCHEMA: Any = json.loads((FOLDER / "engine" / "decision.avsc").read_text())
+_SCHEMA: Any = json.loads((FOLDER / "engine" / "decision.avsc").read_text(encoding="utf-8"))
 # What comes first, and all that comes before the states, of which there are many. Avro has no names in its bytes: whoever stops
 # there has not read the rest, and the rest can be written after it.
 _HEAD: Any = fastavro.parse_schema({**_SCHEMA, "fields": _SCHEMA["fields"][:4]})

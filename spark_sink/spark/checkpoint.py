@@ -37,7 +37,7 @@ def ends(path: Path, batch_id: int) -> dict[Partition, int]:
     """The end offset of every partition in batch `batch_id`. Raises Rewind when Spark's note is gone or garbled."""
     try:
         # a version line, a line about the batch, and one line of JSON for our one source
-        source = json.loads((path / "offsets" / str(batch_id)).read_text().splitlines()[2])
+        source = json.loads((path / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[2])
         return {
             (topic, int(partition)): int(offset)
             for topic, partitions in source.items()

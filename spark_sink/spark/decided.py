@@ -19,8 +19,8 @@ from onefold.spark_sink.spark import read
 from onefold.spark_sink.spark.rows import SparkRows, map_in_arrow
 
 _FOLDER = Path(str(resources.files("onefold"))) / "avro" / "engine"
-_DECISION = (_FOLDER / "decision.avsc").read_text()
-_WRITES = (_FOLDER / "writes.avsc").read_text()
+_DECISION = (_FOLDER / "decision.avsc").read_text(encoding="utf-8")
+_WRITES = (_FOLDER / "writes.avsc").read_text(encoding="utf-8")
 
 # What there is to know of a record of the log, as Spark writes a schema. The proposal is small: it has no body.
 _SEEN = "partition int, offset long, fingerprint long, written long, proposal string"

@@ -75,7 +75,7 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
     of the JVM."""
     scratch.mkdir(parents=True, exist_ok=True)
     log4j = scratch / "log4j2.properties"
-    log4j.write_text(_LOG4J)
+    log4j.write_text(_LOG4J, encoding="utf-8")
     # in front of pyspark's own jars, by "spark.jars" they would come behind: its lz4-java has a known hole
     # (CVE-2025-12183)
     class_path = os.pathsep.join(map(str, jars))

@@ -90,7 +90,7 @@ def _noted(note: Path | None) -> list[tuple[str, str]] | None:
     if note is None:
         return None
     try:
-        kinds = list(json.loads(note.read_text()).items())
+        kinds = list(json.loads(note.read_text(encoding="utf-8")).items())
     except (OSError, ValueError, AttributeError):
         return None
     return kinds if kinds and all(isinstance(kind, str) for _, kind in kinds) else None
@@ -102,7 +102,7 @@ def _write(note: Path | None, kinds: list[tuple[str, str]]) -> None:
     with suppress(OSError):  # it only saves time
         note.parent.mkdir(parents=True, exist_ok=True)
         draft = note.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(dict(kinds)))
+        draft.write_text(json.dumps(dict(kinds)), encoding="utf-8")
         draft.replace(note)
 
 

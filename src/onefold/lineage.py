@@ -77,7 +77,7 @@ def differences(was: Any, now: Any) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(raw, dict) or raw.get("type") != "record":
             raise TypeError("it is not a record")
         fastavro.parse_schema(raw)

@@ -324,7 +324,7 @@ def _of_package(package: str, faults: list[str]) -> _Source | None:
 
 def _read(file: Path, faults: list[str]) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         faults.append(f"{file}: {error}")
         return {}
@@ -332,7 +332,7 @@ def _read(file: Path, faults: list[str]) -> dict[str, Any]:
 
 def _line(file: Path, name: str) -> int:
     """Where the table of `name` begins; 1 when it is written in an unusual way."""
-    lines: Iterable[tuple[int, str]] = enumerate(file.read_text().splitlines(), 1)
+    lines: Iterable[tuple[int, str]] = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
     return next(
         (number for number, line in lines if line.strip().endswith((f"pipelines.{name}]", f'pipelines."{name}"]'))), 1
     )

@@ -58,7 +58,9 @@ def write(path: Path, state: str, detail: str, updated_at: float) -> None:
         OSError: as on a full disk.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps({"version": VERSION, "state": state, "detail": detail, "updated_at": updated_at}))
+    draft.write_text(
+        json.dumps({"version": VERSION, "state": state, "detail": detail, "updated_at": updated_at}), encoding="utf-8"
+    )
     draft.replace(path)
 
 
@@ -69,7 +71,7 @@ def read(path: Path) -> dict[str, Any]:
         Newer: the file's version is not known here.
     """
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         version = int(found.get("version", 1))
         if version > VERSION:
             raise Newer(f"{path.name} is of a newer Onefold: its version is {version}, and {VERSION} is known here")

@@ -119,7 +119,7 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
         plan, {"verify": "<valid>", "lost": 0, "rolling": [1000, 2]}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp()
     )
     write(tmp_path / "report.html", [run], {"memory": "1 GiB"})
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2
     assert "&lt;valid&gt;" in page
     assert "1,000, 2</td>" in page
@@ -256,7 +256,7 @@ def bench(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "ONEFOLD_PROJECT"}
     return subprocess.run(
         [sys.executable, "-P", "-m", "onefold.cli.main", "bench", *arguments],
-        cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=300,
+        cwd=project, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=300,
     )  # fmt: skip
 
 
@@ -300,7 +300,9 @@ def test_several_pipelines_are_landed_by_one_sink(tmp_path: Path) -> None:
 def test_a_pipeline_without_a_workload_is_not_measured(orders: Path, which: str) -> None:
     """Nothing is started for it."""
     project = orders / "pyproject.toml"
-    project.write_text(project.read_text().replace('workload = "orders_workload"', ""))
+    project.write_text(
+        project.read_text(encoding="utf-8").replace('workload = "orders_workload"', ""), encoding="utf-8"
+    )
     named = bench(orders, which, "--pipeline", "orders")
     assert (named.returncode, named.stdout) == (USAGE, "")
     assert named.stderr == (

@@ -102,7 +102,7 @@ def test_a_ratio_is_of_one_round() -> None:
 
 def test_both_have_the_clients_of_one_kafka() -> None:
     """The jars that are shared are the broker's."""
-    lock = read_lock(LOCK_FILE.read_text())
+    lock = read_lock(LOCK_FILE.read_text(encoding="utf-8"))
     (broker,) = {jar.version for jar in lock if jar.group == "broker" and jar.name == "kafka-clients"}
     assert [jar.version for jar in lock if jar.group == "peers" and jar.name == "kafka-streams"] == [broker]
 

@@ -70,7 +70,7 @@ def logs(containers: Containers) -> str:
     for service in ("processor", "worker", "spark_sink"):
         for container in containers.of(service):
             ran = subprocess.run(
-                ["docker", "logs", "--tail", "30", container], capture_output=True, text=True, timeout=30
+                ["docker", "logs", "--tail", "30", container], capture_output=True, encoding="utf-8", timeout=30
             )
             lines += f"\n--- {service}\n{ran.stdout}{ran.stderr}"
     return lines
@@ -149,14 +149,16 @@ def test_the_other_replica_goes_on_when_the_one_that_publishes_is_hit(containers
 
 def commands(page: str) -> list[str]:
     """What a page of docs/ has a user do to the containers, a block each."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```sh\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     return [block for block in blocks if "docker compose" in block]
 
 
 def shell(session: str) -> str:
     """What the commands printed, in order, in one shell; each must succeed."""
     ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", session], cwd=ROOT, capture_output=True, text=True, timeout=300
+        ["bash", "-euo", "pipefail", "-c", session], cwd=ROOT, capture_output=True, encoding="utf-8", timeout=300
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

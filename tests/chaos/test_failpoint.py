@@ -31,7 +31,9 @@ for number in range(5):
 
 def test_it_kills_at_the_nth_hit_of_its_name_only() -> None:
     environment = {**os.environ, failpoint.VARIABLE: "after_commit:3"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, encoding="utf-8", check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert done.stdout.split() == ["0", "1", "2"]
 
@@ -66,7 +68,7 @@ def test_what_an_error_recommends_works() -> None:
 def taken(room: str) -> Iterator[str]:
     """The names of the steps that the code of a room takes."""
     for path in (ROOT / room).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
                     called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -83,7 +85,9 @@ def test_the_known_steps_are_those_that_the_code_takes(room: str, known: tuple[s
 
 def test_documents_name_steps_that_there_are() -> None:
     named = [
-        value for path in DOCUMENTS for value in re.findall(rf"{failpoint.VARIABLE}=[\"']?([\w.:-]+)", path.read_text())
+        value
+        for path in DOCUMENTS
+        for value in re.findall(rf"{failpoint.VARIABLE}=[\"']?([\w.:-]+)", path.read_text(encoding="utf-8"))
     ]
     assert named, "no document shows how to use it"
     for value in named:

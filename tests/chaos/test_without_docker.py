@@ -22,7 +22,7 @@ def container_tests(*options: str, environment: Mapping[str, str]) -> "subproces
     """The container tests, as they end without a Docker that answers."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, "tests/chaos/test_containers.py"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=120,
     )  # fmt: skip
 
 
@@ -72,8 +72,10 @@ def test_chaos_without_docker_is_one_sentence(
 
 def test_kafkas_tools_have_the_same_names_everywhere() -> None:
     """In the image and as `onefold kafka`."""
-    listed = subprocess.run([ROOT / "images" / "kafka" / "tool", "--list"], check=True, capture_output=True, text=True)
-    wrapper = (ROOT / "images" / "kafka" / "tool").read_text()
+    listed = subprocess.run(
+        [ROOT / "images" / "kafka" / "tool", "--list"], check=True, capture_output=True, encoding="utf-8"
+    )
+    wrapper = (ROOT / "images" / "kafka" / "tool").read_text(encoding="utf-8")
     assert set(listed.stdout.split()) == set(TOOLS)
     assert all(f"[{name}]={main.removeprefix('org.apache.kafka.tools.')}\n" in wrapper for name, main in TOOLS.items())
 

@@ -29,18 +29,18 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "ROOT": str(tmp_path),
     }.items():
         monkeypatch.setitem(names["main"].__globals__, name, value)
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "requirements.lock").write_text(
-        "a==1 \\\n    --hash=sha256:aa\nsetuptools==2 \\\n    --hash=sha256:bb\nb==3\n"
+        "a==1 \\\n    --hash=sha256:aa\nsetuptools==2 \\\n    --hash=sha256:bb\nb==3\n", encoding="utf-8"
     )
     for program in ("python", "onefold"):
-        (venv / "bin" / program).write_text("#!/bin/sh\n")
+        (venv / "bin" / program).write_text("#!/bin/sh\n", encoding="utf-8")
         (venv / "bin" / program).chmod(0o755)
     return names
 
 
 def test_an_old_python_can_read_it_and_it_needs_nothing_but_the_standard_library() -> None:
-    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 4))
+    tree = ast.parse(SCRIPT.read_text(encoding="utf-8"), feature_version=(3, 4))
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.AnnAssign)]
     imported = {
         alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
@@ -74,12 +74,12 @@ def test_a_missing_module_is_told_with_the_package_that_brings_it(
 def test_an_environment_counts_only_with_the_stamp_of_this_lock(script: dict[str, Any], tmp_path: Path) -> None:
     assert not script["is_current"](), "half-made: no stamp"
     stamp = tmp_path / ".venv" / "onefold.stamp"
-    stamp.write_text(script["wanted_stamp"]())
+    stamp.write_text(script["wanted_stamp"](), encoding="utf-8")
     assert script["is_current"]()
     lock = tmp_path / "requirements.lock"
-    lock.write_text(lock.read_text().replace("a==1", "a==2"))
+    lock.write_text(lock.read_text(encoding="utf-8").replace("a==1", "a==2"), encoding="utf-8")
     assert not script["is_current"](), "the lock changed"
-    stamp.write_text(script["wanted_stamp"]())
+    stamp.write_text(script["wanted_stamp"](), encoding="utf-8")
     (tmp_path / ".venv" / "bin" / "python").unlink()
     assert not script["is_current"](), "its Python is gone"
 
@@ -98,7 +98,7 @@ def test_modules_are_compiled_once_and_what_is_copied_stays_as_it_is(
     rooms.mkdir(parents=True)
     (rooms / "cli").symlink_to(tmp_path / "cli")
     for module in (rooms / "names.py", tmp_path / "cli" / "main.py", tmp_path / "cli" / "template" / "pipename.py"):
-        module.write_text("x = 1\n")
+        module.write_text("x = 1\n", encoding="utf-8")
     script["compile_rooms"]()
     compiled = {file.name.partition(".")[0] for file in tmp_path.rglob("*.pyc")}
     assert compiled == {"names", "main"}

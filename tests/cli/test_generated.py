@@ -45,7 +45,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sql").mkdir()
     module = f"workload_{uuid.uuid4().hex}"  # Python keeps what it has imported
     (tmp_path / "pyproject.toml").write_text(
-        f'[tool.onefold.pipelines.two]\ntopology = "nowhere:TOPOLOGY"\nworkload = "{module}"\n'
+        f'[tool.onefold.pipelines.two]\ntopology = "nowhere:TOPOLOGY"\nworkload = "{module}"\n', encoding="utf-8"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -55,7 +55,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def two(project: Path) -> Path:
     """The generator of both."""
-    project.write_text(GENERATOR)
+    project.write_text(GENERATOR, encoding="utf-8")
     return project
 
 
@@ -90,14 +90,14 @@ def test_what_only_workers_write_is_not_generated(topic: str) -> None:
 
 
 def test_a_domain_without_a_generator_is_one_sentence(project: Path) -> None:
-    project.write_text("WORKLOAD = None")
+    project.write_text("WORKLOAD = None", encoding="utf-8")
     with pytest.raises(UserError, match="no generator of events for two") as caught:
         _Generated(TWO, "two.often", 3, 7)
     assert caught.value.exit_code == 2
 
 
 def test_a_generator_that_does_not_load_is_one_sentence_with_its_line(project: Path) -> None:
-    project.write_text("import random\n\nrandom.no_such_thing\n")
+    project.write_text("import random\n\nrandom.no_such_thing\n", encoding="utf-8")
     with pytest.raises(UserError, match=rf"{project.name}:3: AttributeError") as caught:
         _Generated(TWO, "two.often", 3, 7)
     assert caught.value.exit_code == 2

@@ -51,7 +51,7 @@ def test_what_a_tool_logs_in_with_is_a_file_without_a_name() -> None:
         assert os.get_inheritable(made.fileno())
         assert os.fstat(made.fileno()).st_nlink == 0
         assert stat.S_IMODE(os.fstat(made.fileno()).st_mode) & 0o077 == 0
-        lines = Path(f"/dev/fd/{made.fileno()}").read_text().splitlines()
+        lines = Path(f"/dev/fd/{made.fileno()}").read_text(encoding="utf-8").splitlines()
     assert "security.protocol=SASL_PLAINTEXT" in lines
     assert any(line.startswith("sasl.jaas.config=org.apache.kafka") for line in lines)
 

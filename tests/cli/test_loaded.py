@@ -37,7 +37,9 @@ def test_a_service_starts_without_what_it_does_not_use(verb: str, tmp_path: Path
         "ONEFOLD_POSTGRES_DSN": "postgresql://me:mine%2F@127.0.0.1:9/events",
     }
     started = [sys.executable, "-P", "-c", LOADED, verb, *begin]
-    told = subprocess.run(started, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path).stdout
+    told = subprocess.run(
+        started, capture_output=True, encoding="utf-8", check=True, env=environment, cwd=tmp_path
+    ).stdout
     loaded = set(told.split())
     assert {"structlog", "onefold"} <= loaded
     assert loaded & (without | {"rich", "hypothesis", "pytest"}) == set()

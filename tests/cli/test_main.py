@@ -54,7 +54,7 @@ def test_only_the_verb_that_was_asked_for_is_imported(words: list[str], imported
         "heavy = found and ('psycopg', 'confluent_kafka', 'pyspark') or ('psycopg', 'confluent_kafka', 'pydantic'); "
         "sys.stderr.write(' '.join(sorted(found | (sys.modules.keys() & set(heavy)))))"
     )
-    ran = subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True, encoding="utf-8")
     assert ran.stderr.split() == imported
 
 
@@ -65,7 +65,7 @@ def test_a_service_starts_without_what_draws_on_a_terminal(verb: str) -> None:
         "import sys; from onefold.cli import main; main.load(main.COMMANDS, sys.argv[1]); "
         "print('structlog' in sys.modules, 'rich' in sys.modules); import rich"
     )
-    ran = subprocess.run([sys.executable, "-c", program, verb], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", program, verb], capture_output=True, encoding="utf-8", check=True)
     assert ran.stdout == "True False\n"
 
 
@@ -100,8 +100,8 @@ def test_a_noun_has_verbs(noun: str, verb: str, tmp_path: Path, monkeypatch: pyt
     package = f"made_up_{noun}_{verb}".replace("-", "_")
     folder = tmp_path / package / noun.replace("-", "_")
     folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(f"HELP = 'x'\nVERBS = {{'{verb}': 'y'}}\n")
-    (folder / f"{verb.replace('-', '_')}.py").write_text("def command(n: int = 1) -> int: return n\n")
+    (folder / "__init__.py").write_text(f"HELP = 'x'\nVERBS = {{'{verb}': 'y'}}\n", encoding="utf-8")
+    (folder / f"{verb.replace('-', '_')}.py").write_text("def command(n: int = 1) -> int: return n\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     top = main.group(package, {noun: "z"}, "")
     assert top.main([noun, verb, "--n", "7"], prog_name="x", standalone_mode=False) == 7
@@ -189,11 +189,11 @@ def test_a_verb_knows_the_short_help_unless_it_hands_its_options_on(
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
     """It stands in pyproject.toml and nowhere else."""
     root = Path(__file__).parents[2]
-    version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert main.run(["--version"]) == 0
     assert capsys.readouterr().out == f"onefold {version}\n"
     code = [path for room in ("src/onefold", *ROOMS) for path in (root / room).rglob("*.py")]
-    assert [path.name for path in code if version in path.read_text()] == []
+    assert [path.name for path in code if version in path.read_text(encoding="utf-8")] == []
 
 
 def completed(line: str, home: Path) -> list[str]:
@@ -201,7 +201,7 @@ def completed(line: str, home: Path) -> list[str]:
     words = line.split(" ")
     asked = {"_ONEFOLD_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     program = [sys.executable, "-m", "onefold.cli.main"]
-    ran = subprocess.run(program, env={**os.environ, **asked, "HOME": str(home)}, capture_output=True, text=True)
+    ran = subprocess.run(program, env={**os.environ, **asked, "HOME": str(home)}, capture_output=True, encoding="utf-8")
     assert ran.stderr == ""
     return ran.stdout.split()
 
@@ -218,7 +218,7 @@ def test_the_completion_installs_itself(shell: str, file: str, tmp_path: Path) -
     program = f"from onefold.cli import main; import sys; sys.exit(main.run(['--install-completion', {shell!r}]))"
     environment = {**os.environ, "HOME": str(tmp_path), "SHELL": f"/bin/{shell}"}
     environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
-    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / file).exists()
-    assert "onefold" in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "onefold" in "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file())

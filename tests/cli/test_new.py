@@ -23,7 +23,7 @@ def shell(folder: Path, *command: str) -> None:
     environment |= {"MYPYPATH": str(ROOT / "src")}
     ran = subprocess.run(
         [sys.executable, "-m", *command],
-        cwd=folder, env=environment | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60,
+        cwd=folder, env=environment | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True, encoding="utf-8", timeout=60,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -58,11 +58,13 @@ def test_a_new_project_is_typed_strictly(folder: Path, request: pytest.FixtureRe
 def test_the_tutorial_shows_what_is_written(folder: Path) -> None:
     """Its code is the project's, letter by letter; that of the last page is the example's."""
     starter.write("orders", folder)
-    texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
-    texts += [path.read_text() for path in (ROOT / "docs" / "examples" / "mails").glob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()]
+    texts += [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "examples" / "mails").glob("*.py")]
 
     code = re.findall(
-        r"^```(?:python|sql)\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```(?:python|sql)\n(.*?)^```",
+        (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
     )
     assert len(code) >= 4
     assert [block for block in code if not any(block in text for text in texts)] == []
@@ -73,7 +75,7 @@ def test_nothing_of_the_template_is_left(folder: Path) -> None:
     files = starter.write("parcels_2", folder / "deep" / "er")
 
     written = [path for path in (folder / "deep" / "er").rglob("*") if path.is_file()]
-    texts = [str(path) + path.read_text() for path in written]
+    texts = [str(path) + path.read_text(encoding="utf-8") for path in written]
     assert len(files) == len(written) > 8
     assert not any(word in text for text in texts for word in (starter.PLACEHOLDER, "dot_"))
     assert sum(len(text.splitlines()) for text in texts) < 350
@@ -112,17 +114,17 @@ def test_a_bad_name_is_one_sentence(name: str, why: str, folder: Path, capsys: p
 def test_what_is_there_is_never_overwritten(there: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither in the working folder nor in another one."""
     (folder / "shop" / there).parent.mkdir(parents=True)
-    (folder / "shop" / there).write_text("mine")
+    (folder / "shop" / there).write_text("mine", encoding="utf-8")
 
     assert run(["new", "orders", "--into", "shop"]) == USAGE
 
     assert Path(there).name in capsys.readouterr().err
     assert [path for path in (folder / "shop").rglob("*") if path.is_file()] == [folder / "shop" / there]
-    assert (folder / "shop" / there).read_text() == "mine"
+    assert (folder / "shop" / there).read_text(encoding="utf-8") == "mine"
 
 
 def test_a_file_is_no_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "shop").write_text("mine")
+    (folder / "shop").write_text("mine", encoding="utf-8")
 
     assert run(["new", "orders", "--into", "shop"]) == USAGE
     assert "is no folder" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def declare(project: Path, text: str) -> None:
-    (project / "pyproject.toml").write_text(text)
+    (project / "pyproject.toml").write_text(text, encoding="utf-8")
 
 
 def orders(project: Path, module: str, rest: str = "") -> None:
@@ -49,7 +49,7 @@ def test_the_built_in_ones_are_declared_as_everybody_declares_theirs() -> None:
 def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And by the services that run elsewhere, through a variable."""
     orders(project, "handler_a", 'kafka_only = ["orders.mails"]\nreplicas = 2\ndecided_tables = true\n')
-    (project / "handler_a.py").write_text(HANDLER)
+    (project / "handler_a.py").write_text(HANDLER, encoding="utf-8")
     (project / "deep" / "er").mkdir(parents=True)
     monkeypatch.chdir(project / "deep" / "er")
     pipeline = pipelines.find()["orders"]
@@ -73,7 +73,7 @@ def test_topics_of_jobs_are_landed_in_no_table(project: Path) -> None:
         "handler_j",
         'kafka_only = ["orders.copies"]\njobs = {"orders.mails" = "handler_j:MAILS"}\nreports = ["orders.sent"]\n',
     )
-    (project / "handler_j.py").write_text(f"{HANDLER}\nMAILS = 7\n")
+    (project / "handler_j.py").write_text(f"{HANDLER}\nMAILS = 7\n", encoding="utf-8")
     pipeline = pipelines.find()["orders"]
 
     assert pipeline.kafka_only == ("orders.copies", "orders.mails")
@@ -164,7 +164,7 @@ def test_a_handler_that_does_not_load_is_one_sentence_with_file_and_line(
     number = abs(hash(request.node.name))
     orders(project, f"handler_{number}")
     if handler is not None:
-        (project / f"handler_{number}.py").write_text(handler)
+        (project / f"handler_{number}.py").write_text(handler, encoding="utf-8")
     with pytest.raises(Faulty, match=says.format(n=number)):
         pipelines.find()["orders"].load_topology()
 

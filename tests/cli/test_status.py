@@ -221,7 +221,7 @@ def test_without_a_terminal_each_change_is_a_block_without_escapes(
     out = tmp_path / "out"
 
     def blocks() -> list[str]:
-        return out.read_text().split("\n\n")[:-1]
+        return out.read_text(encoding="utf-8").split("\n\n")[:-1]
 
     with out.open("wb") as file:
         process = subprocess.Popen(
@@ -238,13 +238,13 @@ def test_without_a_terminal_each_change_is_a_block_without_escapes(
             process.kill()
             process.wait(10)
     assert ["starting" in blocks()[0], "restarting" in blocks()[1]] == [True, True]
-    assert "\x1b" not in out.read_text()
+    assert "\x1b" not in out.read_text(encoding="utf-8")
 
 
 def test_what_goes_wrong_while_it_is_watched_is_a_sentence(
     home: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=none\n")
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=none\n", encoding="utf-8")
     with Terminal({**environment, "ONEFOLD_HOME": str(home)}, tmp_path, "status", "--watch") as terminal:
         assert terminal.ended() == USAGE
         assert "error: ONEFOLD_PARTITIONS" in terminal.written

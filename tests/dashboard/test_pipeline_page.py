@@ -75,9 +75,9 @@ def stack(home: Path) -> None:
     me = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
     log = home / "logs" / "processor-runner-1.log"
     log.parent.mkdir(exist_ok=True)
-    log.write_text(f"folding 7 records\n{HOSTILE}\n")
+    log.write_text(f"folding 7 records\n{HOSTILE}\n", encoding="utf-8")
     end = {"why": "was killed by signal 9", "at": time.time() - 5, "log_at": log.stat().st_size}
-    with log.open("a") as after:
+    with log.open("a", encoding="utf-8") as after:
         after.write("task runs again\n")
     killed = {"state": "running", "restarts": 2, "last_end": end, "log": str(log)}
     other: dict[str, Any] = {"state": "running", "restarts": 0, "last_end": None}
@@ -265,7 +265,7 @@ def test_the_last_day_outlives_the_dashboard(tmp_path: Path) -> None:
     for minute, (landed, oldest) in enumerate([(0, 0.0), (600, 9.0), (1200, 3.0), (0, 1.0)]):
         kept.add(now - 3600 + 60 * minute, {"shop": Minute(landed, 5, oldest)})
     kept.add(now - 1200, {"shop": Minute(90_000, 0, 0.0)})
-    with file.open("a") as others:
+    with file.open("a", encoding="utf-8") as others:
         others.write('[1, {"shop": [1, 2]}]\n"no point"\n[17')
     (first, *holes) = [one.slots("shop") for one in (kept, Day(file))][1]
     assert first.rate == pytest.approx(20 / 3)
@@ -282,7 +282,7 @@ def test_the_last_day_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     kept = Day(file)
     for minute in range(50):
         kept.add(now + 60 * (minute - 49), {"shop": Minute(60 * minute, 0, 0.0)})
-        assert len(file.read_text().splitlines()) <= 20
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
     for one in (kept, Day(file)):
         assert sum(slot.rate is not None for slot in one.slots("shop")) <= 2, "ten minutes are in two slots at most"
     kept.add(now + 3600, {"shop": Minute(0, 0, 0.0)})
@@ -295,7 +295,7 @@ def remembered(tmp_path: Path) -> None:
     now = time.time()
     lines = [f"{json.dumps([now - 60 * (90 - minute), {'runner': [600 * minute, 1, 7.0]}])}\n" for minute in range(90)]
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "history.jsonl").write_text("".join(lines))
+    (tmp_path / "run" / "history.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 def test_the_last_day_is_shown(remembered: None, page: LivePage, floor: Floor) -> None:
@@ -336,11 +336,15 @@ def test_each_minute_is_kept_while_nobody_looks(
     async def watch() -> None:
         reader = Reader(database)
         running = asyncio.create_task(watcher.Watcher(reader, Settings()).run())
-        kept = asyncio.to_thread(eventually, lambda: file.is_file() and file.read_text().count("\n") > 2, 20, "kept")
+        kept = asyncio.to_thread(
+            eventually, lambda: file.is_file() and file.read_text(encoding="utf-8").count("\n") > 2, 20, "kept"
+        )
         await kept
         running.cancel()
         await asyncio.wait([running])
         await reader.close()
 
     asyncio.run(watch())
-    assert [json.loads(line)[1] for line in file.read_text().splitlines()][:2] == [{"runner": [0, 1, 2.0]}] * 2
+    assert [json.loads(line)[1] for line in file.read_text(encoding="utf-8").splitlines()][:2] == [
+        {"runner": [0, 1, 2.0]}
+    ] * 2

@@ -94,7 +94,10 @@ def test_a_merge_statement_that_is_wrong_is_named_by_its_first_row(running: Runn
     wrong = running.folder / "sql"
     shutil.copytree(checkout / "sql", wrong)
     merge = wrong / "merge" / "runner.stats.sql"
-    merge.write_text(merge.read_text().replace("excluded.total_meters", "greatest(excluded.total_meters, 150) - 1"))
+    merge.write_text(
+        merge.read_text(encoding="utf-8").replace("excluded.total_meters", "greatest(excluded.total_meters, 150) - 1"),
+        encoding="utf-8",
+    )
     running.fold(2)
     running.valid(3 * USERS)
     land(running.topology, running.client, running.dsn, sql_root=wrong)
@@ -146,14 +149,14 @@ def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
         drained(running.topology, running.client)
         with of("a"):
             eventually(lambda: opened(logs["a"]), 30, "the other one has its tasks")
-            assert "publishes" not in logs["a"].read_text()
+            assert "publishes" not in logs["a"].read_text(encoding="utf-8")
             produce(running.client, "runner.updates", [update(user, 3) for user in range(USERS)])
             killed.kill()
             drained(running.topology, running.client)
             running.valid(6 * USERS)
             land(running.topology, running.client, running.dsn)
             running.valid(6 * USERS)
-    assert "publishes" in logs["a"].read_text()
+    assert "publishes" in logs["a"].read_text(encoding="utf-8")
 
     with psycopg.connect(running.dsn, autocommit=True) as connection:
         connection.execute("UPDATE runner.stats SET total_meters = total_meters + 1 WHERE user_id = 1")

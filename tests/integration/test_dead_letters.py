@@ -131,7 +131,7 @@ def test_show_prints_the_whole_original_and_its_headers(site: Site, capsys: pyte
 
 def test_the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of docs/operating.md, with a place that there is."""
-    page = (ROOT / "docs" / "operating.md").read_text()
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     block = page.partition("## Dead letters")[2].partition("```\n")[2].partition("```")[0]
     (letter,) = site.letters.select(Wanted(key="7"))
     commands = [shlex.split(line.replace("runner.updates.dead/0/12", str(letter.place))) for line in block.splitlines()]
@@ -335,7 +335,7 @@ def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(
     produce(site.client, site.topology.replays, [(b"runner.updates/0/1", json.dumps(body).encode())], 0)
     with instance(site.topology, site.client, site.home / "refused") as processor:
         assert processor.wait(60) == REFUSED
-    told = (site.home / "refused").read_text()
+    told = (site.home / "refused").read_text(encoding="utf-8")
     assert "runner.replays/0/2 is no receipt of a replay: its fields are of other types." in told
     assert "Traceback" not in told
 

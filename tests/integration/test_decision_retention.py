@@ -62,7 +62,7 @@ def test_a_frozen_replica_wakes_when_what_it_needs_is_gone(
             eventually(all_is_gone, 60, "what the frozen one reads next is deleted")
             frozen.send_signal(signal.SIGCONT)
             eventually(lambda: set(opened(tmp_path / "a").values()) == {2}, 30, "it has started its tasks over")
-        assert "starting from the changelog" in (tmp_path / "a").read_text()
+        assert "starting from the changelog" in (tmp_path / "a").read_text(encoding="utf-8")
         produce(client, topology.inputs[0], wave(next(waves)))
         drained(topology, client)
     with instance(topology, client, tmp_path / "c", name="c", **KEPT):
@@ -121,7 +121,7 @@ def test_a_log_that_was_cut_off_by_somebody_else_is_refused(
     delete_before(admin, topology.decisions, 0, end)
     with instance(topology, client, tmp_path / "b", name="b", **KEPT) as late:
         assert late.wait(30) == REFUSED
-    assert "decisions were deleted unread" in (tmp_path / "b").read_text()
+    assert "decisions were deleted unread" in (tmp_path / "b").read_text(encoding="utf-8")
 
 
 def test_what_a_hanging_transaction_hides_from_a_new_replica_is_not_deleted(

@@ -11,7 +11,7 @@ from tests.support.migrated import migrate_all
 
 
 def queries(page: Path) -> list[str]:
-    return re.findall(r"^```sql\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```sql\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture

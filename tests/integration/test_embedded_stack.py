@@ -46,7 +46,7 @@ def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path
             env=bare,
             cwd=checkout,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=240,
             check=False,
         )
@@ -67,7 +67,7 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
     started = bare("up", "--only", "kafka,postgres", "--json")
     assert started.returncode == 0, started.stderr
     assert json.loads(started.stdout)["started"]
-    password = (home / "postgres" / "password").read_text()
+    password = (home / "postgres" / "password").read_text(encoding="utf-8")
     assert password not in started.stdout + started.stderr + bare("status").stdout
     folders = [home / name for name in ("run", "logs", "kafka", "kafka/data", "postgres")]
     assert [folder for folder in folders if folder.stat().st_mode & 0o077] == []
@@ -137,7 +137,7 @@ def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold) -> None:
 def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_stopped(bare: Onefold, home: Path) -> None:
     assert bare("up", "--only", "kafka").returncode == 0
     assert bare("down").returncode == 0
-    (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n")
+    (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n", encoding="utf-8")
     failed = bare("up", "--only", "kafka,postgres")
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1].strip()

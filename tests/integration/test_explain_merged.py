@@ -42,8 +42,8 @@ def test_a_table_of_two_topics(
     migrate_all(database, checkout / "sql")
     campaigns = Explained(fresh_domain("campaigns"), client, database, tmp_path)
     (tmp_path / "merge").mkdir()
-    (tmp_path / "merge" / "campaigns.totals.sql").write_text(FROM_TOTALS)
-    (tmp_path / "merge" / "campaigns.accepted.sql").write_text(FROM_ACCEPTED)
+    (tmp_path / "merge" / "campaigns.totals.sql").write_text(FROM_TOTALS, encoding="utf-8")
+    (tmp_path / "merge" / "campaigns.accepted.sql").write_text(FROM_ACCEPTED, encoding="utf-8")
     changed = replace(pipelines.found()["campaigns"], sql=tmp_path)
     monkeypatch.setattr(pipelines, "found", lambda: {"campaigns": changed})
     fields = {

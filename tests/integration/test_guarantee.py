@@ -133,9 +133,9 @@ def test_a_processor_is_refused_until_it_is_allowed_by_name(
     assert "Traceback" not in said
 
     with process(onefold, **servers, ONEFOLD_ALLOW="changelog_retention") as log:
-        eventually(lambda: "task runs" in log.read_text(), ENDED_S, "it folds")
-        assert f"not guaranteed: {FOLDED}" in log.read_text()
-        assert f"broken, as allowed: {topology.changelog} (1 d)" in log.read_text()
+        eventually(lambda: "task runs" in log.read_text(encoding="utf-8"), ENDED_S, "it folds")
+        assert f"not guaranteed: {FOLDED}" in log.read_text(encoding="utf-8")
+        assert f"broken, as allowed: {topology.changelog} (1 d)" in log.read_text(encoding="utf-8")
 
 
 def test_a_processor_that_waits_for_its_topics_says_it_when_they_are_there(
@@ -148,11 +148,11 @@ def test_a_processor_that_waits_for_its_topics_says_it_when_they_are_there(
     eventually(lambda: set(topology.inputs) <= existing(admin).keys(), 10, "the broker knows them")
     delete_topics(admin, topology.inputs)
     with process(onefold, **servers, ONEFOLD_PROCESSOR_INSTANCES="1") as log:
-        eventually(lambda: "waiting" in log.read_text(), ENDED_S, "it waits")
-        assert "guaranteed" not in log.read_text()
+        eventually(lambda: "waiting" in log.read_text(encoding="utf-8"), ENDED_S, "it waits")
+        assert "guaranteed" not in log.read_text(encoding="utf-8")
         create_topics(topology, 2, client)
-        eventually(lambda: "task runs" in log.read_text(), ENDED_S, "it folds")
-        said = log.read_text()
+        eventually(lambda: "task runs" in log.read_text(encoding="utf-8"), ENDED_S, "it folds")
+        said = log.read_text(encoding="utf-8")
     assert said.count(f"{topology.name}: guaranteed: {FOLDED}") == 1
     assert said.count("weakened: ") == 1
     assert "one replica" in said
@@ -177,8 +177,8 @@ def test_a_sink_is_refused_where_pages_may_tear(
     sink = onefold.start("sink", DOMAIN, **servers)
     try:
         log = onefold.home / "sink.out"
-        eventually(lambda: "landing from the positions" in log.read_text(), ENDED_S, "it lands")
-        assert f"{DOMAIN}: guaranteed: {LANDED}" in log.read_text()
+        eventually(lambda: "landing from the positions" in log.read_text(encoding="utf-8"), ENDED_S, "it lands")
+        assert f"{DOMAIN}: guaranteed: {LANDED}" in log.read_text(encoding="utf-8")
     finally:
         sink.terminate()
         assert sink.wait(30) == 0
@@ -192,7 +192,7 @@ def refused(onefold: Onefold, verb: str, **settings: str) -> str:
     finally:
         running.kill()
         running.wait(10)
-    return (onefold.home / f"{verb}.out").read_text()
+    return (onefold.home / f"{verb}.out").read_text(encoding="utf-8")
 
 
 def set_server(admin: psycopg.Connection[Any], statement: str, value: str) -> None:
@@ -354,8 +354,8 @@ def test_a_broker_that_does_not_say_how_topics_are_set_keeps_nobody_from_startin
         "ONEFOLD_KAFKA_OPTIONS": json.dumps(options),
     }
     with process(onefold, **settings) as log:
-        eventually(lambda: "task runs" in log.read_text(), ENDED_S, "it folds")
-        said = log.read_text()
+        eventually(lambda: "task runs" in log.read_text(encoding="utf-8"), ENDED_S, "it folds")
+        said = log.read_text(encoding="utf-8")
     assert f"guaranteed, as far as is known: {FOLDED}" in said
     assert "one replica" in said
     assert "Kafka does not say how it is set (TOPIC_AUTHORIZATION_FAILED)" in said

@@ -351,7 +351,7 @@ def test_kafka_tells_how_a_transaction_was_ended(
     remedy = Held(UPDATES, 1, 0, 1, None, 0.0, committed=True).remedy.split()
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", settings.kafka())
     ran = subprocess.run(
-        [sys.executable, "-m", "onefold.cli.main", *remedy[1:]], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "onefold.cli.main", *remedy[1:]], capture_output=True, encoding="utf-8", timeout=60
     )
     assert ran.returncode == 0, ran.stderr
     assert "ProducerId" in ran.stdout

@@ -38,7 +38,7 @@ class Second(Broker):
         """Its folder, formatted for that cluster."""
         self.home.mkdir()
         properties = self.home / "server.properties"
-        properties.write_text(self.configuration(self.home / "data"))
+        properties.write_text(self.configuration(self.home / "data"), encoding="utf-8")
         format_it = self.tool(
             "kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster}", "--config", str(properties)
         )

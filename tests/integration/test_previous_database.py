@@ -117,8 +117,8 @@ def test_a_file_that_0_1_0_applied_and_that_was_changed_since_is_refused(
     """Once it is known under its new name."""
     migrate_all(before, checkout / "sql")
     (tmp_path / "schema").mkdir()
-    text = (checkout / "sql/schema/runner.01.sql").read_text()
-    (tmp_path / "schema/runner.01.sql").write_text(text + "-- more\n")
+    text = (checkout / "sql/schema/runner.01.sql").read_text(encoding="utf-8")
+    (tmp_path / "schema/runner.01.sql").write_text(text + "-- more\n", encoding="utf-8")
     with pytest.raises(Exception, match=r"runner\.01\.sql was changed after it was applied"):
         migrate_all(before, tmp_path)
 

@@ -125,8 +125,8 @@ def test_a_hang_is_ended_by_the_watchdog(fresh_domain: MakeDomain, client: dict[
     produce(client, "runner.updates", wave("runner", 1, 100))
     with instance(topology, client, tmp_path / "log", hang_at="before_commit", watchdog_s=2.0) as process:
         assert process.wait(30) == 1
-    assert "Timeout" in (tmp_path / "log").read_text()
-    assert "task.py" in (tmp_path / "log").read_text()
+    assert "Timeout" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert "task.py" in (tmp_path / "log").read_text(encoding="utf-8")
     with instance(topology, client, tmp_path / "log"):
         drained(topology, client)
 
@@ -269,7 +269,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     topology = topology_of("runner")
     with instance(topology, {"bootstrap.servers": "127.0.0.1:9"}, tmp_path / "log", patience_s=0.5) as process:
         assert process.wait(60) == 69
-    said = (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text(encoding="utf-8")
     assert "the cluster does not answer" in said
     assert "Traceback" not in said
 
@@ -280,7 +280,7 @@ def test_a_missing_topic_is_one_sentence(fresh_domain: MakeDomain, client: dict[
     delete_topics(connect(client), ("runner.updates",))
     with instance(topology, client, tmp_path / "log", patience_s=0.5) as process:
         assert process.wait(60) == 69
-    said = (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text(encoding="utf-8")
     assert "runner.updates does not exist; make it with" in said
     assert "Traceback" not in said
 
@@ -295,7 +295,7 @@ def test_a_recreated_input_is_refused(fresh_domain: MakeDomain, client: dict[str
     eventually(lambda: create_topics(topology, 1, client), 10, "made again")
     with instance(topology, client, tmp_path / "log") as process:
         assert process.wait(60) == 3
-    said = (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text(encoding="utf-8")
     assert "deleted and created again" in said
     assert "Traceback" not in said
 

@@ -126,7 +126,7 @@ def test_tasks_may_share_a_decision_log(
 
     with instance(topology, client, tmp_path / "c", name="c", **{**shared, "decision_logs": 3}) as other:
         assert other.wait(30) == REFUSED
-    assert "Set decision_logs = 2" in (tmp_path / "c").read_text()
+    assert "Set decision_logs = 2" in (tmp_path / "c").read_text(encoding="utf-8")
     with instance(topology, client, tmp_path / "e", name="e"):
         produce(client, topology.inputs[0], wave("runner", 3, 400))
         drained(topology, client)

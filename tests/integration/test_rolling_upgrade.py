@@ -64,11 +64,11 @@ def versions(tmp_path: Path, bootstrap_servers: str, database: str) -> Iterator[
     for contract in ("rolling.Order", "rolling.Total"):
         shutil.copy(old.home / f"avro/{contract}.avsc", new.home / f"avro/earlier/{contract}.1.avsc")
     for name, was, becomes in CHANGES:
-        path, text = new.home / name, (new.home / name).read_text()
+        path, text = new.home / name, (new.home / name).read_text(encoding="utf-8")
         assert was in text, f"{name} has other words"
-        path.write_text(text.replace(was, becomes))
+        path.write_text(text.replace(was, becomes), encoding="utf-8")
     added = "ALTER TABLE rolling.totals ADD COLUMN web bigint NOT NULL DEFAULT 0;\n"
-    (new.home / "sql/schema/rolling.02.sql").write_text(added)
+    (new.home / "sql/schema/rolling.02.sql").write_text(added, encoding="utf-8")
     yield old, new
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     delete_topics(admin, tuple(topic for topic in admin.list_topics().topics if topic.startswith(f"{NAME}.")))
@@ -118,7 +118,11 @@ def test_services_are_upgraded_one_by_one_while_the_old_version_runs(
 
     with running(old, "process", "--processes", "1", "--instance", "old") as stop, running(new, "sink"):
         of_old = folded(*in_json(orders(1)))
-        eventually(lambda: "landing from the positions" in (new.home / "sink.out").read_text(), READY_S, "it lands")
+        eventually(
+            lambda: "landing from the positions" in (new.home / "sink.out").read_text(encoding="utf-8"),
+            READY_S,
+            "it lands",
+        )
         with running(new, "process", "--processes", "1", "--instance", "new"):
             eventually(lambda: opened(new.home / "process.out"), 60, "a task goes over to the new version")
             of_both = folded(*in_json(orders(2)))
@@ -127,7 +131,7 @@ def test_services_are_upgraded_one_by_one_while_the_old_version_runs(
             assert of_old < of_both
             assert stop() == 0
             eventually(lambda: opened(new.home / "process.out").keys() == {0, 1}, 60, "all tasks went over")
-            was = json.loads((old.home / "avro/rolling.Order.avsc").read_text())
+            was = json.loads((old.home / "avro/rolling.Order.avsc").read_text(encoding="utf-8"))
             of_new = folded(*in_json(orders(3, channel="web")))
             assert of_new == folded(*(single_object(was, order) for order in orders(4))) == of_both - of_old
 

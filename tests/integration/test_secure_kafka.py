@@ -85,7 +85,10 @@ class Secured:
         password = {"security.protocol": "sasl_ssl", "sasl.username": "ann", "sasl.password": NASTY, **trust}
         token = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER", **trust}
         files = {"ssl.certificate.location": str(self.mine.chain), "ssl.key.location": str(self.mine.key)}
-        texts = {"ssl.certificate.pem": self.mine.chain.read_text(), "ssl.key.pem": self.mine.key.read_text()}
+        texts = {
+            "ssl.certificate.pem": self.mine.chain.read_text(encoding="utf-8"),
+            "ssl.key.pem": self.mine.key.read_text(encoding="utf-8"),
+        }
         packed = {"ssl.keystore.location": str(self.mine.pkcs12), "ssl.keystore.password": NASTY}
         tls = {"security.protocol": "ssl", "client.id": "me"}
         port, settings = {
@@ -94,7 +97,7 @@ class Secured:
             "files": (self.broker.certificate_port, {**tls, **trust, **files, "ssl.key.password": NASTY}),
             "texts": (
                 self.broker.certificate_port,
-                {**tls, **texts, "ssl.key.password": NASTY, "ssl.ca.pem": self.authority.read_text()},
+                {**tls, **texts, "ssl.key.password": NASTY, "ssl.ca.pem": self.authority.read_text(encoding="utf-8")},
             ),
             "packed": (self.broker.certificate_port, {**tls, **trust, **packed}),
             "token": (

@@ -82,7 +82,7 @@ def worker(client: dict[str, str], database: str, objects: str, folder: Path) ->
         yield
     finally:
         process.terminate()
-        assert process.wait(30) == 0, (folder / "home" / "work.out").read_text()
+        assert process.wait(30) == 0, (folder / "home" / "work.out").read_text(encoding="utf-8")
 
 
 def test_every_difference_in_tables_queues_and_objects_is_found(

@@ -67,12 +67,14 @@ class Notes:
     def become(self, fields: list[dict[str, Any]], *before: list[dict[str, Any]]) -> Domain:
         """What a sink of such a contract lands."""
         name, avro = self._made_up.notes, self._root / "avro"
-        (avro / f"{name}.avsc").write_text(json.dumps({**self.schema(fields), "topics": [name]}))
+        (avro / f"{name}.avsc").write_text(json.dumps({**self.schema(fields), "topics": [name]}), encoding="utf-8")
         (avro / "earlier").mkdir(exist_ok=True)
         for number, was in enumerate(before):
-            (avro / f"earlier/{name}.{number}.avsc").write_text(json.dumps(self.schema(was)))
+            (avro / f"earlier/{name}.{number}.avsc").write_text(json.dumps(self.schema(was)), encoding="utf-8")
         text = "concat(coalesce(body, 'nothing'), ' in ', lang, ' ', kind, ' ', price)" if fields is IS else "text"
-        (self._root / f"sql/merge/{name}.sql").write_text(MERGE.format(name=self._made_up.name, text=text))
+        (self._root / f"sql/merge/{name}.sql").write_text(
+            MERGE.format(name=self._made_up.name, text=text), encoding="utf-8"
+        )
         return load_domain(self._made_up.name, avro, self._root / "sql")
 
     def send(

@@ -48,7 +48,7 @@ def test_processes_that_start_at_once_migrate_once(
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     reader.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
     both = [
-        subprocess.Popen([sys.executable, "-c", script], cwd=checkout, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", script], cwd=checkout, stdout=subprocess.PIPE, encoding="utf-8")
         for _ in range(2)
     ]
     try:
@@ -64,9 +64,10 @@ def test_processes_that_start_at_once_migrate_once(
 def test_a_file_is_its_pipelines_own(plan: Plan, made_up: MadeUp, database: str, reader: Reader) -> None:
     """Another pipeline's is left alone, whatever it is called, and each is entered under its pipeline."""
     schema = plan.sql_root / "schema"
-    (schema / f"{made_up.name}2.01.sql").write_text("-- Another's.\nSELECT 1/0;")
+    (schema / f"{made_up.name}2.01.sql").write_text("-- Another's.\nSELECT 1/0;", encoding="utf-8")
     (schema / "another.01.sql").write_text(
-        (schema / f"{made_up.name}.01.sql").read_text().replace(made_up.name, "another")
+        (schema / f"{made_up.name}.01.sql").read_text(encoding="utf-8").replace(made_up.name, "another"),
+        encoding="utf-8",
     )
     assert migrate(database, ENGINE, ENGINE_SQL) == files(ENGINE_SQL, ENGINE)
     assert migrate(database, made_up.name, plan.sql_root) == [f"{made_up.name}.01.sql"]
@@ -78,8 +79,12 @@ def test_a_file_is_its_pipelines_own(plan: Plan, made_up: MadeUp, database: str,
 
 def test_files_are_applied_in_order_of_name(plan: Plan, made_up: MadeUp, database: str) -> None:
     schema = plan.sql_root / "schema"
-    (schema / f"{made_up.name}.03.sql").write_text(f"-- Needs the second.\nSELECT more FROM {made_up.name}.notes;")
-    (schema / f"{made_up.name}.02.more.sql").write_text(f"-- More.\nALTER TABLE {made_up.name}.notes ADD more text;")
+    (schema / f"{made_up.name}.03.sql").write_text(
+        f"-- Needs the second.\nSELECT more FROM {made_up.name}.notes;", encoding="utf-8"
+    )
+    (schema / f"{made_up.name}.02.more.sql").write_text(
+        f"-- More.\nALTER TABLE {made_up.name}.notes ADD more text;", encoding="utf-8"
+    )
 
     assert migrate(database, made_up.name, plan.sql_root) == [
         f"{made_up.name}.{rest}.sql" for rest in ("01", "02.more", "03")
@@ -90,8 +95,8 @@ def test_a_file_that_was_changed_after_it_was_applied_is_named(plan: Plan, made_
     """And nothing after it is applied."""
     migrate_all(database, plan.sql_root)
     file = plan.sql_root / f"schema/{made_up.name}.01.sql"
-    file.write_text(file.read_text() + "-- one more thing\n")
-    (plan.sql_root / f"schema/{made_up.name}.02.sql").write_text("-- Later.\nSELECT 1;")
+    file.write_text(file.read_text(encoding="utf-8") + "-- one more thing\n", encoding="utf-8")
+    (plan.sql_root / f"schema/{made_up.name}.02.sql").write_text("-- Later.\nSELECT 1;", encoding="utf-8")
     with pytest.raises(Misconfigured, match=f"sql/schema/{made_up.name}.01.sql was changed after it was applied"):
         migrate(database, made_up.name, plan.sql_root)
     with pytest.raises(Misconfigured, match=f"{made_up.name}.01.sql"):
@@ -101,7 +106,7 @@ def test_a_file_that_was_changed_after_it_was_applied_is_named(plan: Plan, made_
 
 def test_a_file_that_says_nobodys_name_is_refused(plan: Plan, made_up: MadeUp, database: str) -> None:
     """It would never be applied, and nobody would know."""
-    (plan.sql_root / "schema/90_parcels.sql").write_text("-- As 0.1.0 had them.\nSELECT 1;")
+    (plan.sql_root / "schema/90_parcels.sql").write_text("-- As 0.1.0 had them.\nSELECT 1;", encoding="utf-8")
     with pytest.raises(
         Misconfigured, match=r"90_parcels\.sql does not say whose it is: name it <pipeline>\.90_parcels\.sql"
     ):
@@ -110,11 +115,11 @@ def test_a_file_that_says_nobodys_name_is_refused(plan: Plan, made_up: MadeUp, d
 
 def test_a_migration_that_fails_leaves_nothing_behind(plan: Plan, made_up: MadeUp, database: str) -> None:
     file = plan.sql_root / f"schema/{made_up.name}.01.sql"
-    good = file.read_text()
-    file.write_text(good + "SELECT 1/0;")
+    good = file.read_text(encoding="utf-8")
+    file.write_text(good + "SELECT 1/0;", encoding="utf-8")
     with pytest.raises(psycopg.errors.DivisionByZero):
         migrate_all(database, plan.sql_root)
-    file.write_text(good)
+    file.write_text(good, encoding="utf-8")
     assert migrate_all(database, plan.sql_root) == [file.name]
 
 
@@ -125,7 +130,8 @@ def test_a_column_is_added_under_a_view_and_under_a_sink_that_lands(
     reader.execute(f"CREATE VIEW {made_up.name}.seen AS SELECT * FROM {made_up.name}.notes")
     sink.land(100, 103)
     (plan.sql_root / f"schema/{made_up.name}.02.sql").write_text(
-        f"-- Who looked at it.\nALTER TABLE {made_up.name}.notes ADD reader text NOT NULL DEFAULT 'nobody';"
+        f"-- Who looked at it.\nALTER TABLE {made_up.name}.notes ADD reader text NOT NULL DEFAULT 'nobody';",
+        encoding="utf-8",
     )
     assert migrate_all(database, plan.sql_root) == [f"{made_up.name}.02.sql"]
     sink.land(103, 105)

@@ -62,6 +62,6 @@ def test_a_sink_gives_up_when_its_patience_is_over(start: Start) -> None:
 
 def _says_no_more_than_sentences(child: Child) -> None:
     """Neither Python's stack traces nor the JVM's."""
-    text = child.log.read_text()
+    text = child.log.read_text(encoding="utf-8")
     assert "Traceback" not in text
     assert "\tat " not in text

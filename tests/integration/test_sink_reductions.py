@@ -30,7 +30,7 @@ def test_what_one_task_reads_it_also_adds_up(spark: Any, checkout: Path) -> None
 
 def test_a_reduction_that_does_not_work_is_named(spark: Any, checkout: Path, tmp_path: Path) -> None:
     path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
-    path.write_text(path.read_text().replace("traded_at", "trading_at"))
+    path.write_text(path.read_text(encoding="utf-8").replace("traded_at", "trading_at"), encoding="utf-8")
     domain = load_domain("trades", checkout / "avro", tmp_path / "own")
     with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
         reduce.targets(spark, domain, tmp_path / "own")
@@ -39,7 +39,7 @@ def test_a_reduction_that_does_not_work_is_named(spark: Any, checkout: Path, tmp
 def test_a_reduction_may_end_in_a_comment(spark: Any, checkout: Path, tmp_path: Path) -> None:
     """The sink puts what it needs around the query: none of that may become a part of the comment."""
     path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
-    path.write_text(path.read_text().rstrip() + " -- that is all")
+    path.write_text(path.read_text(encoding="utf-8").rstrip() + " -- that is all", encoding="utf-8")
     domain = load_domain("trades", checkout / "avro", tmp_path / "own")
     as_it_is = load_domain("trades", checkout / "avro", checkout / "sql")
     assert reduce.targets(spark, domain, tmp_path / "own") == reduce.targets(spark, as_it_is, checkout / "sql")
@@ -49,7 +49,7 @@ def _copied(root: Path, copy: Path) -> Path:
     for folder in ("reduce", "merge"):
         (copy / folder).mkdir(parents=True)
         for file in (root / folder).glob("*.sql"):
-            (copy / folder / file.name).write_text(file.read_text())
+            (copy / folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     return copy
 
 
@@ -66,6 +66,6 @@ def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
     nobody = cast("SparkSession", SimpleNamespace(version=spark.version))
     assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")
     for note in notes:
-        note.write_text(garbage)
+        note.write_text(garbage, encoding="utf-8")
     assert asked == reduce.targets(spark, domain, sql, tmp_path / "notes")
     assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")

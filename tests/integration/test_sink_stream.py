@@ -158,7 +158,7 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
                 shutil.rmtree(home, ignore_errors=True)
             else:
                 for file in home.glob("offsets/*"):
-                    file.write_text("v1\nnot json")
+                    file.write_text("v1\nnot json", encoding="utf-8")
 
     def step(name: str) -> None:
         if name == "sink.before_merge" and next(hits) % 3 == 1:
@@ -337,7 +337,7 @@ def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
 
 def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, query: MakeQuery, plan: Plan) -> None:
     path = plan.sql_root / f"merge/{made_up.notes}.sql"
-    path.write_text(path.read_text().replace("landings + 1", "landing + 1"))
+    path.write_text(path.read_text(encoding="utf-8").replace("landings + 1", "landing + 1"), encoding="utf-8")
     domain = load_domain(made_up.name, plan.sql_root.parent / "avro", plan.sql_root)
     with pytest.raises(Misconfigured, match=rf"sql/merge/{made_up.notes}\.sql does not work: column"):
         query(domain=domain).start()

@@ -81,16 +81,18 @@ def plan(plan: Plan, made_up: MadeUp, tmp_path: Path) -> Plan:
         again = kind["name"] if isinstance(kind, dict) and "name" in kind else kind
         fields.append({"name": f"{field}_or_null", "type": ["null", again], "default": None})
     schema = {"type": "record", "name": "Kinds", "namespace": name, "fields": fields, "topics": [topic]}
-    (tmp_path / f"avro/{topic}.avsc").write_text(json.dumps(schema))
+    (tmp_path / f"avro/{topic}.avsc").write_text(json.dumps(schema), encoding="utf-8")
     columns = ", ".join(f"{field} {kind} NOT NULL, {field}_or_null {kind}" for field, _, kind in TYPES)
     (tmp_path / f"sql/schema/{name}.02.sql").write_text(
         f"CREATE TABLE {name}.kinds (id bigint PRIMARY KEY, {columns},"
-        ' topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL);'
+        ' topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL);',
+        encoding="utf-8",
     )
     names = ", ".join(field["name"] for field in fields)
     (tmp_path / f"sql/merge/{topic}.sql").write_text(
         f'INSERT INTO {name}.kinds (id, {names[4:]}, topic, partition, "offset")'
-        f' SELECT {names}, topic, partition, "offset" FROM :stage AS stage ON CONFLICT (id) DO NOTHING'
+        f' SELECT {names}, topic, partition, "offset" FROM :stage AS stage ON CONFLICT (id) DO NOTHING',
+        encoding="utf-8",
     )
     made_up.add_topic(topic, schema)
     return replace(plan, domain=load_domain(name, tmp_path / "avro", tmp_path / "sql"))

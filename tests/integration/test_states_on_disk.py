@@ -24,7 +24,7 @@ def wave(seed: int, count: int = 300) -> list[tuple[bytes | None, bytes | None]]
 
 def came(log: Path) -> list[str]:
     """How the states of each task that was opened came."""
-    plain = re.sub(r"\x1b\[[\d;]*m", "", log.read_text())
+    plain = re.sub(r"\x1b\[[\d;]*m", "", log.read_text(encoding="utf-8"))
     return re.findall(r"task runs .*kept='(.*?)' ", plain)
 
 
@@ -42,7 +42,7 @@ def test_kill_9_at_every_step_of_a_checkpoint(fresh_domain: MakeDomain, client: 
         with instance(topology, client, tmp_path / "log", failpoint=failpoint, kept=kept) as process:
             assert process.wait(30) == -signal.SIGKILL, f"killed at {failpoint}"
     for file in (tmp_path / "states" / "trades" / "0").glob("CURRENT"):
-        file.write_text("junk")
+        file.write_text("junk", encoding="utf-8")
     with instance(topology, client, tmp_path / "log", failpoint="after_clear:1", kept=kept) as process:
         assert process.wait(30) == -signal.SIGKILL, "killed when the files were deleted"
     with instance(topology, client, tmp_path / "log", kept=kept):
@@ -67,7 +67,7 @@ def test_states_that_grow_go_to_disk_and_the_status_says_so(
         produce(client, topology.inputs[0], wave(1, 2_000))
         drained(topology, client)
         told = "states on disk (more than 0 MB, taken there while it ran)"
-        eventually(lambda: told in status.read_text(), 10, "the status says where they are")
+        eventually(lambda: told in status.read_text(encoding="utf-8"), 10, "the status says where they are")
         process.kill()
     produce(client, topology.inputs[0], wave(2, 2_000))
     with instance(topology, client, tmp_path / "last", **options):

@@ -59,7 +59,9 @@ def place(infrastructure: Infrastructure, tmp_path: Path) -> Path:
 def python(program: str, file: Path, infrastructure: Infrastructure) -> str:
     given = [str(file), str(infrastructure.java.spark_home), *map(str, infrastructure.spark_jars)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run([sys.executable, "-P", "-c", program, *given], capture_output=True, text=True, env=environment)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program, *given], capture_output=True, encoding="utf-8", env=environment
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
 
@@ -77,7 +79,7 @@ def test_a_maker_that_is_asked_to_end_leaves_nothing_behind(place: Path, tmp_pat
     (tmp_path / "jars").symlink_to(default_cache() / "jars")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "ONEFOLD_CACHE": str(tmp_path)}
     command = [sys.executable, "-P", "-m", "onefold.cli.main", "warm"]
-    maker = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    maker = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, encoding="utf-8")
     try:
         jvm = eventually(lambda: recording(maker.pid), 60, "the JVM that writes classes down has begun")
         maker.send_signal(signal.SIGTERM)
@@ -114,7 +116,7 @@ def test_a_broker_writes_down_what_it_loads_and_the_next_one_takes_it(
     command = replace(broker, archive=place).command()
     assert set(command) - set(plain) >= {f"-XX:SharedArchiveFile={place}"}
     shared = subprocess.run(
-        [*command[:-2], "-Xlog:class+load=info", "kafka.Kafka"], capture_output=True, text=True, check=False
+        [*command[:-2], "-Xlog:class+load=info", "kafka.Kafka"], capture_output=True, encoding="utf-8", check=False
     )
     found = [line for line in shared.stdout.splitlines() if " kafka.Kafka" in line]
     assert found, shared.stdout[-500:]

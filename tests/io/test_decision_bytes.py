@@ -17,7 +17,10 @@ from onefold.processor.io.contracts import FOLDER
 from onefold.processor.io.decision_bytes import decode_writes, encode_bytes, encode_writes
 from onefold.processor.io.proposals import AvroProposals
 
-SCHEMAS = {name: json.loads((FOLDER / "engine" / f"{name}.avsc").read_text()) for name in ("decision", "writes")}
+SCHEMAS = {
+    name: json.loads((FOLDER / "engine" / f"{name}.avsc").read_text(encoding="utf-8"))
+    for name in ("decision", "writes")
+}
 # Lengths on both sides of one and two bytes of a length, and of the table.
 BYTES = st.one_of(st.binary(max_size=70), st.sampled_from([b"x" * length for length in (63, 64, 255, 256, 8191, 8192)]))
 OPTIONAL = st.none() | BYTES

@@ -30,7 +30,7 @@ def refusal(logs: int, wanted: int, tasks: int) -> str:
 def faults(folder: Path, more: str) -> tuple[str, ...]:
     for name in ("avro", "sql"):
         (folder / name).mkdir(exist_ok=True)
-    (folder / "pyproject.toml").write_text(f"{DECLARED}{more}\n")
+    (folder / "pyproject.toml").write_text(f"{DECLARED}{more}\n", encoding="utf-8")
     return pipelines.find(folder).faults
 
 

@@ -119,14 +119,14 @@ def without_a_manifest(path: Path) -> None:
 def foreign(path: Path) -> None:
     for file in path.iterdir():
         file.unlink()
-    (path / "CURRENT").write_text("something else")
+    (path / "CURRENT").write_text("something else", encoding="utf-8")
 
 
 def no_folder(path: Path) -> None:
     for file in path.iterdir():
         file.unlink()
     path.rmdir()
-    path.write_text("a file")
+    path.write_text("a file", encoding="utf-8")
 
 
 def read_all(disk: RocksDisk) -> None:
@@ -148,7 +148,7 @@ def test_torn_and_foreign_files_are_noticed(harm: Callable[[Path], None], tmp_pa
 
 
 def test_a_folder_that_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(Refused, match=r"states cannot be kept on disk in .*ONEFOLD_STATE_HOME"):
         RocksDisk(tmp_path / "file" / "states", 0, MEMORY).exists()
 

@@ -71,9 +71,9 @@ READ = {"id": 7, "amount": Decimal("12.30"), "currency": "EUR", "kind": "old", "
 def folder_of(folder: Path, now: dict[str, Any], *before: dict[str, Any]) -> Path:
     """A folder of contracts with a history."""
     (folder / "earlier").mkdir(exist_ok=True)
-    (folder / "shop.Order.avsc").write_text(json.dumps(now))
+    (folder / "shop.Order.avsc").write_text(json.dumps(now), encoding="utf-8")
     for number, was in enumerate(before):
-        (folder / "earlier" / f"shop.Order.{number}.avsc").write_text(json.dumps(was))
+        (folder / "earlier" / f"shop.Order.{number}.avsc").write_text(json.dumps(was), encoding="utf-8")
     return folder
 
 
@@ -258,7 +258,7 @@ def test_what_is_in_the_folder_by_mistake_is_said(tmp_path: Path) -> None:
         contracts.load(folder)
     no_type = '{"type": "record", "name": "Order", "fields": [{"name": "a"}]}'
     for text in ("{", "[]", no_type, '{"type": "enum", "name": "E", "symbols": ["a"]}'):
-        (folder / "earlier" / "shop.Order.0.avsc").write_text(text)
+        (folder / "earlier" / "shop.Order.0.avsc").write_text(text, encoding="utf-8")
         with pytest.raises(Refused, match=r"shop\.Order\.0\.avsc is no usable contract"):
             contracts.load(folder)
 
@@ -322,9 +322,9 @@ def test_an_upgrade_goes_on_with_states_and_topics_of_before(tmp_path: Path) -> 
     ):
         (folder / "earlier").mkdir(parents=True)
         for kind, (now, *were) in (("Order", orders), ("Total", totals)):
-            (folder / f"shop.{kind}.avsc").write_text(json.dumps(now))
+            (folder / f"shop.{kind}.avsc").write_text(json.dumps(now), encoding="utf-8")
             for was in were:
-                (folder / "earlier" / f"shop.{kind}.avsc").write_text(json.dumps(was))
+                (folder / "earlier" / f"shop.{kind}.avsc").write_text(json.dumps(was), encoding="utf-8")
         topology = Topology(
             "shop", (TOPIC,), lambda value: value.customer, state, handle, {"shop.totals": ("customer",)}
         )
@@ -368,7 +368,7 @@ def test_a_field_of_a_state_that_is_renamed_is_another_one(
         return kind((state or kind()).count + 1), []
 
     for name, contract in (("Order", ORDER_WAS), ("Total", TOTAL_WAS)):
-        (tmp_path / f"shop.{name}.avsc").write_text(json.dumps(contract))
+        (tmp_path / f"shop.{name}.avsc").write_text(json.dumps(contract), encoding="utf-8")
     log: SimulatedLog | None = None
     for handle, state, orders in ((before, Total, 2), (renamed, kind, 1)):
         topology = Topology(

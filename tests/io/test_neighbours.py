@@ -103,7 +103,7 @@ def test_of_those_who_live_the_first_by_name_succeeds(town: Town) -> None:
 def test_a_process_that_is_killed_is_seen_to_die_and_one_that_is_frozen_is_not() -> None:
     """By its machine: it says nothing itself."""
     with closing(ConnectedNeighbours("a", SERVERS)) as a:
-        child = subprocess.Popen([sys.executable, "-c", _CHILD], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen([sys.executable, "-c", _CHILD], stdout=subprocess.PIPE, encoding="utf-8")
         try:
             assert child.stdout is not None
             host, port = child.stdout.readline().split()

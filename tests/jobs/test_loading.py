@@ -52,7 +52,7 @@ def context(tmp_path: Path) -> Context:
 
 
 def pipeline(folder: Path, name: str) -> Pipeline:
-    (folder / "loaded_mails.py").write_text(MODULE)
+    (folder / "loaded_mails.py").write_text(MODULE, encoding="utf-8")
     file = folder / "pyproject.toml"
     jobs = {"orders.mails": f"loaded_mails:{name}"}
     return Pipeline("orders", file, "x:Y", None, folder, folder, jobs=jobs, imported_from=folder)

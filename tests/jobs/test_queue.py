@@ -36,7 +36,7 @@ class Topic:
         fields: list[dict[str, Any]] = [{"name": name, "type": kind} for name, kind in JOB_FIELDS.items()]
         fields += [{"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]
         contract = {"type": "record", "name": "Mail", "namespace": "q", "fields": fields, "topics": [self.name]}
-        (folder / "mail.avsc").write_text(json.dumps(contract))
+        (folder / "mail.avsc").write_text(json.dumps(contract), encoding="utf-8")
         self.contract = contracts.load(folder)[self.name]
         self._encode = encoder(self.contract.schema, self.contract.prefix)
         self.admin = AdminClient({**client})
@@ -171,7 +171,7 @@ queue.close()
 """
     topic.write(job(topic, "a", 1))
     asked = json.dumps([topic.client, topic.name, str(topic.folder)])
-    ran = subprocess.run([sys.executable, "-c", program, asked], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", program, asked], capture_output=True, encoding="utf-8", timeout=60)
     assert ran.stdout.split() == ["1", "True"], ran.stderr
 
 

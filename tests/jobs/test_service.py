@@ -95,7 +95,10 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
     eventually(lambda: project.onefold.status()["jobs"][queue]["done"] == 4, 30, "all are done")
     assert project.onefold("redrive", project.name, "--since", "2020-01-01") == f"{queue}: nothing is missing\n"
     mails = project.sent / "mails"
-    mails.write_text("".join(line for line in mails.read_text().splitlines(True) if keys[1] not in line))
+    mails.write_text(
+        "".join(line for line in mails.read_text(encoding="utf-8").splitlines(True) if keys[1] not in line),
+        encoding="utf-8",
+    )
 
     told = project.onefold("redrive", project.name, "--since", "2020-01-01", "--dry-run").splitlines()
     assert told == [
@@ -117,12 +120,12 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
 
 
 def test_what_is_wrong_is_one_sentence(project: Project) -> None:
-    (project.folder / f"{project.name}_mails.py").write_text("mails = 7\n")
+    (project.folder / f"{project.name}_mails.py").write_text("mails = 7\n", encoding="utf-8")
     failed = project.onefold.run("work", project.name)
     assert failed.returncode == 2
     assert b"pyproject.toml: jobs." in failed.stdout
     assert b"which has no ordered, and is no function that makes an effect" in failed.stdout
-    (project.folder / f"{project.name}_mails.py").write_text("")
+    (project.folder / f"{project.name}_mails.py").write_text("", encoding="utf-8")
     assert b"has no mails" in project.onefold.run("work", project.name).stdout
     failed = project.onefold.run("redrive", project.name, "--since", "yesterday")
     assert (failed.returncode, failed.stderr.decode().splitlines()[0]) == (2, "error: --since is 'yesterday'")
@@ -135,15 +138,15 @@ def test_a_checked_declaration(project: Project) -> None:
     """`onefold check` says what is wrong with a queue's contract and effect."""
     assert project.onefold("check", project.name) == f"{project.name}: nothing is wrong\n"
     contract = project.folder / "avro" / "Mail.avsc"
-    found = json.loads(contract.read_text())
+    found = json.loads(contract.read_text(encoding="utf-8"))
     found["fields"] = [field for field in found["fields"] if field["name"] != "segment"]
-    contract.write_text(json.dumps(found))
+    contract.write_text(json.dumps(found), encoding="utf-8")
 
     told = project.onefold.run("check", project.name)
     assert told.returncode == 2
     assert f"jobs names {project.queue}, whose contract" in told.stdout.decode()
     assert "lacks the field segment of type long" in told.stdout.decode()
-    with (project.folder / "pyproject.toml").open("a") as declared:
+    with (project.folder / "pyproject.toml").open("a", encoding="utf-8") as declared:
         declared.write(f'reports = ["{project.name}.sent"]\n')
     assert (
         f"reports names {project.name}.sent, which is no input"

@@ -12,7 +12,9 @@ from onefold.operate.check import check_all
 from tests.support.command_line import ROOT
 
 SALES = ROOT / "docs" / "examples" / "sales"
-TICK = next(line for line in (SALES / "sales.py").read_text().splitlines() if line.startswith("    tick="))
+TICK = next(
+    line for line in (SALES / "sales.py").read_text(encoding="utf-8").splitlines() if line.startswith("    tick=")
+)
 
 
 @pytest.fixture
@@ -28,9 +30,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found(project: Path, file: str, old: str, new: str) -> list[str]:
     """What is said when one part of a file is another one."""
-    text = (project / file).read_text()
+    text = (project / file).read_text(encoding="utf-8")
     assert text.count(old) == 1, old
-    (project / file).write_text(text.replace(old, new))
+    (project / file).write_text(text.replace(old, new), encoding="utf-8")
     try:
         return [said for findings in check_all(pipelines.find()).values() for said in findings]
     finally:

@@ -138,7 +138,10 @@ class Registry:
     [
         (b'{"id": "one", "sent": NaN}', '{"id": "one", "sent": NaN}'),
         (b'{"id": "\\u001b[31m\\ud800"}', r'{"id": "\u001b[31m\ud800"}'),
-        (single_object(json.loads((CONTRACTS / "campaigns.Send.avsc").read_text()), SEND), '"subject": "s", "sent": 2'),
+        (
+            single_object(json.loads((CONTRACTS / "campaigns.Send.avsc").read_text(encoding="utf-8")), SEND),
+            '"subject": "s", "sent": 2',
+        ),
         (b"\0\0\0\0\7\x06one", '{"id": "one"}'),
         (b"\0\0\0\0\7\x06on", ""),
         (b"\xc3\x01" + bytes(9), ""),

@@ -41,7 +41,7 @@ def test_a_contract_that_is_missing_or_none_is_a_fault_of_the_configuration(
 ) -> None:
     """Nothing but an edit can help: 2, and not the 3 by which a person is asked about the data."""
     if content is not None:
-        (tmp_path / "runner.Update.avsc").write_text(content)
+        (tmp_path / "runner.Update.avsc").write_text(content, encoding="utf-8")
     broken = replace(pipelines.find()["runner"], contracts=tmp_path)
     monkeypatch.setattr(pipelines, "find", lambda: {"runner": broken})
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)

@@ -145,7 +145,7 @@ def test_wrong_kafka_options_are_not_repeated(
     if where == "environment":
         monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", options)
     else:
-        (tmp_path / "onefold.env").write_text(f"ONEFOLD_KAFKA_OPTIONS={options!r}\n")
+        (tmp_path / "onefold.env").write_text(f"ONEFOLD_KAFKA_OPTIONS={options!r}\n", encoding="utf-8")
     with pytest.raises(UserError, match=says) as caught:
         settings.load()
     assert PASSWORD not in caught.value.as_text() + caught.value.as_json()

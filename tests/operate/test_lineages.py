@@ -32,7 +32,9 @@ class Project:
         self.name, self.folder, self.database = f"t{uuid.uuid4().hex[:10]}", folder, database
         self.settings = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn=database)
         write_domain(folder, checkout, self.name)
-        (folder / "pyproject.toml").write_text(f'[tool.onefold.pipelines.{self.name}]\ntopology = "x:TOPOLOGY"\n')
+        (folder / "pyproject.toml").write_text(
+            f'[tool.onefold.pipelines.{self.name}]\ntopology = "x:TOPOLOGY"\n', encoding="utf-8"
+        )
         migrate(database, ENGINE, ENGINE_SQL)
         self.recognise()
         with psycopg.connect(database, autocommit=True) as connection:
@@ -54,7 +56,9 @@ class Project:
     def change(self, *fields: dict[str, Any]) -> None:
         """The contract of the notes, without a word of what it was."""
         path = self.folder / f"avro/{self.name}.notes.avsc"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "fields": list(fields)}))
+        path.write_text(
+            json.dumps({**json.loads(path.read_text(encoding="utf-8")), "fields": list(fields)}), encoding="utf-8"
+        )
 
     def standings(self) -> list[tuple[str, str]]:
         found = lineages.versions(self.name, self.settings)
@@ -127,7 +131,7 @@ def test_as_a_command(project: Project) -> None:
 
 def test_a_project_that_may_not_be_written_to(project: Project) -> None:
     project.change(ID, TEXT, LANG)
-    (project.folder / "avro/earlier").write_text("a file")
+    (project.folder / "avro/earlier").write_text("a file", encoding="utf-8")
     with pytest.raises(UserError, match="earlier cannot be written: File exists"):
         lineages.restore(project.name, lineages.versions(project.name, project.settings))
 

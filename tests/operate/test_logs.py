@@ -44,7 +44,9 @@ KAFKA = "[2026-11-25 01:00:00,000] INFO {} started (kafka.Server)"
 def logged(log_format: str, text: str = PROGRAM) -> list[str]:
     here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     program = text.format(log_format=log_format)
-    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, env=here)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, encoding="utf-8", check=True, env=here
+    )
     return ran.stdout.splitlines()
 
 
@@ -105,8 +107,8 @@ def test_what_is_no_line_of_ours_is_shown_as_it_is(line: str) -> None:
 def a_home(folder: Path, lines: list[str]) -> dict[str, str]:
     """In which a processor and a broker have run, and the environment of a command there."""
     (folder / "logs").mkdir()
-    (folder / "logs" / "processor-runner-1.log").write_text("".join(f"{line}\n" for line in lines))
-    (folder / "logs" / "kafka.log").write_text(f"{KAFKA}\n")
+    (folder / "logs" / "processor-runner-1.log").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "logs" / "kafka.log").write_text(f"{KAFKA}\n", encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_")}
     return {**kept, "ONEFOLD_HOME": str(folder), "PYTHONPATH": str(ROOT / "src")}
 
@@ -138,5 +140,5 @@ def test_logs_gives_them_to_a_program_as_they_are(tmp_path: Path, log_format: st
     said = logged("json", FAILS)
     environment = a_home(tmp_path, said) | ({"ONEFOLD_LOG_FORMAT": log_format} if log_format else {})
     command = [sys.executable, "-m", "onefold.cli.main", "logs", "processor-runner-1"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    ran = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, env=environment, cwd=tmp_path)
     assert ran.stdout.splitlines() == (said if as_it_is else logs.readable(said[0]))

@@ -45,7 +45,7 @@ def test_what_makes_the_tables_that_there_are(table: str, topic: str, reduced: b
 def test_what_a_statement_says(tmp_path: Path, statement: str, accumulated: set[str] | None) -> None:
     """As people write it. A table that nobody merges into has no feed."""
     (tmp_path / "merge").mkdir()
-    (tmp_path / "merge" / "campaigns.totals.sql").write_text(statement)
+    (tmp_path / "merge" / "campaigns.totals.sql").write_text(statement, encoding="utf-8")
     found = feeds(replace(find()["campaigns"], sql=tmp_path), "s.t", ["campaigns.totals"])
 
     assert [set(feed.accumulated) for feed in found] == ([] if accumulated is None else [accumulated])

@@ -20,15 +20,15 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in list(os.environ):
         if name.startswith("ONEFOLD_"):
             monkeypatch.delenv(name)
-    (tmp_path / "pyproject.toml").write_text("[tool.onefold]\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.onefold]\n", encoding="utf-8")
     (tmp_path / "deep").mkdir()
     monkeypatch.chdir(tmp_path / "deep")
     return tmp_path
 
 
 def test_each_place_wins_over_the_ones_behind_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    (folder / "onefold.env").write_text("ONEFOLD_SINKS=2\nONEFOLD_PARTITIONS=2\nONEFOLD_REPLICAS=2\n")
-    Path("onefold.env").write_text("ONEFOLD_PARTITIONS=3\nONEFOLD_REPLICAS=3\n")
+    (folder / "onefold.env").write_text("ONEFOLD_SINKS=2\nONEFOLD_PARTITIONS=2\nONEFOLD_REPLICAS=2\n", encoding="utf-8")
+    Path("onefold.env").write_text("ONEFOLD_PARTITIONS=3\nONEFOLD_REPLICAS=3\n", encoding="utf-8")
     monkeypatch.setenv("ONEFOLD_REPLICAS", "4")
 
     found = origins(settings.load(), {}, settings.files())
@@ -97,7 +97,7 @@ def test_a_misspelt_name_is_named(name: str, meant: str, where: str, monkeypatch
     if where == "environment":
         monkeypatch.setenv(name, "1")
     else:
-        Path("onefold.env").write_text(f"{name}=1\n")
+        Path("onefold.env").write_text(f"{name}=1\n", encoding="utf-8")
     written = name if where == "environment" else name.upper()
     with pytest.raises(UserError, match=f"^{written} is no setting, {meant} is$") as caught:
         settings.load()
@@ -117,7 +117,7 @@ def test_what_is_no_setting_is_named_where_settings_are_shown(
     for name in ("ONEFOLD_DSN", "onefold_room", "ROOM", *NO_SETTINGS):
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("ONEFOLD_FAIL_MAP_PCT", "1")
-    Path("onefold.env").write_text("ONEFOLD_COLOUR=1\nONEFOLD_SINKS=2\n")
+    Path("onefold.env").write_text("ONEFOLD_COLOUR=1\nONEFOLD_SINKS=2\n", encoding="utf-8")
     for arguments in (["config", "show"], ["config", "show", "--json"]):
         assert run(arguments) == 0
         told = capsys.readouterr()

@@ -137,14 +137,14 @@ def test_up_secures_the_home_before_anything_is_written_there(tmp_path: Path) ->
 def test_the_database_is_private_in_an_old_home_and_keeps_its_password(tmp_path: Path, open_room: Path) -> None:
     server = Postgres(tmp_path / "postgres", 1)
     server.prepare()
-    password = (server.home / "password").read_text()
+    password = (server.home / "password").read_text(encoding="utf-8")
     for opened in (server.home, server._room):
         opened.chmod(0o755)
     (server.home / "password").chmod(0o644)
     server.prepare()
     assert {mode(folder) for folder in (server.home, server._room, server.data)} == {0o700}
     assert mode(server.home / "password") == 0o600
-    assert (server.home / "password").read_text() == password
+    assert (server.home / "password").read_text(encoding="utf-8") == password
 
 
 @as_root
@@ -183,11 +183,11 @@ def test_a_user_who_is_root_just_now_gets_no_second_database(open_folder: Path, 
     """The home is the user's own and closed to PostgreSQL's account: an empty database elsewhere would look like a loss."""
     home = open_folder / "home"
     (home / "postgres" / "data").mkdir(parents=True)
-    (home / "postgres" / "data" / "PG_VERSION").write_text("18\n")
-    (home / "postgres" / "password").write_text("mine")
+    (home / "postgres" / "data" / "PG_VERSION").write_text("18\n", encoding="utf-8")
+    (home / "postgres" / "password").write_text("mine", encoding="utf-8")
     home.chmod(0o700)
     server = Postgres(home / "postgres", 1)
     server.prepare()
     assert server._room == server.home
-    assert (home / "postgres" / "password").read_text() == "mine"
+    assert (home / "postgres" / "password").read_text(encoding="utf-8") == "mine"
     assert not open_room.exists()

@@ -31,7 +31,9 @@ def context(folder: Path) -> Context:
 @pytest.fixture
 def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """With one queue, whose effect does not say how it is started over."""
-    (tmp_path / "reset_mails.py").write_text("from onefold.effects import OnceEach\nMAILS = OnceEach()\n")
+    (tmp_path / "reset_mails.py").write_text(
+        "from onefold.effects import OnceEach\nMAILS = OnceEach()\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     jobs = {"orders.mails": "reset_mails:MAILS"}
     return Pipeline("orders", tmp_path / "pyproject.toml", "a:B", None, tmp_path, tmp_path, jobs=jobs)

@@ -148,7 +148,7 @@ def test_tables_are_filled_from_the_log_where_there_are_replicas(monkeypatch: py
 
 
 def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None:
-    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n")
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n", encoding="utf-8")
     assert settings.load().partitions == 7
 
 
@@ -169,10 +169,10 @@ def test_every_folder_of_a_project_has_its_stack_and_its_settings(
 ) -> None:
     """What the working folder says comes last, and holds."""
     monkeypatch.delenv("ONEFOLD_HOME")
-    (tmp_path / "pyproject.toml").write_text("[tool.onefold]\n")
-    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\nONEFOLD_SINKS=2\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.onefold]\n", encoding="utf-8")
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\nONEFOLD_SINKS=2\n", encoding="utf-8")
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "onefold.env").write_text("ONEFOLD_SINKS=3\n")
+    (tmp_path / "deep" / "onefold.env").write_text("ONEFOLD_SINKS=3\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path / "deep")
 
     found = settings.load()
@@ -183,7 +183,7 @@ def test_every_folder_of_a_project_has_its_stack_and_its_settings(
 def test_children_in_other_folders_get_the_settings_that_were_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clean: Path
 ) -> None:
-    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n")
+    (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=7\n", encoding="utf-8")
     monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"client.id": "b"}')
     made = settings.load().as_environment()
     assert made["ONEFOLD_PARTITIONS"] == "7"

@@ -22,7 +22,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     status = status_file.read(tmp_path / "status.json")
     assert before <= status.pop("updated_at") <= time.time()
     assert status == {"state": "waiting", "detail": "Kafka does not answer"}
-    assert json.loads((tmp_path / "status.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "status.json").read_text(encoding="utf-8"))["version"] == 1
     assert [file.name for file in tmp_path.iterdir()] == ["status.json"]
 
 
@@ -45,14 +45,14 @@ def test_no_file_is_no_trouble(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"version": "x", "state": "running"}', '{"detail": ""}'])
 def test_what_is_no_status_is_as_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "status.json").write_text(text)
+    (tmp_path / "status.json").write_text(text, encoding="utf-8")
     assert status_file.read(tmp_path / "status.json") == {}
 
 
 def test_a_file_without_a_version_is_of_the_first(tmp_path: Path) -> None:
     """As the Onefold before this one wrote it."""
     before = {"state": "running", "detail": "4 tasks", "updated_at": 100.0}
-    (tmp_path / "status.json").write_text(json.dumps(before))
+    (tmp_path / "status.json").write_text(json.dumps(before), encoding="utf-8")
     assert status_file.read(tmp_path / "status.json") == before
     assert healthy.trouble(tmp_path / "status.json", now=101.0) == ""
 
@@ -60,7 +60,7 @@ def test_a_file_without_a_version_is_of_the_first(tmp_path: Path) -> None:
 def test_a_newer_one_is_refused_in_one_sentence_by_all_who_read_it(tmp_path: Path) -> None:
     """Whatever else is in it."""
     file = tmp_path / "status.json"
-    file.write_text('{"version": 2, "how": "well"}')
+    file.write_text('{"version": 2, "how": "well"}', encoding="utf-8")
     with pytest.raises(status_file.Newer, match=NEWER):
         status_file.read(file)
     assert healthy.trouble(file, now=0.0) == NEWER

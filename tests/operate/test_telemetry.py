@@ -40,7 +40,7 @@ def test_what_is_exposed_is_the_list(service: str) -> None:
 
 def test_the_documents_have_the_list() -> None:
     """docs/operating.md, with kind, unit and meaning."""
-    text = (ROOT / "docs" / "operating.md").read_text()
+    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(onefold_\w+)` \| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
 
     assert rows == [
@@ -62,7 +62,7 @@ def queries(panels: list[dict[str, Any]]) -> list[str]:
 
 def test_the_grafana_dashboard_asks_only_for_what_there_is() -> None:
     """And it is what Grafana takes: panels with a place, each with a query and a unit."""
-    board = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    board = json.loads((ROOT / "docs" / "grafana.json").read_text(encoding="utf-8"))
     assert {"title", "uid", "schemaVersion", "panels", "templating", "time", "__inputs"} <= board.keys()
     panels = board["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels) > 5
@@ -86,7 +86,7 @@ def test_the_grafana_dashboard_asks_only_for_what_there_is() -> None:
 def test_grafana_takes_every_word_of_its_dashboard() -> None:
     """By Grafana's own schema: what it does not know is dropped when it is read, and what has another type is an error."""
     register_default_plugins()
-    board = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    board = json.loads((ROOT / "docs" / "grafana.json").read_text(encoding="utf-8"))
     del board["__inputs"]  # what an export asks for when it is imported; the schema is of what comes of it
     read = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
     assert list(dropped(board, read)) == []

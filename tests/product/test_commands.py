@@ -32,7 +32,10 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
 def test_logs_are_for_programs_in_their_files_and_for_people_where_asked(onefold: Onefold) -> None:
     onefold.drained()
     for service in ("processor-runner-1", "sink-1"):
-        written = [json.loads(line) for line in (onefold.home / "logs" / f"{service}.log").read_text().splitlines()]
+        written = [
+            json.loads(line)
+            for line in (onefold.home / "logs" / f"{service}.log").read_text(encoding="utf-8").splitlines()
+        ]
         assert all(line.keys() >= {"event", "level", "timestamp"} for line in written), service
     guaranteed = next(line for line in written if "guaranteed: " in line["event"])
     assert json.loads(onefold("logs", "sink-1", "-n", "100000").splitlines()[0])["level"]
@@ -120,7 +123,9 @@ def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
     """A second sink on the same tables, from the same topics, while the first one works."""
     second = onefold.start("sink", "campaigns", "--instance", "second")
     try:
-        eventually(lambda: "landing" in (onefold.home / "sink.out").read_text(), 60, "the second sink lands")
+        eventually(
+            lambda: "landing" in (onefold.home / "sink.out").read_text(encoding="utf-8"), 60, "the second sink lands"
+        )
         for number in range(5):
             onefold("produce", "campaigns.sends", says=new_send(95_000 + number))
         # Whoever is faster lands a batch; while the first one is away it is the second.

@@ -21,17 +21,19 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, moment: str) -> None:
     onefold = Onefold(tmp_path)
     demo = onefold.start("demo", "--events", "20000")
     said = tmp_path / "demo.out"
-    eventually(lambda: moment in said.read_text(), 120, f"the demo says {moment!r}")
+    eventually(lambda: moment in said.read_text(encoding="utf-8"), 120, f"the demo says {moment!r}")
     state = tmp_path / "demo" / "run" / "stack.json"
     eventually(
-        lambda: state.exists() and json.loads(state.read_text())["services"], 60, "the supervisor says what runs"
+        lambda: state.exists() and json.loads(state.read_text(encoding="utf-8"))["services"],
+        60,
+        "the supervisor says what runs",
     )
-    running = json.loads(state.read_text())
+    running = json.loads(state.read_text(encoding="utf-8"))
     pids = [running["supervisor_pid"], *(service["pid"] for service in running["services"].values() if service["pid"])]
     demo.send_signal(signal.SIGINT)
 
     assert demo.wait(90) == 130
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 20, "all its processes are gone")
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in said.read_text(encoding="utf-8")
     named = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     assert [line for line in named if any(str(tmp_path) in word for word in line)] == []

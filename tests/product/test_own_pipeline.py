@@ -17,7 +17,7 @@ from onefold.cli.starter import RESERVED
 from onefold.operate import state
 from tests.support.command_line import ROOT
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 PYTEST = "#!{python}\nimport sys, pytest\nsys.exit(pytest.console_main())\n"
 
 
@@ -50,9 +50,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         "avro-1.12.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: avro\nVersion: 1.12.0\n",
     }.items():
         (packages / name).parent.mkdir()
-        (packages / name).write_text(text)
+        (packages / name).write_text(text, encoding="utf-8")
     program = folder / "bin" / "pytest"
-    program.write_text(PYTEST.format(python=folder / "bin" / "python"))
+    program.write_text(PYTEST.format(python=folder / "bin" / "python"), encoding="utf-8")
     program.chmod(0o755)
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("ONEFOLD_", "PYTEST_", "PYTHON"))}
     keep |= {name: os.environ[name] for name in ("ONEFOLD_CACHE", "ONEFOLD_CHAOS_PATIENCE") if name in os.environ}
@@ -123,7 +123,7 @@ def shell(commands: str, folder: Path, environment: dict[str, str]) -> str:
     """Run them; what they printed."""
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400,
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=400,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

@@ -40,7 +40,7 @@ def test_the_cores_share_the_tasks_and_one_that_is_killed_comes_back_alone(
         return {words[-1]: one for one, words in found.items() if "onefold.cli.main" in words}
 
     def shared() -> bool:
-        told: dict[str, Any] = json.loads(status.read_text()) if status.exists() else {}
+        told: dict[str, Any] = json.loads(status.read_text(encoding="utf-8")) if status.exists() else {}
         return told.get("state") == "running" and len(re.findall(r"runner-[12]: 1 task", told["detail"])) == 2
 
     try:
@@ -55,7 +55,7 @@ def test_the_cores_share_the_tasks_and_one_that_is_killed_comes_back_alone(
         eventually(lambda: workers().keys() == before.keys(), 20, "it runs again")
         assert workers()[f"{tmp_path.name}-1"] != before[f"{tmp_path.name}-1"]
         assert workers()[f"{tmp_path.name}-2"] == before[f"{tmp_path.name}-2"]
-        assert "was killed by signal 9; starts again" in (tmp_path / "process.out").read_text()
+        assert "was killed by signal 9; starts again" in (tmp_path / "process.out").read_text(encoding="utf-8")
         family = [*workers().values()]
         running.send_signal(signal.SIGTERM)
         assert running.wait(40) == 0

@@ -156,7 +156,7 @@ SPELLED = [b"", b"\0", b"\xff", b"\x80", b"\x7f", b"\xff\x80", b"\xff\x81", b"\0
 def test_on_decimals_of_a_contract_and_of_a_registry(value: bytes) -> None:
     contract = contracts()[trades.TOPIC]
     body = b"\x02x" + length_of(value) + value + b"\x02" + struct.pack("<d", 1.0) + b"\x02a\x02b\x02c"
-    text = json.dumps(json.loads((processor_contracts.FOLDER / "trades.Trade.avsc").read_text()))
+    text = json.dumps(json.loads((processor_contracts.FOLDER / "trades.Trade.avsc").read_text(encoding="utf-8")))
     both = taken(text)
 
     class Schemas:

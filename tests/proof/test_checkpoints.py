@@ -236,7 +236,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(stage: Stage, folder: Pat
 def test_the_fingerprint_is_of_model_contracts_and_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kept.fingerprint(runner.WORKLOAD)
     assert kept.fingerprint(runner.WORKLOAD) == before
-    (tmp_path / "verify.py").write_text("# another judge\n")
+    (tmp_path / "verify.py").write_text("# another judge\n", encoding="utf-8")
     monkeypatch.setattr(kept, "_PACKAGE", tmp_path)
     assert kept.fingerprint(runner.WORKLOAD) != before
 

@@ -22,7 +22,7 @@ ORDERS, PAYMENTS = "shop.orders", "shop.payments"
 @pytest.fixture
 def shop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Its workload, with its own contracts."""
-    raw = [json.loads(path.read_text()) for path in (SHOP / "avro").glob("*.avsc")]
+    raw = [json.loads(path.read_text(encoding="utf-8")) for path in (SHOP / "avro").glob("*.avsc")]
     found = {topic: contract_of(each) for each in raw for topic in each["topics"]}
     monkeypatch.setattr(expect, "contracts", lambda domain=None: found)
     monkeypatch.syspath_prepend(str(SHOP))

@@ -308,8 +308,8 @@ def test_what_is_started_takes_no_notice_of_ctrl_c() -> None:
     says = "import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     before = signal.getsignal(signal.SIGINT)
     with shares._uninterrupted():
-        inside = subprocess.run([sys.executable, "-c", says], capture_output=True, text=True, check=True)
-    outside = subprocess.run([sys.executable, "-c", says], capture_output=True, text=True, check=True)
+        inside = subprocess.run([sys.executable, "-c", says], capture_output=True, encoding="utf-8", check=True)
+    outside = subprocess.run([sys.executable, "-c", says], capture_output=True, encoding="utf-8", check=True)
     assert (inside.stdout.strip(), outside.stdout.strip()) == ("True", "False")
     assert signal.getsignal(signal.SIGINT) == before
 

@@ -149,7 +149,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, rule: Callable[..., Any]) -> list[st
     monkeypatch.syspath_prepend(str(SALES))
     monkeypatch.setenv("ONEFOLD_PROJECT", str(SALES))
     sales, workload = importlib.import_module("sales"), importlib.import_module("sales_workload")
-    found = {topic: contract_of(json.loads((SALES / "avro" / f"sales.{name}.avsc").read_text()))
+    found = {topic: contract_of(json.loads((SALES / "avro" / f"sales.{name}.avsc").read_text(encoding="utf-8")))
              for topic, name in (("sales.orders", "Order"), ("sales.minutes", "Minute"))}  # fmt: skip
     for module in (expect, outputs):
         monkeypatch.setattr(module, "contracts", lambda domain=None: found)

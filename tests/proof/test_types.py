@@ -361,6 +361,6 @@ def test_defaults_are_values_of_the_type() -> None:
 def test_a_type_that_json_could_not_tell_from_another_is_refused(tmp_path: Any) -> None:
     fields = [{"name": "f", "type": ["null", "string", "bytes"]}]
     raw = {"type": "record", "name": "R", "namespace": "t", "topics": ["t.in"], "fields": fields}
-    (tmp_path / "t.R.avsc").write_text(json.dumps(raw))
+    (tmp_path / "t.R.avsc").write_text(json.dumps(raw), encoding="utf-8")
     with pytest.raises(Refused, match=r"t\.R\.avsc is no usable contract: .*JSON does not tell"):
         contracts.load(tmp_path)

@@ -50,7 +50,7 @@ def contracts(tmp_path: Path) -> Path:
     topics = ["relay.starts", "relay.hops", "relay.seen"]
     fields = [{"name": name, "type": "long"} for name in FIELDS]
     schema = {"type": "record", "name": "Hop", "namespace": "relay", "topics": topics, "fields": fields}
-    (tmp_path / "relay.Hop.avsc").write_text(json.dumps(schema))
+    (tmp_path / "relay.Hop.avsc").write_text(json.dumps(schema), encoding="utf-8")
     return tmp_path
 
 

@@ -70,7 +70,7 @@ def contracts(tmp_path: Path) -> Path:
     for name, fields in FIELDS.items():
         columns = [{"name": field, "type": kind} for field, kind in fields.items()]
         schema = {"type": "record", "name": name.title(), "namespace": "meters", "topics": [f"meters.{name}"]}
-        (tmp_path / f"meters.{name}.avsc").write_text(json.dumps({**schema, "fields": columns}))
+        (tmp_path / f"meters.{name}.avsc").write_text(json.dumps({**schema, "fields": columns}), encoding="utf-8")
     return tmp_path
 
 

@@ -69,7 +69,7 @@ def contracts(tmp_path: Path) -> Path:
     for name, fields in FIELDS.items():
         columns = [{"name": field, "type": kind} for field, kind in fields.items()]
         schema = {"type": "record", "name": name.title(), "namespace": "shop", "topics": [f"shop.{name}"]}
-        (tmp_path / f"shop.{name}.avsc").write_text(json.dumps({**schema, "fields": columns}))
+        (tmp_path / f"shop.{name}.avsc").write_text(json.dumps({**schema, "fields": columns}), encoding="utf-8")
     return tmp_path
 
 

@@ -82,8 +82,8 @@ def test_a_jvm_goes_on_in_silence_without_one_that_is_no_good(content: str, tmp_
         whole = base.read_bytes()
         file.write_bytes(whole if content == "foreign" else whole[: len(whole) // 2])
     command = [str(found.executable), *class_archive.uses(file), "-version"]
-    plain = subprocess.run([found.executable, "-version"], capture_output=True, text=True, check=True)
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    plain = subprocess.run([found.executable, "-version"], capture_output=True, encoding="utf-8", check=True)
+    ran = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
 
     assert ran.stdout == ""
     assert ran.stderr.splitlines()[0] == plain.stderr.splitlines()[0]

@@ -234,7 +234,10 @@ def test_a_key_in_any_shape_becomes_one_that_java_reads(
     mine = authority.issue("me", shape=shape, password=password)
     settings = {"ssl.certificate.location": str(mine.chain), "ssl.key.location": str(mine.key)}
     if inline:
-        settings = {"ssl.certificate.pem": mine.chain.read_text(), "ssl.key.pem": "x\n" + mine.key.read_text()}
+        settings = {
+            "ssl.certificate.pem": mine.chain.read_text(encoding="utf-8"),
+            "ssl.key.pem": "x\n" + mine.key.read_text(encoding="utf-8"),
+        }
     if password:
         settings["ssl.key.password"] = password
     check(settings)
@@ -261,7 +264,7 @@ def test_a_packed_store_is_unpacked_for_java(authority: Authority, password: str
     options = java_client_options("k:1", settings)
     found = serialization.load_pem_private_key(options["ssl.keystore.key"].encode(), None)
     assert found.public_key() == mine.public
-    assert options["ssl.keystore.certificate.chain"].strip() == mine.chain.read_text().strip()
+    assert options["ssl.keystore.certificate.chain"].strip() == mine.chain.read_text(encoding="utf-8").strip()
     with pytest.raises(Misconfigured, match=r"'ssl\.keystore\.location' is no PKCS#12, or its password is wrong"):
         java_client_options("k:1", {**settings, "ssl.keystore.password": "wrong"})
 
@@ -301,7 +304,7 @@ def test_a_certificate_that_cannot_be_used_is_named(
 @pytest.mark.parametrize(("name", "what"), [("ssl.certificate", "certificate"), ("ssl.key", "private key")])
 def test_a_file_of_something_else_is_named(authority: Authority, tmp_path: Path, name: str, what: str) -> None:
     mine, other = authority.issue("me"), tmp_path / "other"
-    other.write_text("something else")
+    other.write_text("something else", encoding="utf-8")
     settings = {"ssl.certificate.location": str(mine.chain), "ssl.key.location": str(mine.key)}
     with pytest.raises(Misconfigured, match=rf"'{name}\.location' holds no {what} in PEM"):
         java_client_options("k:1", {**settings, f"{name}.location": str(other)})

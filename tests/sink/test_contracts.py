@@ -21,9 +21,9 @@ def test_the_topics_of_a_domain_are_its_merge_files(checkout: Path) -> None:
 def test_a_header_is_the_marker_and_the_little_endian_fingerprint(tmp_path: Path) -> None:
     """The worked example of the Avro specification's own fingerprint: the bytes of the canonical form decide."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long", "doc": "left out"}], "topics": []}
-    (tmp_path / "r.avsc").write_text(json.dumps(schema))
+    (tmp_path / "r.avsc").write_text(json.dumps(schema), encoding="utf-8")
     plain = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
-    (tmp_path / "p.avsc").write_text(json.dumps(plain))
+    (tmp_path / "p.avsc").write_text(json.dumps(plain), encoding="utf-8")
     header = read_contract(tmp_path / "r.avsc").header
     assert header == read_contract(tmp_path / "p.avsc").header
     assert header[:2] == b"\xc3\x01"
@@ -52,7 +52,7 @@ def _crc64(text: str) -> int:
         (lambda root: (root / "sql/merge/odd.readings.sql").unlink(), ""),
         (lambda root: (root / "avro/odd.notes.avsc").unlink(), "no contract in avro/ names the topic 'odd.notes'"),
         (
-            lambda root: (root / "sql/merge/odd.notes.sql").write_text("SELECT '1'::stage"),
+            lambda root: (root / "sql/merge/odd.notes.sql").write_text("SELECT '1'::stage", encoding="utf-8"),
             "sql/merge/odd.notes.sql does not read from :stage",
         ),
         (
@@ -100,7 +100,9 @@ def test_a_logical_type_counts_on_its_own_carrier_only(tmp_path: Path) -> None:
         "f": ["null"],
     }
     fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
-    (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields[:5]}))
+    (tmp_path / "r.avsc").write_text(
+        json.dumps({"type": "record", "name": "R", "fields": fields[:5]}), encoding="utf-8"
+    )
     columns = read_contract(tmp_path / "r.avsc").columns
     assert [column.postgres_type for column in columns] == [
         "timestamp with time zone",
@@ -109,7 +111,7 @@ def test_a_logical_type_counts_on_its_own_carrier_only(tmp_path: Path) -> None:
         "bytea",
         "bytea",
     ]
-    (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}), encoding="utf-8")
     with pytest.raises(Misconfigured, match="field 'f' has no type but null"):
         read_contract(tmp_path / "r.avsc")
 
@@ -146,7 +148,7 @@ def test_a_wrong_reduction_is_named(tmp_path: Path, checkout: Path, files: dict[
     write_domain(tmp_path, checkout, "odd")
     (tmp_path / "sql/reduce").mkdir()
     for name, text in files.items():
-        (tmp_path / f"sql/{name}.sql").write_text(text)
+        (tmp_path / f"sql/{name}.sql").write_text(text, encoding="utf-8")
     with pytest.raises(Misconfigured, match=re.escape(sentence)):
         load_domain("odd", tmp_path / "avro", tmp_path / "sql")
 
@@ -157,4 +159,4 @@ def test_a_domain_without_merges_is_named(checkout: Path) -> None:
 
 
 def _rewrite(path: Path, old: str, new: str) -> None:
-    path.write_text(path.read_text().replace(old, new))
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")

@@ -17,7 +17,7 @@ from onefold.spark_sink.spark import checkpoint
 def test_a_garbled_note_of_spark_means_start_again(tmp_path: Path, content: str | None) -> None:
     (tmp_path / "offsets").mkdir()
     if content is not None:
-        (tmp_path / "offsets" / "3").write_text(content)
+        (tmp_path / "offsets" / "3").write_text(content, encoding="utf-8")
     with pytest.raises(Rewind, match="checkpoint was lost or damaged"):
         checkpoint.ends(tmp_path, 3)
 

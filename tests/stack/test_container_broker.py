@@ -19,11 +19,11 @@ def test_a_volume_that_a_newer_kafka_has_written_is_refused_with_a_sentence(
     (tmp_path / "config" / "server.properties").touch()
     (tmp_path / "kafka" / "data" / "meta.properties").touch()
     if made:
-        (tmp_path / "kafka" / "data" / "kafka.version").write_text(f"{made}\n")
+        (tmp_path / "kafka" / "data" / "kafka.version").write_text(f"{made}\n", encoding="utf-8")
     java = tmp_path / "bin" / "java"
-    java.write_text('#!/bin/sh\necho "runs: $*"\n')
+    java.write_text('#!/bin/sh\necho "runs: $*"\n', encoding="utf-8")
     java.chmod(0o755)
-    script = (checkout / "images" / "kafka" / "start").read_text()
+    script = (checkout / "images" / "kafka" / "start").read_text(encoding="utf-8")
     for path, here in (
         ("/opt/kafka", tmp_path),
         ("/var/lib/kafka", tmp_path / "kafka"),
@@ -33,7 +33,7 @@ def test_a_volume_that_a_newer_kafka_has_written_is_refused_with_a_sentence(
     ran = subprocess.run(
         ["bash", "-c", script],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         env={"PATH": f"{java.parent}:/usr/bin:/bin"},
     )

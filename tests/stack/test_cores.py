@@ -17,14 +17,14 @@ HERE = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.
 def test_a_container_has_what_it_may_use(tmp_path: Path, quota: str | None, expected: int) -> None:
     file = tmp_path / "cpu.max"
     if quota is not None:
-        file.write_text(f"{quota}\n")
+        file.write_text(f"{quota}\n", encoding="utf-8")
     assert cores.available(file) == expected
 
 
 def test_a_part_of_a_core_counts_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     file = tmp_path / "cpu.max"
-    file.write_text("250000 100000")
+    file.write_text("250000 100000", encoding="utf-8")
     assert cores.available(file) == 3
 
 

@@ -47,7 +47,7 @@ def test_topics_that_a_newer_kafka_has_written_are_refused_with_a_sentence(
     data.mkdir()
     (data / "meta.properties").touch()
     if made:
-        (data / "kafka.version").write_text(f"{made}\n")
+        (data / "kafka.version").write_text(f"{made}\n", encoding="utf-8")
     if not refused:
         ours.prepare()
         return
@@ -77,7 +77,7 @@ def test_a_pid_file_that_names_another_program_is_removed(tmp_path: Path) -> Non
     server = postgres.Postgres(tmp_path, 1)
     server.data.mkdir(parents=True)
     pid_file = server.data / "postmaster.pid"
-    pid_file.write_text("1\n")
+    pid_file.write_text("1\n", encoding="utf-8")
     server._remove_stale_pid_file()
     assert not pid_file.exists()
 

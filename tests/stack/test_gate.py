@@ -37,7 +37,7 @@ def test_without_anything_to_wait_for_it_is_open(tmp_path: Path) -> None:
 def test_one_has_its_turn_until_it_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", TAKES_A_TURN, str(tmp_path)]
     environment = {"PYTHONPATH": str(ROOT / "src")}
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", env=environment)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "None\n"

@@ -38,8 +38,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in CONTENT.items():
         (folder / name).write_bytes(content)
         lines.append(f"test {hashlib.sha256(content).hexdigest()} org.example:{name}:1.0")
-    (folder / "jars.lock").write_text("# pinned\n" + "\n".join(lines) + "\n")
-    (folder / "java").write_text(COURIER.format(shop=folder))
+    (folder / "jars.lock").write_text("# pinned\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "java").write_text(COURIER.format(shop=folder), encoding="utf-8")
     (folder / "java").chmod(0o755)
     monkeypatch.setattr(jars, "LOCK_FILE", folder / "jars.lock")
     return folder
@@ -48,11 +48,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def calls(shop: Path) -> int:
     """How often the courier was sent."""
     file = shop / "calls"
-    return len(file.read_text().splitlines()) if file.exists() else 0
+    return len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
 
 
 def test_the_lock_of_the_product_pins_every_jar_once_a_group() -> None:
-    pinned = jars.read_lock(jars.LOCK_FILE.read_text())
+    pinned = jars.read_lock(jars.LOCK_FILE.read_text(encoding="utf-8"))
     assert {jar.group for jar in pinned} == {"broker", "peers", "spark", "s3"}
     for group in ("broker", "peers", "spark", "s3"):
         names = [jar.name for jar in pinned if jar.group == group]
@@ -64,7 +64,7 @@ def test_the_lock_of_the_product_pins_every_jar_once_a_group() -> None:
 
 def test_one_file_name_means_one_content_in_all_groups() -> None:
     by_name: dict[str, set[str]] = {}
-    for jar in jars.read_lock(jars.LOCK_FILE.read_text()):
+    for jar in jars.read_lock(jars.LOCK_FILE.read_text(encoding="utf-8")):
         by_name.setdefault(jar.file_name, set()).add(jar.sha256)
     assert all(len(sums) == 1 for sums in by_name.values())
 

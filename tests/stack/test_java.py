@@ -11,7 +11,7 @@ def machine_java(folder: Path, version: str) -> Path:
     """A program that says it is Java of that version, in folder/bin/java."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n", encoding="utf-8")
     program.chmod(0o755)
     return program
 
@@ -58,14 +58,14 @@ def test_the_wrapper_drops_sparks_flag_and_nothing_else(tmp_path: Path) -> None:
     import subprocess
 
     echo = tmp_path / "it's java"
-    echo.write_text('#!/bin/sh\nfor each do echo "$each"; done\n')
+    echo.write_text('#!/bin/sh\nfor each do echo "$each"; done\n', encoding="utf-8")
     echo.chmod(0o755)
     wrapper = java._wrapper_home(echo, tmp_path) / "bin" / "java"
     said = subprocess.run(
         [wrapper, "-Xmx1g", java.UNWANTED_FLAG, "two words", "", java.UNWANTED_FLAG],
         check=True,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     assert said.stdout.split("\n")[:-1] == ["-Xmx1g", "two words", ""]
 
@@ -74,11 +74,11 @@ def test_a_java_is_asked_for_its_version_once(tmp_path: Path) -> None:
     """And again when the program or its library is another one than before; a script that stands for it, each time."""
     program = machine_java(tmp_path / "java", "17.0.9")
     asked = tmp_path / "asked"
-    program.write_text(f"{program.read_text()}echo >> '{asked}'\n")
+    program.write_text(f"{program.read_text(encoding='utf-8')}echo >> '{asked}'\n", encoding="utf-8")
 
     def times() -> int:
         assert java.known_version(program, tmp_path / "cache") == 17
-        return len(asked.read_text().splitlines())
+        return len(asked.read_text(encoding="utf-8").splitlines())
 
     assert [times(), times()] == [1, 2], "without the library it is a script"
     library = tmp_path / "java" / "lib" / "server" / "libjvm.so"
@@ -87,5 +87,5 @@ def test_a_java_is_asked_for_its_version_once(tmp_path: Path) -> None:
     assert [times(), times()] == [3, 3]
     library.write_bytes(b"another")
     assert [times(), times()] == [4, 4]
-    (tmp_path / "cache" / "java.json").write_text("[")
+    (tmp_path / "cache" / "java.json").write_text("[", encoding="utf-8")
     assert [times(), times()] == [5, 5]

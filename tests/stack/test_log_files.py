@@ -24,9 +24,9 @@ def logs(tmp_path: Path) -> Path:
     """The logs of two services."""
     folder = tmp_path / "logs"
     folder.mkdir()
-    (folder / "kafka.log").write_text("one\ntwo\nthree\n")
-    (folder / "sink-1.log").write_text("landed\n")
-    (folder / "kafka.log.before").write_text("of the run before\n")
+    (folder / "kafka.log").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    (folder / "sink-1.log").write_text("landed\n", encoding="utf-8")
+    (folder / "kafka.log.before").write_text("of the run before\n", encoding="utf-8")
     return folder
 
 
@@ -70,7 +70,7 @@ def test_a_line_is_told_when_it_is_whole(logs: Path) -> None:
 def test_long_logs_and_long_lines(logs: Path) -> None:
     """Longer than what is read at once: the ends of logs are found, and a line of that length does not stop anything."""
     lines = [f"{number} {'x' * 100}" for number in range(3_000)]
-    (logs / "kafka.log").write_text("\n".join(lines) + "\n")
+    (logs / "kafka.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
     reader = Reader(logs.parent, "kafka")
     assert [line for _, line in reader.last(1_500)] == lines[-1_500:]
     add(logs / "kafka.log", "y" * 200_000 + "\nafter\n")
@@ -85,8 +85,8 @@ def test_a_log_that_is_begun_anew_and_a_service_that_is_new(reader: Reader, logs
     add(logs / "kafka.log", "the last\n")
     (logs / "kafka.log").replace(logs / "kafka.log.before")
     assert list(reader.more()) == [("kafka", "the last")]
-    (logs / "kafka.log").write_text("the first\n")
-    (logs / "worker.log").write_text("hello\n")
+    (logs / "kafka.log").write_text("the first\n", encoding="utf-8")
+    (logs / "worker.log").write_text("hello\n", encoding="utf-8")
     assert list(reader.more()) == [("kafka", "the first"), ("worker", "hello")]
 
 
@@ -123,11 +123,11 @@ def test_a_log_around_a_moment(tmp_path: Path) -> None:
 def test_what_is_quoted_of_a_log_is_for_people(tmp_path: Path) -> None:
     """As many lines as ever, where one in JSON becomes several; of Java's stack traces an error message has no frames."""
     log = tmp_path / "one.log"
-    log.write_text(f"begun\n{json.dumps(FAILED)}\nwent on\n")
+    log.write_text(f"begun\n{json.dumps(FAILED)}\nwent on\n", encoding="utf-8")
     assert around(log, log.stat().st_size) == ["begun", *SHOWN, "went on"]
     assert tail(log, 12) == ["begun", *SHOWN[:3], "last", "went on"]
     assert tail(log, 2) == ["last", "went on"]
     assert tail(tmp_path / "gone.log", 2) == []
-    log.write_text(f"{json.dumps(FAILED)}\n" * 9)
+    log.write_text(f"{json.dumps(FAILED)}\n" * 9, encoding="utf-8")
     at = log.stat().st_size // 3
     assert around(log, at) == [*SHOWN[2:], *SHOWN, *SHOWN, *SHOWN[:3]]

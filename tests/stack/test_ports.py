@@ -114,7 +114,7 @@ def kept_at(step: str, told: Callable[[], list[int]], home: Path, monkeypatch: p
 def test_the_ports_of_a_stack_are_kept_while_its_parts_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jars may take minutes."""
     chosen = tmp_path / "run" / "ports.json"
-    seen = kept_at("prepare", lambda: [*json.loads(chosen.read_text()).values()], tmp_path, monkeypatch)
+    seen = kept_at("prepare", lambda: [*json.loads(chosen.read_text(encoding="utf-8")).values()], tmp_path, monkeypatch)
     assert [*seen.values()] == [True] * 4
 
 
@@ -130,5 +130,5 @@ def test_those_of_metrics_are_kept_until_the_supervisor_does(tmp_path: Path, mon
 @pytest.mark.postgres
 def test_what_runs_in_the_foreground_keeps_its_ports_too(infrastructure: Infrastructure) -> None:
     """One of a dashboard is chosen with the others, and here nobody ever listens on it."""
-    chosen = json.loads((infrastructure.broker.home.parent / "run" / "ports.json").read_text())
+    chosen = json.loads((infrastructure.broker.home.parent / "run" / "ports.json").read_text(encoding="utf-8"))
     assert is_kept(chosen["dashboard"])

@@ -23,7 +23,7 @@ from tests.support import previous
 
 def kept(name: str) -> dict[str, Any]:
     """A state file as 0.1.0 wrote it."""
-    found: dict[str, Any] = json.loads((previous.FOLDER / name).read_text())
+    found: dict[str, Any] = json.loads((previous.FOLDER / name).read_text(encoding="utf-8"))
     return found
 
 
@@ -87,13 +87,13 @@ def test_a_stack_keeps_the_ports_that_0_1_0_chose(tmp_path: Path) -> None:
 def test_0_1_0_keeps_the_ports_that_this_version_chose(tmp_path: Path) -> None:
     """It forgot the ports of a file with a field that it did not know."""
     choose_ports(tmp_path)
-    assert set(json.loads((tmp_path / "run" / "ports.json").read_text())) == set(kept("ports.json"))
+    assert set(json.loads((tmp_path / "run" / "ports.json").read_text(encoding="utf-8"))) == set(kept("ports.json"))
 
 
 def test_a_plan_says_its_version(tmp_path: Path) -> None:
     """0.1.0 never reads one of ours: an `up` writes the plan before it starts the supervisor that reads it."""
     Plan([], {}).write(tmp_path)
-    assert json.loads((tmp_path / "run" / "plan.json").read_text())["version"] == state.VERSION
+    assert json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))["version"] == state.VERSION
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,10 @@ def test_a_service_that_lacks_something_is_waiting_and_comes_back(tmp_path: Path
     started.append(managed)
     turn_until(managed, "running")
     status = tmp_path / "one.status"
-    status.write_text('{"state": "waiting", "detail": "no broker"}')
+    status.write_text('{"state": "waiting", "detail": "no broker"}', encoding="utf-8")
     turn_until(managed, "waiting")
     assert managed.detail == "no broker"
-    status.write_text('{"state": "running", "detail": ""}')
+    status.write_text('{"state": "running", "detail": ""}', encoding="utf-8")
     turn_until(managed, "running")
 
 
@@ -178,7 +178,13 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
         eventually(all_ready, 10, "all stages are ready")
     finally:
         supervisor.stop()
-    assert trace.read_text().splitlines() == ["start first", "task", "start last", "stop last", "stop first"]
+    assert trace.read_text(encoding="utf-8").splitlines() == [
+        "start first",
+        "task",
+        "start last",
+        "stop last",
+        "stop first",
+    ]
     assert {name: entry["state"] for name, entry in told[-1].items()} == dict.fromkeys(
         ("first", "task", "last"), "stopped"
     )
@@ -194,7 +200,7 @@ def test_who_starts_early_waits_for_no_stage(tmp_path: Path) -> None:
 
     def turn_after(*ready: str) -> list[str]:
         for name in ready:
-            (tmp_path / f"{name}.status").write_text('{"state": "running", "detail": ""}')
+            (tmp_path / f"{name}.status").write_text('{"state": "running", "detail": ""}', encoding="utf-8")
         supervisor.turn()
         return [managed.state for managed in (first, second, ahead, third)]
 
@@ -225,14 +231,14 @@ def test_a_task_for_which_nobody_waits_begins_late_and_is_tried_once(tmp_path: P
         clock.now += 1
         supervisor.turn()
         assert told[-1].keys() == {"late"}
-        (tmp_path / "trace.go").write_text("on\n")
+        (tmp_path / "trace.go").write_text("on\n", encoding="utf-8")
         turn_until(managed, "done")
         clock.now += 1000
         supervisor.turn()
     finally:
         supervisor.stop()
     assert told[-1] == {}
-    assert (tmp_path / "trace").read_text() == "begun\n"
+    assert (tmp_path / "trace").read_text(encoding="utf-8") == "begun\n"
 
 
 def test_a_service_that_ignores_the_stop_signal_is_killed_after_its_time(tmp_path: Path) -> None:
@@ -278,7 +284,7 @@ def test_a_killed_child_is_started_again_and_the_state_tells(
     running_supervisor: tuple[Path, subprocess.Popen[bytes]],
 ) -> None:
     home, _ = running_supervisor
-    found, then = state.read(home), json.loads((previous.FOLDER / "stack.json").read_text())
+    found, then = state.read(home), json.loads((previous.FOLDER / "stack.json").read_text(encoding="utf-8"))
     assert found["version"] == state.VERSION
     assert set(found["services"]["second"]) >= set(then["services"]["sink-1"]), "0.1.0 can show and end it"
     before = state.read(home)["services"]["second"]

@@ -205,7 +205,7 @@ def test_several_processors_outlive_a_status_that_cannot_be_written(
 
     def run(supervisor: Supervisor, tell: Callable[[], None]) -> None:
         tell()
-        (tmp_path / "status.one.json").write_text('["odd"]')
+        (tmp_path / "status.one.json").write_text('["odd"]', encoding="utf-8")
         tell()
         (tmp_path / f"status.json.{os.getpid()}").mkdir()
         tell()

@@ -83,7 +83,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]
 
 def told(folder: Path) -> list[tuple[int, int]]:
     """(pid, metrics port) of each process that began, in order."""
-    lines = re.findall(r"^(\d+) on (\d+)$", (folder / "out").read_text(), re.MULTILINE)
+    lines = re.findall(r"^(\d+) on (\d+)$", (folder / "out").read_text(encoding="utf-8"), re.MULTILINE)
     return [(int(pid), int(port)) for pid, port in lines]
 
 
@@ -96,8 +96,12 @@ def test_one_that_is_killed_starts_again_alone(command: Callable[..., Any], tmp_
     os.kill(first[7000], signal.SIGKILL)
     eventually(lambda: len(told(tmp_path)) == 3, 20, "it runs again")
     assert told(tmp_path)[-1][1] == 7000
-    assert "was killed by signal 9; starts again" in (tmp_path / "out").read_text()
-    eventually(lambda: json.loads((tmp_path / "all.json").read_text())["state"] == "running", 20, "the status says so")
+    assert "was killed by signal 9; starts again" in (tmp_path / "out").read_text(encoding="utf-8")
+    eventually(
+        lambda: json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["state"] == "running",
+        20,
+        "the status says so",
+    )
 
     running.send_signal(signal.SIGTERM)
     assert running.wait(20) == 0
@@ -111,7 +115,7 @@ def test_a_terminal_ends_it_in_order(command: Callable[..., Any], tmp_path: Path
     eventually(lambda: len(told(tmp_path)) == 1, 20, "it runs")
     running.send_signal(number)
     assert running.wait(20) == 0
-    assert "in order" in (tmp_path / "out").read_text()
+    assert "in order" in (tmp_path / "out").read_text(encoding="utf-8")
 
 
 def test_one_that_refuses_ends_all(command: Callable[..., Any], tmp_path: Path) -> None:
@@ -119,14 +123,18 @@ def test_one_that_refuses_ends_all(command: Callable[..., Any], tmp_path: Path) 
     running = command("2 3", STAY, "sleep 0.3; exit 3")
     assert running.wait(20) == 3
     assert not any(psutil.pid_exists(pid) for pid, _ in told(tmp_path))
-    assert json.loads((tmp_path / "all.json").read_text())["state"] == "stopped"
+    assert json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["state"] == "stopped"
 
 
 def test_of_several_domains_one_that_refuses_leaves_the_others_alone(
     command: Callable[..., Any], tmp_path: Path
 ) -> None:
     running = command("", STAY, "exit 3")
-    eventually(lambda: (tmp_path / "out").read_text().count("ended with exit code 3") >= 2, 20, "it is tried again")
+    eventually(
+        lambda: (tmp_path / "out").read_text(encoding="utf-8").count("ended with exit code 3") >= 2,
+        20,
+        "it is tried again",
+    )
     assert running.poll() is None
     assert len(told(tmp_path)) == 1
 
@@ -168,7 +176,7 @@ def test_auditors_of_which_one_has_found_something_end_with_that(
     finally:
         running.kill()
         running.wait(10)
-    assert running.returncode == code, (tmp_path / "out").read_text()
+    assert running.returncode == code, (tmp_path / "out").read_text(encoding="utf-8")
 
 
 def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -200,7 +208,7 @@ def test_healthy_is_running_and_fresh(tmp_path: Path, status: Any, trouble: str)
     """One that hangs, as far as its status shows it: that it gets on is asked elsewhere."""
     file = tmp_path / "status.json"
     if status is not None:
-        file.write_text(status if isinstance(status, str) else json.dumps(status))
+        file.write_text(status if isinstance(status, str) else json.dumps(status), encoding="utf-8")
 
     assert healthy.trouble(file, now=100.0) == trouble
 

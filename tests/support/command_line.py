@@ -129,4 +129,4 @@ class Onefold:
 
 
 def _end_of(log: Path, lines: int = 12) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
+    return log.read_text(errors="replace", encoding="utf-8").splitlines()[-lines:] if log.exists() else []

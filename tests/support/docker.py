@@ -39,7 +39,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def why_not() -> str:
     """What keeps Docker from being ready for the stack, in one sentence; nothing when it is."""
     ran = subprocess.run(
-        [ROOT / "images" / "bootstrap"], check=False, capture_output=True, text=True, timeout=BOOTSTRAP_S
+        [ROOT / "images" / "bootstrap"], check=False, capture_output=True, encoding="utf-8", timeout=BOOTSTRAP_S
     )
     return ran.stderr.strip().splitlines()[-1].removeprefix("docker: not available: ") if ran.returncode else ""
 
@@ -85,7 +85,7 @@ def sweep() -> None:
     """Remove the stacks of test runs that are no more: their containers start again whenever Docker does."""
     told = subprocess.run(
         ["docker", "ps", "-a", "--format", '{{.Label "com.docker.compose.project"}}'],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, encoding="utf-8", timeout=60,
     )  # fmt: skip
     for project in {line for line in told.stdout.split() if line.startswith(PROJECT)}:
         if not psutil.pid_exists(int(project.removeprefix(PROJECT))):
@@ -96,7 +96,7 @@ def compose(*arguments: str, timeout: float) -> str:
     """Run docker compose on this checkout's file; what it printed. Fails when it does."""
     ran = subprocess.run(
         ["docker", "compose", "--ansi", "never", "--progress", "plain", *arguments],
-        check=False, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+        check=False, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=timeout,
     )  # fmt: skip
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
     return ran.stdout

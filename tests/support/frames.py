@@ -223,7 +223,7 @@ class World:
         noted: dict[str, dict[int, int]] = {}
         for (topic, partition), end in ends.items():
             noted.setdefault(topic, {})[partition] = end
-        (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}")
+        (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}", encoding="utf-8")
 
     def _staged(self, where: str, rows: Any) -> Any:
         if isinstance(rows, str):  # what setting rows aside has left

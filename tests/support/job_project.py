@@ -68,11 +68,11 @@ class Project:
             made.mkdir(parents=True)
         table = f'topology = "{self.name}:TOPOLOGY"\njobs = {{"{self.queue}" = "{self.name}_mails:mails"}}\n'
         (self.folder / "pyproject.toml").write_text(
-            f"[tool.onefold]\npackages = []\n[tool.onefold.pipelines.{self.name}]\n{table}"
+            f"[tool.onefold]\npackages = []\n[tool.onefold.pipelines.{self.name}]\n{table}", encoding="utf-8"
         )
-        (self.folder / f"{self.name}.py").write_text(_TOPOLOGY.format(name=self.name))
+        (self.folder / f"{self.name}.py").write_text(_TOPOLOGY.format(name=self.name), encoding="utf-8")
         effect = _EFFECT.format(name=self.name, sent=str(self.sent))
-        (self.folder / f"{self.name}_mails.py").write_text(effect)
+        (self.folder / f"{self.name}_mails.py").write_text(effect, encoding="utf-8")
         fields = [{"name": name, "type": kind} for name, kind in {**JOB_FIELDS, "text": "string"}.items()]
         record = {"type": "record", "name": "Mail", "namespace": self.name, "fields": fields, "topics": [self.queue]}
         order = {
@@ -82,7 +82,7 @@ class Project:
             "topics": [f"{self.name}.orders"],
         }
         for one in (record, order):
-            (self.folder / "avro" / f"{one['name']}.avsc").write_text(json.dumps(one))
+            (self.folder / "avro" / f"{one['name']}.avsc").write_text(json.dumps(one), encoding="utf-8")
         contract = contracts.load(self.folder / "avro")[self.queue]
         self._encode = encoder(contract.schema, contract.prefix)
         admin = AdminClient({**client})
@@ -113,7 +113,7 @@ class Project:
     def mails(self) -> list[str]:
         """The keys of what was sent, in that order."""
         file = self.sent / "mails"
-        return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+        return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
     def until_sent(self, *keys: str) -> None:
         eventually(lambda: set(keys) <= set(self.mails()), 60, f"{keys} are sent, of which {self.mails()} are")

@@ -61,11 +61,13 @@ def write_domain(root: Path, checkout: Path, name: str) -> None:
     for folder in ("avro", "sql/schema", "sql/merge"):
         (root / folder).mkdir(parents=True)
     shutil.copy(checkout / "sql/merge/onefold.rejected.sql", root / "sql/merge")
-    (root / f"sql/schema/{name}.01.sql").write_text(_SCHEMA.format(name=name))
+    (root / f"sql/schema/{name}.01.sql").write_text(_SCHEMA.format(name=name), encoding="utf-8")
     for kind, fields, merge in (("readings", _READING, _MERGE_READINGS), ("notes", _NOTE, _MERGE_NOTES)):
         schema = {"type": "record", "name": kind.title(), "namespace": name, "fields": fields}
-        (root / f"avro/{name}.{kind}.avsc").write_text(json.dumps({**schema, "topics": [f"{name}.{kind}"]}))
-        (root / f"sql/merge/{name}.{kind}.sql").write_text(merge.format(name=name))
+        (root / f"avro/{name}.{kind}.avsc").write_text(
+            json.dumps({**schema, "topics": [f"{name}.{kind}"]}), encoding="utf-8"
+        )
+        (root / f"sql/merge/{name}.{kind}.sql").write_text(merge.format(name=name), encoding="utf-8")
 
 
 class MadeUp:
@@ -76,7 +78,9 @@ class MadeUp:
         self.readings, self.notes = f"{name}.readings", f"{name}.notes"
         self.topics = [self.notes, self.readings]
         self._servers = bootstrap_servers
-        self._schemas = {topic: json.loads((root / f"avro/{topic}.avsc").read_text()) for topic in self.topics}
+        self._schemas = {
+            topic: json.loads((root / f"avro/{topic}.avsc").read_text(encoding="utf-8")) for topic in self.topics
+        }
         self._producer: Producer | None = None
         self._partitions = 2
         self._latest: dict[int, Row] = {}

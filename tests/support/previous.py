@@ -55,7 +55,7 @@ class Topics:
 
 def topics(domain: str) -> Topics:
     """What there was in Kafka."""
-    with gzip.open(FOLDER / f"{domain}.jsonl.gz", "rt") as lines:
+    with gzip.open(FOLDER / f"{domain}.jsonl.gz", "rt", encoding="utf-8") as lines:
         head, *rows = map(json.loads, lines)
     ends = {(name.rpartition("/")[0], int(name.rpartition("/")[2])): end for name, end in head["ends"].items()}
     return Topics(head["topic_ids"], ends, [_kept(*row) for row in rows])

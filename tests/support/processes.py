@@ -97,7 +97,7 @@ def _start(asked: dict[str, Any], environment: dict[str, str], out: IO[bytes]) -
 
 def opened(log: Path) -> Counter[int]:
     """By partition, how often an instance has opened its task."""
-    said = "\n".join(part for line in log.read_text().splitlines() for part in logs.readable(line))
+    said = "\n".join(part for line in log.read_text(encoding="utf-8").splitlines() for part in logs.readable(line))
     plain = re.sub(r"\x1b\[[\d;]*m", "", said)
     return Counter(int(found) for found in re.findall(r"task runs .*partition=(\d+)", plain))
 

@@ -80,4 +80,4 @@ def declare(folder: Path, decided_tables: bool, name: str = "runner") -> None:
         "replicas = 2",
         f"decided_tables = {json.dumps(decided_tables)}",
     ]
-    (folder / PROJECT_FILE).write_text("\n".join(["[tool.onefold]", "packages = []", *declared, ""]))
+    (folder / PROJECT_FILE).write_text("\n".join(["[tool.onefold]", "packages = []", *declared, ""]), encoding="utf-8")

@@ -29,7 +29,7 @@ def modules() -> dict[str, Path]:
 @functools.cache
 def parsed(path: Path) -> ast.Module:
     """A file's syntax tree, read once for all rules that look at it."""
-    return ast.parse(path.read_text())
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @functools.cache

@@ -68,13 +68,14 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     home = tmp_path_factory.mktemp("s3")
     server = S3Server(f"http://127.0.0.1:{free_ports(1)[0]}", home / "data")
     server.data.mkdir()
-    (home / "logback.xml").write_text(_LOGGING)
+    (home / "logback.xml").write_text(_LOGGING, encoding="utf-8")
     (home / "s3proxy.properties").write_text(
         f"s3proxy.endpoint={server.endpoint}\ns3proxy.authorization=aws-v2-or-v4\n"
         f"s3proxy.identity={KEY}\ns3proxy.credential={SECRET}\n"
         # For the files it asks nobody, and wants names all the same.
         f"jclouds.provider=filesystem-nio2\njclouds.identity=none\njclouds.credential=none\n"
-        f"jclouds.filesystem.basedir={server.data}\n"
+        f"jclouds.filesystem.basedir={server.data}\n",
+        encoding="utf-8",
     )
     child = Child(_service(home))
     child.start()
@@ -116,7 +117,7 @@ def _service(home: Path) -> Service:
 
 
 def _answers(server: S3Server, child: Child) -> bool:
-    assert child.running(), f"the S3 server ended: {child.service.log.read_text()}"
+    assert child.running(), f"the S3 server ended: {child.service.log.read_text(encoding='utf-8')}"
     client = server.client()
     try:
         client.list_buckets()

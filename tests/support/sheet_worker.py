@@ -24,7 +24,7 @@ def main(dsn: str, folder: str, sheet: str, entry: str, limit_mb: str, work: str
         if work == "whole":  # as it must not be done
             kept = [store.get(name) for name in store.ids("payloads/")]
             results = [{"size": sum(map(len, kept))}]
-    status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else ""
+    status = Path("/proc/self/status").read_text(encoding="utf-8") if Path("/proc/self/status").exists() else ""
     peak = {name: int(line.split()[1]) // 1024 for line in status.splitlines() for name in ("VmPeak", "VmHWM")
             if line.startswith(name)}  # fmt: skip
     print(json.dumps({"seconds": time.monotonic() - began, "results": results, **peak}))  # noqa: T201  what its parent reads

@@ -342,7 +342,7 @@ def live(world: World, writer: str) -> None:
 
 def plan_of(root: Path, dsn: str) -> Plan:
     """How the made-up domain is landed. Its tables are not made yet; that of the sums comes with them."""
-    with (root / f"sql/schema/{NAME}.01.sql").open("a") as schema:
+    with (root / f"sql/schema/{NAME}.01.sql").open("a", encoding="utf-8") as schema:
         schema.write(f"{_SUMS_TABLE};\n")
     return Plan(
         domain=load_domain(NAME, root / "avro", root / "sql"),

@@ -48,7 +48,7 @@ class Child:
 
     def status(self) -> dict[str, Any]:
         """What it says of itself; {} before it has said anything."""
-        return json.loads(self.status_file.read_text()) if self.status_file.exists() else {}
+        return json.loads(self.status_file.read_text(encoding="utf-8")) if self.status_file.exists() else {}
 
     def is_in(self, state: str) -> bool:
         return self.status().get("state") == state

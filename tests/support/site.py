@@ -50,7 +50,7 @@ class Site:
 
     def said(self) -> str:
         """What it has written so far."""
-        return self._log.read_text()
+        return self._log.read_text(encoding="utf-8")
 
     def stop(self) -> int:
         """SIGTERM; its exit code."""
@@ -107,7 +107,7 @@ class LivePage:
 
     def barriers(self) -> list[str]:
         """What axe-core finds on the page with all its rules: what keeps somebody from reading it, and where."""
-        self.driver.execute_script(_AXE.read_text())
+        self.driver.execute_script(_AXE.read_text(encoding="utf-8"))
         found = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
         assert found["passes"], "it has looked"
         return [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]

@@ -47,7 +47,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def turn(place: Path, *, alone: bool) -> Iterator[None]:
     """Beside others who are not alone, or with nobody. Who waits to be alone is waited for: there are two locks, and the
     gate is held while one waits for the room."""
-    with place.with_suffix(".gate").open("a") as gate, place.with_suffix(".room").open("a") as room:
+    with (
+        place.with_suffix(".gate").open("a", encoding="utf-8") as gate,
+        place.with_suffix(".room").open("a", encoding="utf-8") as room,
+    ):
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)

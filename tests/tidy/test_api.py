@@ -9,7 +9,7 @@ from tests.support import api
 
 
 def test_the_page_of_the_public_names_is_what_their_docstrings_say() -> None:
-    assert api.PAGE.read_text() == api.page(), "make it again with: python -m tests.support.api"
+    assert api.PAGE.read_text(encoding="utf-8") == api.page(), "make it again with: python -m tests.support.api"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.support.rooms import ROOMS, ROOT
 from tests.support.verbs import COMMANDS
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-PROSE = {page: page.read_text() for page in PAGES}
+PROSE = {page: page.read_text(encoding="utf-8") for page in PAGES}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -75,7 +75,7 @@ def test_every_exit_code_is_documented_and_the_other_way_round() -> None:
 
 def test_every_variable_of_the_compose_file_is_documented() -> None:
     """In the same page, with the default that it has; what is passed on as it is, too."""
-    text = (ROOT / "docker-compose.yml").read_text()
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     found = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
     found |= dict.fromkeys(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE), "")
     rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", PROSE[ROOT / "docs" / "operating.md"], re.MULTILINE)
@@ -89,7 +89,7 @@ def test_every_variable_of_the_compose_file_is_documented() -> None:
 def test_every_merge_names_what_it_reads() -> None:
     """What takes the place of `:stage` is a query in brackets, which has to have a name before PostgreSQL 16."""
     files = (*ROOT.glob("sql/merge/*.sql"), *TEMPLATE.glob("sql/merge/*.sql"))
-    for text in (PROSE[ROOT / "docs" / "tutorial.md"], *(path.read_text() for path in files)):
+    for text in (PROSE[ROOT / "docs" / "tutorial.md"], *(path.read_text(encoding="utf-8") for path in files)):
         assert re.search(r"FROM :stage AS \w+", text)
         assert not re.search(r"FROM :stage(?! AS)", text)
 
@@ -106,7 +106,7 @@ def test_links_and_files_exist(page: Path) -> None:
 
 def test_every_test_that_is_promised_exists() -> None:
     """A promise without its test is an advertisement."""
-    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
     for page in (ROOT / "README.md", ROOT / "docs" / "promises.md", ROOT / "docs" / "design.md"):
         for name in re.findall(r"`(test_\w+)`", PROSE[page]):
             assert f"def {name}(" in tests, name

@@ -235,13 +235,13 @@ def test_the_public_names_are_cheap_to_import() -> None:
     """Whatever imports anything of Onefold loads them first: no client, no codec, no third party at all."""
     program = "import sys, onefold; print(*sys.modules)"
     here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, env=here)
-    loaded = {name for name in ran.stdout.split() if within(name, (PACKAGE,))}
+    printed = subprocess.check_output([sys.executable, "-P", "-c", program], env=here).decode()
+    loaded = {name for name in printed.split() if within(name, (PACKAGE,))}
 
     assert loaded <= {PACKAGE, "onefold.processor"} | {
         name for name in MODULES if within(name, ("onefold.processor.core",))
     }
-    assert not {name.split(".")[0] for name in ran.stdout.split()} & DOORS.keys()
+    assert not {name.split(".")[0] for name in printed.split()} & DOORS.keys()
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -381,7 +381,7 @@ def test_contracts_and_sql_are_data() -> None:
 
 def test_the_engine_knows_no_domain() -> None:
     """No domain's name in the engine, the sink, the judge's engine or the console, except where a demo or a bench shows one."""
-    domains = tomllib.loads((ROOT / "src" / PACKAGE / "onefold.toml").read_text())["pipelines"]
+    domains = tomllib.loads((ROOT / "src" / PACKAGE / "onefold.toml").read_text(encoding="utf-8"))["pipelines"]
     shows = (
         "onefold.cli.commands.demo",
         "onefold.cli.commands.bench",

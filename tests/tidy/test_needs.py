@@ -61,11 +61,11 @@ def test_a_test_with_a_marker_can() -> None:
 
 
 def test_every_need_is_a_marker_and_documented() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     markers = {line.partition(":")[0] for line in project["tool"]["pytest"]["ini_options"]["markers"]}
     assert markers == {*needs.NEEDS, *needs.LONG, needs.ALONE}
     assert {need for found in needs.FIXTURES.values() for need in found} == set(needs.NEEDS)
-    page = (ROOT / "docs" / "operating.md").read_text()
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert all(f"`-m {name}`" in page for name in (*needs.NEEDS, "matrix"))
 
 

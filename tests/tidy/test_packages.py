@@ -21,7 +21,7 @@ from onefold.cli.main import VERBS
 from tests.support.ahead import ahead
 from tests.support.rooms import PACKAGE, ROOT, modules, nodes
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = [Requirement(line) for line in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(line) for line in lines] for name, lines in PROJECT["optional-dependencies"].items()}
 OWN = {name: path for name, path in modules().items() if name.split(".")[0] == PACKAGE}
@@ -132,7 +132,7 @@ def test_what_is_imported_is_asked_for_and_the_other_way_round() -> None:
 
 def test_the_checkout_installs_every_package_that_is_asked_for() -> None:
     """`all` is all, and the lock pins it."""
-    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
     everything = closure([Requirement(f"{PACKAGE}[{','.join(EXTRAS)}]")]) - {PACKAGE}
 
     assert closure([Requirement(f"{PACKAGE}[all,test]")]) - {PACKAGE} == everything
@@ -195,7 +195,7 @@ def failed_imports(extra: str) -> object:
 
     told = subprocess.run(
         [sys.executable, "-c", ALONE, json.dumps([hidden_without(extra), names])],
-        capture_output=True, text=True, check=True, cwd=ROOT / "src",
+        capture_output=True, encoding="utf-8", check=True, cwd=ROOT / "src",
     )  # fmt: skip
     return json.loads(told.stdout)
 
@@ -245,12 +245,12 @@ def test_a_bare_install_checks_pipelines(tmp_path: Path) -> None:
     assert {"confluent_kafka", "pyspark", "psycopg"} <= set(hidden)
     project = tmp_path / "project"
     starter.write("orders", project)
-    (project / "sql" / "schema" / "totals.sql").write_text("-- nobody's\n")
+    (project / "sql" / "schema" / "totals.sql").write_text("-- nobody's\n", encoding="utf-8")
 
     def check(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-P", "-c", BARE, json.dumps([hidden, ["check", name]])],
-            capture_output=True, text=True, check=False, cwd=folder, timeout=60,
+            capture_output=True, encoding="utf-8", check=False, cwd=folder, timeout=60,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         )  # fmt: skip
 
@@ -269,7 +269,7 @@ def ran_without_extras(verb: str, folder: Path, environment: Mapping[str, str]) 
     places = {"ONEFOLD_HOME": str(folder / "home"), "ONEFOLD_CACHE": str(folder / "cache")}
     return subprocess.run(
         [sys.executable, "-P", "-c", BARE, shown],
-        capture_output=True, text=True, check=False, cwd=folder, timeout=60,
+        capture_output=True, encoding="utf-8", check=False, cwd=folder, timeout=60,
         env={**environment, **servers, **places, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ def built(docs: Path, site: Path) -> "subprocess.CompletedProcess[str]":
     """`python -m sphinx -W`: a warning is an error."""
     return subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(site / "doctrees"), str(docs), str(site)],
-        capture_output=True, text=True, timeout=120, cwd=docs.parent,
+        capture_output=True, encoding="utf-8", timeout=120, cwd=docs.parent,
     )  # fmt: skip
 
 
@@ -28,7 +28,8 @@ def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
     assert pages <= made
     for reader in ("walkthrough", "tutorial", "operating", "design"):
         assert re.search(
-            rf'<p><strong>[^<]+</strong> <a [^>]*href="{reader}.html"', (tmp_path / "site/index.html").read_text()
+            rf'<p><strong>[^<]+</strong> <a [^>]*href="{reader}.html"',
+            (tmp_path / "site/index.html").read_text(encoding="utf-8"),
         )
 
 
@@ -37,8 +38,10 @@ def test_a_link_that_leads_nowhere_is_found(wrong: str, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     shutil.copy(ROOT / "docs" / "conf.py", docs)
-    (docs / "index.md").write_text(f"# Index\n\n[other](other.md#there)\n{wrong}\n\n```{{toctree}}\nother\n```\n")
-    (docs / "other.md").write_text("# Other\n\n## There\n")
+    (docs / "index.md").write_text(
+        f"# Index\n\n[other](other.md#there)\n{wrong}\n\n```{{toctree}}\nother\n```\n", encoding="utf-8"
+    )
+    (docs / "other.md").write_text("# Other\n\n## There\n", encoding="utf-8")
     ran = built(docs, tmp_path / "site")
     assert ran.returncode == 1
     assert "WARNING" in ran.stderr

@@ -75,7 +75,7 @@ def test_who_waits_to_be_alone_is_not_passed_by(tmp_path: Path) -> None:
 
 def _held(lock: Path) -> bool:
     """Asked without taking it from anybody."""
-    with lock.open("a") as file:
+    with lock.open("a", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -23,7 +23,7 @@ def cache(request: pytest.FixtureRequest) -> Path:
 def mypy(cache: Path, *arguments: str) -> str:
     """What it finds, "" when nothing."""
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(cache), *arguments]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False, timeout=ANSWER_S)
     return ran.stdout + ran.stderr
 
 
@@ -48,7 +48,8 @@ def test_mypy_finds_what_is_wrong(cache: Path, tmp_path: Path) -> None:
         "def wrong(topology: Topology, message: Message, settings: Settings):\n"
         "    one: int = topology.changelog\n"
         "    two: str = message.topic()\n"
-        "    three: str = settings.partitions\n"
+        "    three: str = settings.partitions\n",
+        encoding="utf-8",
     )
 
     found = mypy(cache, str(planted))
@@ -58,11 +59,20 @@ def test_mypy_finds_what_is_wrong(cache: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_looked_away_from() -> None:
     """Strict for every module of ours; what is ignored is one line, one kind, and has its reason."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]
     ours = [path for path in modules().values() if path != Path(__file__)]
-    ignored = [(path, line) for path in ours for line in path.read_text().splitlines() if "type: ignore" in line]
+    ignored = [
+        (path, line)
+        for path in ours
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "type: ignore" in line
+    ]
     bare = [f"{path.name}: {line}" for path, line in ignored if not re.search(r"# type: ignore\[[a-z-]+\]  # \w", line)]
-    switches = [path.name for path in ours if re.search(r"^# mypy:|no_type_check", path.read_text(), re.MULTILINE)]
+    switches = [
+        path.name
+        for path in ours
+        if re.search(r"^# mypy:|no_type_check", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
 
     assert settings["strict"] is True
     assert all(set(each) == {"module", "ignore_missing_imports"} for each in settings["overrides"])

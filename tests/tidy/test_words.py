@@ -60,7 +60,7 @@ def texts() -> dict[str, str]:
     found += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     names = {str(path.relative_to(ROOT)): path for path in sorted(found)}
     return {
-        name: path.read_text()
+        name: path.read_text(encoding="utf-8")
         for name, path in names.items()
         if path.suffix in TEXT and "__pycache__" not in name and not name.startswith((".", *EXEMPT))
     }

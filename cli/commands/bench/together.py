@@ -52,6 +52,6 @@ def _project(count: int) -> Iterator[list[str]]:
                 f'topology = "{name}:TOPOLOGY"',
                 f'workload = "{name}_workload"',
             ]
-        (whole / PROJECT_FILE).write_text("\n".join([*declared, ""]))
+        (whole / PROJECT_FILE).write_text("\n".join([*declared, ""]), encoding="utf-8")
         os.environ[PROJECT_VARIABLE] = str(whole)
         yield names

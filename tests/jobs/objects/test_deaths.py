@@ -72,7 +72,7 @@ _UNDER_WAY = re.compile(r"busy/[0-9a-f]+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{1
 def child(program: str, place: StorePlace, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
     """A writer; killed at the end, if it has not ended."""
     given = [sys.executable, "-P", "-c", program, place.url, place.endpoint or "", *map(str, arguments)]
-    with subprocess.Popen(given, stdout=subprocess.PIPE, text=True, env=place.environment) as writer:
+    with subprocess.Popen(given, stdout=subprocess.PIPE, encoding="utf-8", env=place.environment) as writer:
         try:
             yield writer
         finally:

@@ -41,7 +41,7 @@ def test_a_folder_is_made_and_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     error = refused((tmp_path / "file").as_uri())
     assert error.message.startswith(f"the store of objects cannot use {tmp_path / 'file'}: ")
     assert error.exit_code == FAILED

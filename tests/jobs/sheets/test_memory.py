@@ -58,7 +58,7 @@ def child(log: SheetLog, folder: Path, limit_mb: int, work: str = "snapshot") ->
     ran = subprocess.run(
         [sys.executable, "-m", "tests.support.sheet_worker", *words],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         cwd=ROOT,
         # An arena of malloc for each thread would be address space that nobody uses.
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "MALLOC_ARENA_MAX": "1"},
