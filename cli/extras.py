@@ -13,21 +13,15 @@ from onefold.operate.errors import UserError
 
 #: Of each extra the names that our code imports, or that the imported cannot do without.
 IMPORTED = {
-    "processor": (
-        "confluent_kafka",
-        "attr",
-        "authlib",
-        "cachetools",
-        "certifi",
-        "httpx2",
-        "prometheus_client",
-        "rocksdict",
-    ),
+    "processor": ("confluent_kafka", "prometheus_client", "rocksdict"),
+    "registry": ("attr", "authlib", "cachetools", "certifi", "httpx2"),
     "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography", "prometheus_client"),
     "judge": ("confluent_kafka", "psycopg"),
     "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg", "prometheus_client"),
     "stack": ("confluent_kafka", "psycopg", "cryptography"),
-    "jobs": ("boto3", "botocore", "confluent_kafka", "lark", "psycopg", "prometheus_client"),
+    "jobs": ("confluent_kafka", "psycopg", "prometheus_client"),
+    "s3": ("boto3", "botocore"),
+    "formulas": ("lark",),
     "bench": ("pygal",),
 }
 #: What each verb works with; of several extras that bring the same the first is named. A verb without a row needs none.
@@ -44,7 +38,7 @@ NEEDS = {
     "sink": ("sink",),
     "work": ("jobs",),
     "redrive": ("jobs",),
-    "sheet": ("jobs",),
+    "sheet": ("jobs", "formulas"),
     "sweep": ("jobs",),
     "bench": ("bench", "processor", "sink", "judge", "stack"),
     "chaos": ("processor", "judge"),
@@ -90,4 +84,8 @@ def _lacking(extras: Iterable[str]) -> dict[str, str]:
 def _sentence(verb: str, name: str, extras: str) -> UserError:
     package = _INSTALLED_AS.get(name, name)
     who = f"onefold {verb}".rstrip()
-    return UserError(f"{who} needs {package}: pip install 'onefold[{extras}]'", "", USAGE)
+    return UserError(
+        f"{who} needs {package}: pip install 'onefold[{extras}]', or in a checkout ONEFOLD_PACKAGES=all ./{who}",
+        "",
+        USAGE,
+    )

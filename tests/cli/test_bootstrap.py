@@ -27,12 +27,18 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "PROGRAM": str(venv / "bin/onefold"),
         "LOCK": str(tmp_path / "requirements.lock"),
         "ROOT": str(tmp_path),
+        "TESTS": str(tmp_path / "tests.txt"),
+        "OPTIONAL": str(tmp_path / "optional.txt"),
+        "BUILD": str(tmp_path / "wheel.txt"),
     }.items():
         monkeypatch.setitem(names["main"].__globals__, name, value)
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "requirements.lock").write_text(
         "a==1 \\\n    --hash=sha256:aa\nsetuptools==2 \\\n    --hash=sha256:bb\nb==3\n", encoding="utf-8"
     )
+    (tmp_path / "tests.txt").write_text("# of the tests\nb  # a reason\nsetuptools\n", encoding="utf-8")
+    (tmp_path / "optional.txt").write_text("c\n", encoding="utf-8")
+    (tmp_path / "wheel.txt").write_text("setuptools\n", encoding="utf-8")
     for program in ("python", "onefold"):
         (venv / "bin" / program).write_text("#!/bin/sh\n", encoding="utf-8")
         (venv / "bin" / program).chmod(0o755)
@@ -72,21 +78,78 @@ def test_a_missing_module_is_told_with_the_package_that_brings_it(
 
 
 def test_an_environment_counts_only_with_the_stamp_of_this_lock(script: dict[str, Any], tmp_path: Path) -> None:
-    assert not script["is_current"](), "half-made: no stamp"
+    assert not script["is_current"]("run"), "half-made: no stamp"
     stamp = tmp_path / ".venv" / "onefold.stamp"
-    stamp.write_text(script["wanted_stamp"](), encoding="utf-8")
-    assert script["is_current"]()
+    stamp.write_text(script["wanted_stamp"]("run"), encoding="utf-8")
+    assert script["is_current"]("run")
     lock = tmp_path / "requirements.lock"
     lock.write_text(lock.read_text(encoding="utf-8").replace("a==1", "a==2"), encoding="utf-8")
-    assert not script["is_current"](), "the lock changed"
-    stamp.write_text(script["wanted_stamp"](), encoding="utf-8")
+    assert not script["is_current"]("run"), "the lock changed"
+    stamp.write_text(script["wanted_stamp"]("run"), encoding="utf-8")
     (tmp_path / ".venv" / "bin" / "python").unlink()
-    assert not script["is_current"](), "its Python is gone"
+    assert not script["is_current"]("run"), "its Python is gone"
 
 
-def test_the_builder_is_installed_with_its_pin_and_hashes(script: dict[str, Any]) -> None:
-    assert script["lock_entry"]("setuptools") == "setuptools==2 \\\n    --hash=sha256:bb\n"
-    assert script["count_of_packages"]() == 3
+def test_every_package_of_the_lock_is_enough_for_a_stack_and_not_the_other_way_round(
+    script: dict[str, Any], tmp_path: Path
+) -> None:
+    stamp = tmp_path / ".venv" / "onefold.stamp"
+    stamp.write_text(script["wanted_stamp"]("all"), encoding="utf-8")
+    assert script["is_current"]("run")
+    stamp.write_text(script["wanted_stamp"]("run"), encoding="utf-8")
+    assert not script["is_current"]("all")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [(["test", "-x"], "all"), (["bench", "sink"], "all"), (["up"], "run"), ([], "run"), (["--help"], "run")],
+)
+def test_only_tests_and_benches_need_every_package(
+    words: list[str], wanted: str, script: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["onefold", *words])
+    assert script["wanted_packages"]() == wanted
+    monkeypatch.setenv("ONEFOLD_PACKAGES", "all")
+    assert script["wanted_packages"]() == "all"
+
+
+def test_packages_are_picked_with_all_their_pins_and_hashes(script: dict[str, Any], tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(
+        lock.read_text(encoding="utf-8") + "b==4 ; python_full_version >= '3.13'\nw==1 ; sys_platform == 'win32'\n",
+        encoding="utf-8",
+    )
+    entries = script["lock_entries"]()
+    assert entries["setuptools"] == "setuptools==2 \\\n    --hash=sha256:bb\n"
+    assert entries["b"].count("b==") == 2, "a version for each Python"
+    assert "w" not in entries
+    assert script["left_out"]() == {"b", "c"}
+    assert (
+        Path(script["listed"]("picked", entries, ["a"])).read_text(encoding="utf-8")
+        == "a==1 \\\n    --hash=sha256:aa\n"
+    )
+
+
+def test_a_download_is_announced_and_shown_by_bytes(script: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """By the lines that pip prints with `--progress-bar raw`; into a file at every tenth, and never a line twice."""
+    script["announce"](["pyspark", "typer"])
+    assert ": 2 packages, about 434 MB (pyspark 434 MB" in capsys.readouterr().err
+    bar = script["Bar"](100_000_000)
+    for line in (
+        "Collecting pyspark==4.0.5",
+        "Downloading pyspark-4.0.5.tar.gz (60.0 MB)",
+        "Progress 30000000 of 60000000",
+        "Progress 30000001 of 60000000",
+        "Progress 60000000 of 60000000",
+        "Using cached pyarrow-20.0-cp311.whl (20.0 MB)",
+    ):
+        bar.line(line)
+    assert capsys.readouterr().err.splitlines() == [
+        "  [..............................] 0 of about 100 MB, pyspark",
+        "  [#########.....................] 30 of about 100 MB, pyspark",
+        "  [##################............] 60 of about 100 MB, pyspark",
+        "  [########################......] 80 of about 100 MB, pyarrow",
+    ]
 
 
 def test_modules_are_compiled_once_and_what_is_copied_stays_as_it_is(

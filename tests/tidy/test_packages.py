@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -42,11 +43,20 @@ NEVER_IMPORTED = {
     "hatchling": "builds the wheel",
     "mypy": "is run",
     "myst-parser": "Sphinx loads it",
+    "pip": "is run",
     "pytest-timeout": "pytest loads it",
     "pytest-xdist": "pytest loads it",
     "ruff": "is run",
     "sphinx": "is run",
     "types-psutil": "mypy reads it",
+}
+# Modules of jobs/ that are imported only where S3 or formulas are used.
+WITH_MORE = {
+    "jobs": (
+        "onefold.jobs.objects.s3",
+        "onefold.jobs.apps.sheets.formulas",
+        "onefold.jobs.apps.sheets.formula_language",
+    )
 }
 # What can be imported where only these extras are, beside the verbs that need no more.
 PARTS = {
@@ -70,11 +80,14 @@ PARTS = {
         "onefold.cli.main",
     ),
     "processor": ("onefold.processor", "onefold.operate.facts", "onefold.operate.producing"),
+    "registry": ("onefold.processor.io.contracts",),
     "sink": ("onefold.spark_sink",),
     "judge": ("onefold.proof", "onefold.operate.verdicts"),
     "dashboard": ("onefold.dashboard", "onefold.operate.positions"),
     "stack": ("onefold.stack",),
     "jobs": ("onefold.jobs",),
+    "s3": ("onefold.proof.objects",),
+    "formulas": ("onefold.jobs.apps.sheets.formula_language",),
     "bench": ("onefold.bench", "onefold.operate"),
     "all": (PACKAGE,),
 }
@@ -139,6 +152,17 @@ def test_the_checkout_installs_every_package_that_is_asked_for() -> None:
     assert everything - pinned == set()
 
 
+def test_the_front_door_fetches_what_a_stack_needs_and_nothing_else() -> None:
+    """For every verb but `test` and `bench`: what the extras of a running stack bring, without a registry, S3 and charts."""
+    door = runpy.run_path(str(ROOT / "onefold"), run_name="imported")
+    picked = set(door["lock_entries"]()) - door["left_out"]()
+    needed = closure([Requirement(f"{PACKAGE}[processor,sink,judge,dashboard,stack,jobs,formulas]")]) - {PACKAGE}
+
+    build = door["named"](door["BUILD"])
+    assert closure([Requirement("hatchling"), Requirement("editables")]) == build
+    assert picked == needed - {"setuptools"} | build  # setuptools is fetched before all others
+
+
 @pytest.mark.parametrize("extra", extras.IMPORTED)
 def test_the_sentences_know_what_an_extra_brings(extra: str) -> None:
     """All that is asked for and can be missing when something is imported."""
@@ -189,6 +213,7 @@ def hidden_without(extra: str) -> list[str]:
 def failed_imports(extra: str) -> object:
     """Of its rooms, and of the verbs that work with nothing else."""
     names = [name for name in OWN if any(name == part or name.startswith(f"{part}.") for part in PARTS[extra])]
+    names = [name for name in names if name not in WITH_MORE.get(extra, ())]
     verbs = [verb for verb in VERBS if set(extras.NEEDS.get(verb, ())) <= {extra}]
     names += [f"onefold.cli.commands.{verb.replace('-', '_')}" for verb in verbs]
     assert names
@@ -213,9 +238,9 @@ def test_an_extra_is_enough_for_its_part(extra: str, failed_with: Callable[[str]
 
 
 def test_every_verb_that_needs_more_is_one() -> None:
-    """And each extra is named in a sentence of some verb."""
+    """And each extra is named in a sentence of some verb, or of a setting: a registry's address, and a store in S3."""
     assert extras.NEEDS.keys() <= VERBS.keys()
-    assert {extra for needs in extras.NEEDS.values() for extra in needs} == extras.IMPORTED.keys()
+    assert {extra for needs in extras.NEEDS.values() for extra in needs} | {"registry", "s3"} == extras.IMPORTED.keys()
 
 
 # As much of a command line as it takes to get to work.
@@ -295,4 +320,6 @@ def test_a_verb_without_its_extra_is_one_sentence(
     ran = ran_alone(verb)
 
     assert ran.returncode == 2, ran.stderr
-    assert re.fullmatch(rf"error: onefold {verb} needs [\w-]+: pip install 'onefold\[[\w,]+\]'\n", ran.stderr)
+    first, _, checkout = ran.stderr.partition(", or ")
+    assert re.fullmatch(rf"error: onefold {verb} needs [\w-]+: pip install 'onefold\[[\w,]+\]'", first)
+    assert checkout == f"in a checkout ONEFOLD_PACKAGES=all ./onefold {verb}\n"
