@@ -18,41 +18,50 @@ from onefold.operate.errors import UserError
 
 # A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
 # subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.
-VERBS = {
-    "demo": "See all of it work: produce, kill, land, prove.",
-    "up": "Start everything in the background; return when ready.",
-    "down": "Stop everything; the data stays unless you --wipe.",
-    "status": "Show what runs, how to connect, and the lag.",
-    "logs": "Show what the services have written.",
-    "restart": "Stop one service in order, and start it again.",
-    "config": "Show the settings in force, and where each comes from.",
-    "dashboard": "Serve a page that shows the tables, live.",
-    "produce": "Write events to a topic: your lines, or generated ones.",
-    "sql": "Open psql on the database.",
-    "kafka": "Run one of Kafka's own tools against the broker.",
-    "prepare": "Make the topics and the tables that are missing.",
-    "process": "Fold a domain's events, in the foreground.",
-    "sink": "Land the results in PostgreSQL, in the foreground.",
-    "warm": "Make every start of the sink shorter, once a machine.",
-    "work": "Do the jobs that pipelines have, in the foreground.",
-    "redrive": "Put jobs back whose effects are missing.",
-    "sheet": "Print a sheet, or import a file into it.",
-    "new": "Write a small working project for a pipeline of your own.",
-    "check": "Say what is wrong with a pipeline, before it is started.",
-    "contracts": "Show what the landed records were written with.",
-    "test": "Run the test suite of this checkout.",
-    "bench": "Measure, with the machine's description.",
-    "sweep": "Ask the log what becomes of objects that nothing has named.",
-    "chaos": "Break a running stack, heal it, and verify.",
-    "explain": "Show what made a row: its events, transactions and batch.",
-    "state": "Show the state of a key, now or at an offset.",
-    "verify": "Recompute everything from the log and compare.",
-    "audit": "Follow a domain live, and name what diverges.",
-    "dead-letters": "Show refused records, and put them back.",
-    "reset": "Start a pipeline over: show, ask, delete.",
-    "replay": "Land the past again beside the tables: what differs.",
-    "rebuild": "Make tables anew from the log, beside the live ones.",
+GROUPS = {
+    "Run": {
+        "demo": "Run the whole product once, with crashes, and verify.",
+        "up": "Start a stack in the background.",
+        "down": "Stop the stack; --wipe deletes its data.",
+        "restart": "Restart one service of the stack.",
+        "prepare": "Create missing topics and tables.",
+        "process": "Run the processors of pipelines.",
+        "sink": "Run the Spark sink, which writes to PostgreSQL.",
+        "work": "Run the workers of pipelines with jobs.",
+        "audit": "Verify a pipeline continuously while it runs.",
+        "dashboard": "Serve the dashboard.",
+    },
+    "Develop": {
+        "new": "Create a small working pipeline project.",
+        "check": "Check a pipeline's files, without a server.",
+        "produce": "Write events to an input topic.",
+        "test": "Run this checkout's tests.",
+        "bench": "Measure throughput, latency and recovery.",
+        "chaos": "Inject faults into a running stack, and verify.",
+        "warm": "Make Kafka and Spark start faster.",
+    },
+    "Inspect": {
+        "status": "Show services, connections and lag.",
+        "verify": "Recompute every row from the input, and compare.",
+        "explain": "Show the records and transactions behind a row.",
+        "state": "Show the state of a key.",
+        "sheet": "Print a spreadsheet, or import a file into it.",
+        "contracts": "Show the schema versions of a pipeline's topics.",
+        "config": "Show each setting and its origin.",
+        "logs": "Show the logs of services.",
+        "sql": "Open psql on the database.",
+        "kafka": "Run one of Kafka's command-line tools.",
+    },
+    "Repair": {
+        "dead-letters": "List rejected records, and replay them.",
+        "rebuild": "Recompute tables from the log, and fix them.",
+        "replay": "Recompute rows since a time, and fix them.",
+        "redrive": "Requeue jobs whose results are missing.",
+        "reset": "Delete a pipeline's results and start it over.",
+        "sweep": "Delete uploads that no record references.",
+    },
 }
+VERBS = {verb: line for lines in GROUPS.values() for verb, line in lines.items()}
 # They run for long, are started again after a kill, and draw nothing on a terminal.
 SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
@@ -68,6 +77,13 @@ class Verbs(typer.core.TyperGroup):
     """
 
     package = COMMANDS
+    lines: dict[str, str] = VERBS
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs: at the top by what they are for, in a group as they come."""
+        for title, lines in (GROUPS if self.package == COMMANDS else {"Commands": self.lines}).items():
+            with formatter.section(title):
+                formatter.write_dl(list(lines.items()))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that the user wrote, imported."""
@@ -127,13 +143,13 @@ def group(package: str, verbs: dict[str, str], text: str, callback: Callable[...
     for verb, line in verbs.items():
         app.command(verb, help=line)(stand_in)
     made: Any = typer.main.get_command(app)
-    made.package = package
+    made.package, made.lines = package, verbs
     return made
 
 
 def build() -> Any:
     """The whole command line."""
-    text = "Kafka topics become Postgres tables whose numbers are right.\n\nExample: onefold up && onefold status"
+    text = "Exactly-once stream processing from Kafka to PostgreSQL, verified.\n\nExample: onefold up && onefold status"
     return group(COMMANDS, VERBS, text, _options)
 
 

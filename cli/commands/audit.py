@@ -21,21 +21,22 @@ from onefold.status_file import Status
 def command(
     domain: Annotated[
         str | None,
-        typer.Argument(help="The domain to follow, as runner; without one those of ONEFOLD_AUDITED, a process each."),
+        typer.Argument(help="The pipeline, as runner. Default: those of ONEFOLD_AUDITED, a process each."),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when every row was looked at once, with a verdict's exit code.")
+        bool, typer.Option("--once", help="End after one comparison of every row, with the verdict's exit code.")
     ] = False,
     until_found: Annotated[
-        bool, typer.Option("--until-found", help="End at the first divergence, with exit code 1.")
+        bool, typer.Option("--until-found", help="End at the first mismatch, with exit code 1.")
     ] = False,
-    timeout: Annotated[float, typer.Option(min=0.0, help="With --once: seconds until it cannot be told.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=0.0, help="With --once: seconds before the verdict is unknown.")] = 60.0,
 ) -> None:
-    """Follow a domain live, until SIGTERM or Ctrl-C: compare each output record and each row with a model of its own, seconds
-    after they were committed. Nothing has to drain for it. What it finds it prints, and goes on: /healthz stays red.
+    """Verify a pipeline while it runs, until SIGTERM or Ctrl-C: compare each output record and each row with the pipeline's
+    model, seconds after the commit. The pipeline need not drain. `audit` logs each mismatch and goes on; /healthz then
+    returns 503.
 
-    Exit code 0: nothing was found. 1: something was. 2: this pipeline is not audited, there are no servers, or, with --once, it
-    cannot be told.
+    Exit code 0: no mismatch. 1: a mismatch. 2: `audit` cannot verify this pipeline, or a server does not answer; with --once
+    also: the time ran out.
 
     Example: onefold audit runner --until-found
     """

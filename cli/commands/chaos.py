@@ -46,11 +46,11 @@ def command(
     list_them: Annotated[bool, typer.Option("--list", help="Print the nemeses and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as a line of JSON.")] = False,
 ) -> None:
-    """Let load flow through a running stack, break something, heal it, and verify every row. Meanwhile readers ask for the
-    pipeline's invariants (sql/invariant), which must hold in every snapshot.
+    """Send load through a running stack, inject a fault, heal it, and verify every row. Readers query the pipeline's
+    invariants (sql/invariant) all the time: an invariant must hold in every snapshot.
 
-    Exit code 0: all numbers are correct, and always were, and work went on in time. 1: not so. Use it on a stack whose data
-    you can spare.
+    Exit code 0: every row is right, every invariant held, and the pipeline recovered in time. 1: otherwise. Use `chaos` on
+    a stack whose data you can spare.
 
     Example: onefold chaos --stack docker --nemesis kill-processor --workload runner
     """

@@ -15,9 +15,9 @@ def command(
     names: Annotated[list[str] | None, typer.Argument(help="Pipelines to check; all of them if none is named.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Say what is wrong with a pipeline's declaration, handler, contracts, SQL files and workload. Nothing has to run.
+    """Check a pipeline's declaration, handler, schemas, SQL files and verification model. No server has to run.
 
-    Exit code 0: nothing was found. 2: something was, one sentence each.
+    Exit code 0: no mistake. 2: mistakes, one sentence each.
 
     Example: onefold check runner
     """

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def command(
     domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
     restore: Annotated[
-        bool, typer.Option("--restore", help="Write those that only Postgres has into avro/earlier/.")
+        bool, typer.Option("--restore", help="Write versions that only PostgreSQL has into avro/earlier/.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
-    """Show the contracts of a pipeline's landed topics: today's, earlier ones, and those that sinks have landed and avro/ does
-    not know any more. A sink does not start over such a one.
+    """Show the schemas of a pipeline's output topics: today's, earlier versions, and versions that a sink has written and that
+    avro/ does not have. A sink refuses to start while avro/ lacks such a version.
 
     Example: onefold contracts runner
     """

@@ -21,9 +21,9 @@ def command(
         bool, typer.Option("--expose", help="Let other machines reach it: the page asks nobody for a password.")
     ] = False,
 ) -> None:
-    """Serve a page that shows the tables live, and how they are made, until SIGTERM or Ctrl-C. It only reads.
+    """Serve the dashboard until SIGTERM or Ctrl-C: the tables, live, and how healthy each pipeline is. The dashboard only reads.
 
-    `onefold up` does this by itself; the page's address is in `onefold status`.
+    `onefold up` serves the dashboard too; `onefold status` shows its address.
 
     Example: onefold dashboard --port 8080
     """

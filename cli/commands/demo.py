@@ -52,14 +52,14 @@ RUNS_SHOWN = (
 
 
 def command(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack up, and print how to connect.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running, and print how to connect.")] = False,
     events: Annotated[int, typer.Option(min=1_000, max=1_000_000, help="Events to produce.")] = EVENTS,
-    seed: Annotated[int, typer.Option(help="Another seed makes other events and other moments of the kills.")] = 1,
+    seed: Annotated[int, typer.Option(help="Another seed generates other events and kills at other moments.")] = 1,
 ) -> None:
-    """Start everything, produce events with duplicates and in disorder, kill -9 the processor and the sink in the middle,
-    then show the tables and prove that they are correct.
+    """Run an end-to-end demo: start a stack, produce events with duplicates and out of order, kill -9 processors and the
+    sink, then show the tables and verify every row.
 
-    It has data of its own, which it makes from scratch each time; your own stack is not touched.
+    The demo has a data directory of its own, made from scratch each time. It does not touch your stack.
 
     Example: onefold demo --keep
     """
@@ -107,7 +107,7 @@ def _run(settings: Settings, events: int, seed: int, progress: Progress) -> list
                 progress.done(f"kill -9 {service}, after {produced} events")
     progress.done(f"{produced} records are in Kafka")
     _drain(settings, progress)
-    progress.done("everything has landed in PostgreSQL")
+    progress.done("PostgreSQL has the result of every record")
     return killed
 
 
@@ -165,7 +165,7 @@ def _show(settings: Settings, killed: list[str], seed: int) -> bool:
     out.print(
         _proved(asked, killed, seed)
         if passed
-        else "The tables are NOT correct; run with --keep, and see `onefold verify`."
+        else "The tables are NOT correct: run the demo with --keep, then `onefold verify NAME`."
     )
     return passed
 
@@ -183,10 +183,10 @@ def _proved(asked: list[Verdict], killed: list[str], seed: int) -> str:
     counts = {name: sum(verdict.counts[name] for verdict in asked) for name in ("accepted", "ignored")}
     rows = sum(check.expected for verdict in asked for check in verdict.checks if check.what in _tables())
     return (
-        f"What was proved: {counts['accepted'] + counts['ignored']} records went in, {counts['ignored']} of them duplicates or "
-        f"late. In the middle {', '.join(killed)} were ended with kill -9. Each of the {rows} rows in PostgreSQL was then "
-        f"recomputed from the Kafka log by code that shares nothing with the handlers: none is missing, none is extra, and "
-        f"none differs. Campaign 1 has 1100 mails, not 2100, although its last message came twice. (seed {seed})"
+        f"What was proved: Kafka took {counts['accepted'] + counts['ignored']} records, {counts['ignored']} of them duplicates "
+        f"or late. kill -9 ended {', '.join(killed)} in between. `verify` recomputed each of the {rows} rows in PostgreSQL "
+        f"from the input topics, with code that shares nothing with the handlers: no row is missing, extra or different. "
+        f"Campaign 1 has 1100 mails, not 2100, although its last message came twice. (seed {seed})"
     )
 
 

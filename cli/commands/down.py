@@ -17,7 +17,7 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Stop everything that `onefold up` started, in reverse order. The data stays unless you say --wipe.
+    """Stop all services that `onefold up` started, in reverse order. Without --wipe the data stays.
 
     Example: onefold down --wipe
     """

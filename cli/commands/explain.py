@@ -29,18 +29,18 @@ def command(
     table: Annotated[str, typer.Argument(help="The table with its schema, as campaigns.totals.")],
     key: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="The columns of the row's key. One that is left out is NULL."),
+        typer.Argument(metavar="KEY=VALUE...", help="The columns of the row's key. A column that is left out is NULL."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many records of the row's history to show.")] = 10,
     records: Annotated[
-        int, typer.Option(min=1, help="How many records to look through for them, backwards from the row's own.")
+        int, typer.Option(min=1, help="How many records to search, backwards from the row's own record.")
     ] = RECORDS_MAX,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, nothing cut.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, without truncation.")] = False,
 ) -> None:
-    """Show what made a row: its output record, the input record that caused it, the processor's transaction and the sink's
-    batch, and the records that made each column of it.
+    """Show where a row comes from: its output record, the input record that caused it, the processor's transaction, the
+    sink's batch, and the records behind each column.
 
-    Exit code 1: there is no such row; what is known of it is said.
+    Exit code 1: the table has no such row.
 
     Example: onefold explain campaigns.totals id=1
     """

@@ -51,8 +51,8 @@ def command(
     tool: Annotated[str, typer.Argument(help=f"One of: {', '.join(TOOLS)}.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the tool, as they are.")] = None,
 ) -> None:
-    """Run one of Kafka's own tools against the broker, as kafka-<tool>.sh would; --bootstrap-server is filled in, and how to log
-    in there, from ONEFOLD_KAFKA_OPTIONS.
+    """Run one of Kafka's command-line tools, as kafka-<tool>.sh. The broker's address and the login of ONEFOLD_KAFKA_OPTIONS
+    are filled in.
 
     Example: onefold kafka console-producer --topic runner.updates
     """

@@ -19,13 +19,13 @@ _LOOK_AGAIN_S = 0.2
 
 def command(
     service: Annotated[str, typer.Argument(help="A name from `onefold status`; all of them by default.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines of each.")] = 20,
 ) -> None:
-    """Show the last lines of the services' logs. Those of a stack that was stopped are there until the next one starts.
+    """Show the last lines of the services' logs. The logs of a stopped stack stay until the next start.
 
-    In the files a line of Onefold's own services is JSON. On a terminal it is shown for people, elsewhere as it is;
-    ONEFOLD_LOG_FORMAT=human or json settles it. Lines of Kafka, PostgreSQL and Java are shown as they are.
+    Onefold's services log JSON. On a terminal `logs` formats it for people, elsewhere it prints JSON; ONEFOLD_LOG_FORMAT=human
+    or json overrides this. Lines of Kafka, PostgreSQL and Java are printed unchanged.
 
     Example: onefold logs sink-1 --follow
     """

@@ -19,9 +19,9 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the files that were written as JSON.")] = False,
 ) -> None:
-    """Write a small working project: contracts, a handler, a table and its merge, a workload, a test, a CI file.
+    """Create a small working project: schemas, a handler, a table and its merge, a verification model, a test, a CI file.
 
-    The folder must be empty but for files that begin with a dot. No file is ever overwritten.
+    The folder must be empty, except for files that begin with a dot. `new` never overwrites a file.
 
     Example: onefold new orders --into shop
     """

@@ -13,14 +13,15 @@ from onefold.operate.settings import load
 
 
 def command(
-    domains: Annotated[list[str] | None, typer.Argument(help="Domains; all of them if none is named.")] = None,
+    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="End with 0 although a pipeline's topics or tables cannot be made.")
+        bool,
+        typer.Option("--keep-going", help="Exit with 0 although topics or tables of a pipeline cannot be created."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
-    """Make the topics and tables that are missing. `onefold up` does this by itself; servers of your own need it once. What
-    one pipeline lacks does not keep the others from theirs.
+    """Create missing topics and tables. `onefold up` does so too; on your own servers run `prepare` once. A failure of one
+    pipeline does not stop the others.
 
     Example: ONEFOLD_BOOTSTRAP_SERVERS=kafka:9092 ONEFOLD_POSTGRES_DSN=postgresql://me@db/events onefold prepare
     """

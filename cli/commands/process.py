@@ -15,24 +15,22 @@ from onefold.stack import cores
 
 
 def command(
-    domains: Annotated[
-        list[str] | None, typer.Argument(help="Domains whose events are folded; all of them if none is named.")
-    ] = None,
+    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
     instance: Annotated[
-        str, typer.Option(help="A name that survives a restart; unique among a domain's processors.")
+        str, typer.Option(help="A name that survives a restart; unique among the pipeline's processors.")
     ] = "1",
     processes: Annotated[
         int,
         typer.Option(
             min=0,
             max=INSTANCES_MAX,
-            help="Of each domain; 0: as ONEFOLD_PROCESSOR_INSTANCES, or the cores, shared among the domains.",
+            help="Processes of each pipeline. 0: ONEFOLD_PROCESSOR_INSTANCES, or the cores divided by the pipelines.",
         ),
     ] = 0,
 ) -> None:
-    """Fold events, transaction by transaction, until SIGTERM or Ctrl-C: by a process for each core, or for each domain where
-    there are more domains. They share the partitions, and so do several instances; of a pipeline with replicas each instance
-    has all of them, and is one process.
+    """Run the processors of pipelines until SIGTERM or Ctrl-C: a process for each core, or for each pipeline where there are
+    more pipelines than cores. Processes and instances share the partitions. An instance of a pipeline with replicas is one
+    process, which processes every partition.
 
     Example: onefold process runner --instance 2
     """

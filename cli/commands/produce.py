@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Write events to an input topic in transactions, each keyed by its contract's key.
 
-    A line that breaks the contract is sent as it is, without a key: the processor makes a dead letter of it and says
-    why.
+    A line that does not match the schema is sent unchanged, without a key. The processor turns it into a dead letter with
+    the reason.
 
     Example: onefold produce runner.updates --count 1000 --seed 7
     """

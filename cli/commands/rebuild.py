@@ -27,12 +27,12 @@ _STOP_S = 30.0  # Spark finishes the batch at hand
 def command(
     domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what differs. Exit code 1 when something does.")
+        bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")] = False,
 ) -> None:
-    """Land the whole log again, in a database beside the live one, and write to the live tables what differs, with the
-    positions, in one transaction. Readers see the rows of before until then. Processors and sinks may run.
+    """Load the output topics into a temporary database, compare it with the live tables, and apply differences and offsets in
+    one transaction. Readers see the old rows until it commits. Processors and sinks may run.
 
     Example: onefold rebuild runner --dry-run
     """

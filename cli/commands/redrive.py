@@ -16,14 +16,14 @@ from onefold.pipelines import Pipeline
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline whose jobs are looked at.")],
+    domain: Annotated[str, typer.Argument(help="The pipeline.")],
     since: Annotated[
-        str, typer.Option(help="From when on, as 2026-11-23 or 2026-11-23T12:00+01:00; UTC without a zone.")
+        str, typer.Option(help="Since when, as 2026-11-23 or 2026-11-23T12:00+01:00; UTC without a zone.")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is missing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show missing results.")] = False,
 ) -> None:
-    """Read from a date on what was put into the queues, and put those jobs back whose effects are missing: that are not done,
-    or whose objects are gone. Of jobs that build on one another all that come after one that is missing. Twice is as once.
+    """Read the queues since a date, and requeue each job that is not done or whose objects are missing. Also requeues every
+    later job of the same log. Idempotent.
 
     Example: onefold redrive orders --since 2026-11-23 --dry-run
     """

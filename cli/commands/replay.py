@@ -20,13 +20,13 @@ def command(
         str, typer.Option("--from", help="Since when: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what differs. Exit code 1 when something does.")
+        bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")] = False,
 ) -> None:
-    """Land the log again, in a database beside the live one, and compare the rows that records since then have made: 0 rows
-    changed, or which. They are written to the live tables in one transaction, with the positions. No topic is written to.
-    Readers see the rows of before until then. Processors and sinks may run.
+    """Recompute the rows that records since a time have changed, in a temporary database, compare them with the live tables,
+    and apply differences and offsets in one transaction. `replay` writes to no topic. Readers see the old rows until it
+    commits. Processors and sinks may run.
 
     Example: onefold replay runner --from 2h --dry-run
     """

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 def command(
     domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
     inputs: Annotated[
-        bool, typer.Option("--inputs", help="Delete the inputs too: their records are gone then.")
+        bool, typer.Option("--inputs", help="Delete the input topics too. Their records are lost.")
     ] = False,
     keep_tables: Annotated[
-        bool, typer.Option("--keep-tables", help="Leave the tables to their readers until `onefold rebuild`.")
+        bool, typer.Option("--keep-tables", help="Keep the tables as they are until `onefold rebuild`.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the list.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON; needs --yes.")] = False,
 ) -> None:
-    """Delete all that a pipeline has made of its inputs, so that it begins with them anew: topics, states, positions, rows.
-    It is shown first, and asked for. Processors, workers and sinks must not run.
+    """Delete a pipeline's results, so that it processes its inputs from the beginning: topics, states, offsets, rows. `reset`
+    shows the list and asks. Processors, workers and sinks of the pipeline must not run.
 
-    A reset that was interrupted is ended by another one; until then no processor starts.
+    After an interruption, run `reset` again: until it has finished, no processor starts.
 
     Example: onefold reset runner
     """

@@ -14,7 +14,7 @@ from onefold.stack import control
 def command(
     service: Annotated[str, typer.Argument(help="A name from `onefold status`.")],
 ) -> None:
-    """Stop a service as `onefold down` does, and return when it is ready again. Nothing is lost: the others wait for it.
+    """Restart a service, and return when it is ready again. Its pipelines pause meanwhile and lose nothing.
 
     Example: onefold restart sink-1
     """

@@ -18,19 +18,18 @@ from onefold.stack.gate import Gate
 
 
 def command(
-    domains: Annotated[list[str] | None, typer.Argument(help="Domains to land; all of them if none is named.")] = None,
+    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
     instance: Annotated[
         str, typer.Option(help="A name for the ledger and the logs; two sinks at once need two names.")
     ] = "1",
-    after: Annotated[
-        str, typer.Option(help="A task of the running stack that has to be done before anything is landed.")
-    ] = "",
+    after: Annotated[str, typer.Option(help="A task of the running stack that must end before the sink writes.")] = "",
     turn: Annotated[
-        str, typer.Option(help="Of the sinks of this home with the same word here one lands; the others stand by.")
+        str,
+        typer.Option(help="A lock: of the sinks with the same name here one is active, the others are warm standbys."),
     ] = "",
 ) -> None:
-    """Land the output topics in PostgreSQL with Spark, each batch with its offsets in one transaction, until SIGTERM
-    or Ctrl-C.
+    """Run the Spark sink until SIGTERM or Ctrl-C. It writes the output topics to PostgreSQL, each batch with its offsets in
+    one transaction.
 
     Example: onefold sink runner campaigns
     """

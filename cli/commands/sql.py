@@ -22,9 +22,9 @@ VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "
 
 
 def command(
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of psql, as they are.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of psql.")] = None,
 ) -> None:
-    """Open psql on the embedded database, or on that of ONEFOLD_POSTGRES_DSN. The exit code is psql's.
+    """Open psql on the embedded database, or on the database of ONEFOLD_POSTGRES_DSN. The exit code is psql's.
 
     Example: onefold sql -c 'SELECT * FROM onefold.verdict'
     """

@@ -21,15 +21,15 @@ SHOWN = 20
 
 
 def command(
-    pipeline: Annotated[str, typer.Argument(help="The pipeline whose uploads are looked at.")],
+    pipeline: Annotated[str, typer.Argument(help="The pipeline.")],
     older_than: Annotated[
-        str, typer.Option("--older-than", help="How long a client is given: 90s, 30m, 12h, 1d.")
+        str, typer.Option("--older-than", help="How long a client has to reference an upload: 90s, 30m, 12h, 1d.")
     ] = "1d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be asked.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the uploads.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Find uploaded objects that are marked for so long, and ask the log to discard them. Nothing is deleted here: what an
-    entry names the log keeps, and says so; the worker deletes the rest. Also clears away what writers that died left unfinished.
+    """Find uploads that no record references after a time, and queue them for deletion. The log decides: it keeps an upload
+    that an entry references, and the worker deletes the others. Also removes unfinished files of crashed writers.
 
     Example: onefold sweep sheets --older-than 12h --dry-run
     """

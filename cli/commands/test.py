@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Only what needs no server: a minute.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Only tests that need no server.")] = False,
 ) -> None:
-    """Run the test suite of this checkout, on a broker, a database and a Spark that it starts for itself.
+    """Run the tests of this checkout. They start a broker, a database and Spark of their own.
 
-    -m broker, postgres, spark, docker or browser runs what needs that; -m matrix the pairs that take an hour.
+    -m broker, postgres, spark, docker or browser selects the tests that need it; -m matrix the ones that take hours.
 
     Example: onefold test -k campaigns
     """

@@ -24,7 +24,7 @@ def command(
     """Start Kafka, PostgreSQL, the processors, the Spark sink and the dashboard in the background, and return when all
     are ready.
 
-    What is missing is made first: jars, topics, tables. Data of an earlier run is used again.
+    The first start downloads jars, and creates topics and tables. Later starts reuse the data.
 
     Example: onefold up
     """

@@ -25,22 +25,22 @@ _STYLES = {VALID: "bold green", INVALID: "bold red", UNKNOWN: "bold yellow"}
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The domain to judge, as runner.")],
+    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
     timeout: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the pipeline to drain.")] = 60.0,
-    show_all: Annotated[bool, typer.Option("--all", help="Print every finding, not only the first ones.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Print every mismatch, not only the first ones.")] = False,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Read the whole log, also what an earlier verdict has proved.")
+        bool, typer.Option("--from-start", help="Read the topics from offset 0, not from the last checkpoint.")
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="With --from-start: processes that read it at most.  [default: one for each core]"),
+        typer.Option(min=1, help="With --from-start: number of processes.  [default: one for each core]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
-    """Recompute a domain from its input topics with code of its own, and compare every row and every dead letter. What an
-    earlier verdict has read and proved is not read again; rows are all compared. The dashboard shows the last verdict.
+    """Recompute a pipeline from its input topics with the pipeline's model, and compare every row and every dead letter.
+    Reading resumes at the last checkpoint; every row is compared each time. The dashboard shows the last verdict.
 
-    Exit code 0: everything is as the input demands. 1: it is not. 2: that cannot be determined, and why.
+    Exit code 0: valid. 1: invalid, with each mismatch. 2: unknown, with the reason.
 
     Example: onefold verify runner --timeout 30
     """

@@ -23,8 +23,8 @@ LOWEST = 19  # whatever else runs goes first
 
 
 def command() -> None:
-    """Write down once which classes Kafka and Spark need, so that every broker and every sink of this machine starts sooner.
-    The stack does it by itself when it has run for five minutes.
+    """Create class-data-sharing (CDS) archives, so that Kafka and Spark start faster on this machine. A stack creates them
+    after five minutes.
 
     Example: onefold warm
     """

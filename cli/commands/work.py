@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 
 def command(
-    domains: Annotated[
-        list[str] | None, typer.Argument(help="Domains whose jobs are done; all that have jobs if none is named.")
-    ] = None,
+    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all that have jobs.")] = None,
     instance: Annotated[
-        str, typer.Option(help="A name that survives a restart; unique among a domain's workers.")
+        str, typer.Option(help="A name that survives a restart; unique among the pipeline's workers.")
     ] = "1",
 ) -> None:
-    """Do the jobs that pipelines have put into their queues, such as a mail for each order, until SIGTERM or Ctrl-C: a process
-    a domain. Several instances share the queues; a job at hand is handed over.
+    """Run the workers of pipelines with jobs (a mail for each order, say) until SIGTERM or Ctrl-C: a process for each pipeline.
+    Several instances share the queues. A worker that stops hands its job over.
 
     Example: onefold work orders --instance 2
     """

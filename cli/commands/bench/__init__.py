@@ -1,19 +1,19 @@
 """`onefold bench`: how fast Onefold is here, on a stack of its own. One module a thing that can be measured."""
 
-HELP = """Measure on a broker and a database of its own, and print figures with what they ran on.
+HELP = """Measure on a broker and a database of its own, and print the figures with a description of the machine.
 
 Example: onefold bench processor --instances 1
 """
 VERBS = {
-    "processor": "Events folded a second.",
-    "peers": "Onefold beside Kafka Streams, by turns.",
-    "sink": "Output records landed a second.",
-    "together": "What several pipelines in one sink cost.",
+    "processor": "Processor throughput, events a second.",
+    "peers": "Onefold and Kafka Streams, in alternation.",
+    "sink": "Sink throughput, records a second.",
+    "together": "Cost of several pipelines in one sink.",
     "latency": "From produce to a visible row.",
-    "jobs": "How long jobs take that arrive in the wrong order.",
-    "hot-hot": "How long nothing is decided when a process is killed.",
-    "newcomer": "How soon a new replica of many keys is level.",
-    "audit": "What the auditor costs, and how soon it names what is wrong.",
-    "operate": "How long a verdict, an explained row and a rebuild take.",
+    "jobs": "Duration of jobs that arrive out of order.",
+    "hot-hot": "Pause after a kill, with active-active replicas.",
+    "newcomer": "Time until a new replica has caught up.",
+    "audit": "Cost and delay of continuous verification.",
+    "operate": "Duration of verify, explain and rebuild.",
     "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }

@@ -15,9 +15,8 @@ from onefold.operate.values import printable
 def command(
     as_json: Annotated[bool, typer.Option("--json", help='Print {name: {"value", "from"}} as JSON.')] = False,
 ) -> None:
-    """Show each setting, its value without secrets, and where it comes from: an option of a command wins over the environment,
-    the environment over the working folder's `onefold.env`, that over the project's, and that over the default.
-    A variable ONEFOLD_... that is no setting is named on stderr.
+    """Show each setting, its value without secrets, and its origin. Precedence: an option of a command, the environment, the
+    working folder's `onefold.env`, the project's `onefold.env`, the default. Unknown ONEFOLD_... variables are listed on stderr.
 
     Example: onefold config show --json
     """

@@ -20,10 +20,10 @@ def command(
     key: Key = "",
     topic: Topic = "",
     waiting: Annotated[bool, typer.Option("--open", help="Only those that were not replayed.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Print the newest so many; 0: all of them.")] = 50,
+    limit: Annotated[int, typer.Option(min=0, help="Print this many, the newest. 0: all.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, all of them.")] = False,
 ) -> None:
-    """Show a pipeline's dead letters, the newest last: where each is, when it was set aside, its key, and why.
+    """List a pipeline's dead letters, the newest last: position, time, key, reason.
 
     Example: onefold dead-letters list runner --reason "not JSON" --since 2h
     """

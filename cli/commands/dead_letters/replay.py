@@ -29,14 +29,14 @@ def command(
     until: Until = "",
     key: Key = "",
     topic: Topic = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become of each.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the outcome of each.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Put the original records of dead letters back into the inputs where they lay, each exactly once: a second replay does
-    nothing. They come after what their keys have had since.
+    """Write the original records of dead letters to their input topics again, each exactly once: a second replay does
+    nothing. The replayed records come after later records of their keys.
 
-    Exit code 1: some could not be put back, and why. With --dry-run nothing is written, and each record is tried with the
-    contract, the handler and the states as they are now.
+    Exit code 1: some records could not be replayed, with the reasons. --dry-run writes nothing, and tries each record with
+    the current schema, handler and states.
 
     Example: onefold dead-letters replay runner --reason "the handler raised" --dry-run
     """

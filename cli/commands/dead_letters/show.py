@@ -24,8 +24,8 @@ def command(
     show_all: Annotated[bool, typer.Option("--all", help="Print every byte, not only the first ones.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with every byte in hex.")] = False,
 ) -> None:
-    """Show a dead letter: where it came from, why it was refused, its headers, and the original bytes in hex and as text,
-    decoded as far as possible, also where the contract refuses it. What the dead letter does not hold is fetched from its source.
+    """Show a dead letter: its source, the reason, its headers, and the original bytes in hex and as text, decoded as far as
+    possible. Bytes that the dead letter lacks are read from its source.
 
     Example: onefold dead-letters show runner.updates.dead/0/12
     """

@@ -1,6 +1,6 @@
 """`onefold sheet`: a spreadsheet's cells as its log has them, and cells from a file into its log."""
 
-HELP = """Print a sheet as it is, or as it was after any of its entries; import a file.
+HELP = """Print a sheet, as of now or of an earlier entry; import a file.
 
 Example: onefold sheet open budget --range A1:F20
 """

@@ -31,9 +31,9 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Import a CSV file: numbers, formulas that begin with =, and texts. An empty field leaves its cell as it is.
+    """Import a CSV file: numbers, formulas that begin with =, and texts. An empty field leaves its cell unchanged.
 
-    May be run again after any error: the same file is imported once.
+    Idempotent: run it again after any error.
 
     Example: onefold sheet import budget budget.csv
     """

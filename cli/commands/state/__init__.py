@@ -6,5 +6,5 @@ Example: onefold state get campaigns 1
 """
 VERBS = {
     "get": "The state of a key, now or as of an offset.",
-    "diff": "What differs between two moments of a key's state.",
+    "diff": "Compare a key's state at two offsets.",
 }

@@ -14,15 +14,15 @@ from onefold.operate.values import printable
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The domain, as campaigns.")],
+    domain: Annotated[str, typer.Argument(help="The pipeline, as campaigns.")],
     key: Annotated[str, typer.Argument(help="The state's key, as the topology names it.")],
     before: Annotated[str, typer.Argument(metavar="FROM", help="An offset of the changelog, PARTITION:OFFSET.")],
     after: Annotated[str, typer.Argument(metavar="TO", help="The other one.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show field by field what differs between the states of a key as of two offsets of the changelog.
+    """Compare the states of a key at two offsets of the changelog, field by field.
 
-    Exit code 1: one of the two is not known.
+    Exit code 1: the changelog has no state at one of the offsets.
 
     Example: onefold state diff campaigns 1 0:1200 0:1300
     """

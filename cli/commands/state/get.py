@@ -14,17 +14,16 @@ from onefold.operate.values import printable
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The domain, as campaigns.")],
+    domain: Annotated[str, typer.Argument(help="The pipeline, as campaigns.")],
     key: Annotated[str, typer.Argument(help="The state's key, as the topology names it.")],
     at: Annotated[
         str | None, typer.Option(help="As of this offset of the changelog, PARTITION:OFFSET, itself included.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show the state that the handler has of a key, now or as of an offset of the changelog: its last committed record there,
-    looked for backwards.
+    """Show the state of a key, now or at an offset of the changelog: the last committed record of the key up to there.
 
-    Exit code 1: there is none.
+    Exit code 1: the key has no state.
 
     Example: onefold state get campaigns 1 --at 0:1200
     """
