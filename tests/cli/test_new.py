@@ -61,11 +61,8 @@ def test_the_tutorial_shows_what_is_written(folder: Path) -> None:
     texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()]
     texts += [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "examples" / "mails").glob("*.py")]
 
-    code = re.findall(
-        r"^```(?:python|sql)\n(.*?)^```",
-        (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
+    pages = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("tutorial.md", "pipeline.md"))
+    code = re.findall(r"^```(?:python|sql)\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
     assert len(code) >= 4
     assert [block for block in code if not any(block in text for text in texts)] == []
 

@@ -24,7 +24,7 @@ PYTEST = "#!{python}\nimport sys, pytest\nsys.exit(pytest.console_main())\n"
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an engineer installs."""
-    folder = tmp_path_factory.mktemp("wheel")
+    folder = tmp_path_factory.mktemp("checkout") / "dist"
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, capture_output=True
     )
@@ -56,7 +56,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     program.chmod(0o755)
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("ONEFOLD_", "PYTEST_", "PYTHON"))}
     keep |= {name: os.environ[name] for name in ("ONEFOLD_CACHE", "ONEFOLD_CHAOS_PATIENCE") if name in os.environ}
-    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    pip = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    pip["CHECKOUT"] = str(wheel.parent.parent)  # as the page calls it
     return {**keep, **pip, "VIRTUAL_ENV": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
@@ -75,7 +76,7 @@ def test_the_wheel_claims_one_name(wheel: Path) -> None:
 def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
     """Every command in order, in one shell a section; each must succeed, and the verdict after the kills is *valid*."""
     sections = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    begin, run, kill, chaos, end = sections
+    begin, run, kill, chaos, end, *mine = sections
     assert "kill -9" in kill
     assert "onefold chaos" in chaos
     assert "--wipe" in end
@@ -90,7 +91,14 @@ def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
         torment(chaos, tmp_path, environment)
     finally:
         shell(end, tmp_path, environment)
+    assert sum("git apply" in section for section in mine) == 4
+    try:
+        changed = "".join(shell(section, tmp_path, environment) for section in mine)
+    finally:
+        shell("onefold down --wipe", tmp_path, environment)
 
+    assert re.search(r"^orders: valid", changed, re.MULTILINE)
+    assert "largest_cents" in changed
     assert len(re.findall(r"^orders: valid", said, re.MULTILINE)) == 2
 
 
