@@ -51,6 +51,7 @@ GROUPS = {
         "logs": "Show the logs of services.",
         "sql": "Open psql on the database.",
         "kafka": "Run one of Kafka's command-line tools.",
+        "docs": "Print a page of the documentation.",
     },
     "Repair": {
         "dead-letters": "List rejected records, and replay them.",

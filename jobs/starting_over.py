@@ -66,7 +66,7 @@ class StartingOver:
         if not isinstance(effect, StartsOver):
             raise UserError(
                 f"the jobs of {queue} would be done again, and {named} does not say what becomes of what they did",
-                "Give it the methods leftovers and start_over: docs/jobs.md, starting over.",
+                "Give it the methods leftovers and start_over: `onefold docs jobs`, starting over.",
                 REFUSED,
             )
         return effect

@@ -71,8 +71,8 @@ class Held(NamedTuple):
         if self.committed:
             return (
                 f"{self.topic}/{self.partition} at offset {self.offset}: {who} hides {self.hidden:,} offsets for "
-                f"{self.age_s:,.0f} s, and may have been committed. Aborting it would remove what was: see docs/operating.md, "
-                f"which Kafka"
+                f"{self.age_s:,.0f} s, and may have been committed. Aborting it would remove what was: see "
+                f"`onefold docs operating`, which Kafka"
             )
         return (
             f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and hides "

@@ -144,7 +144,7 @@ class Broker:
             raise UserError(
                 f"the topics in {self.home / 'data'} were written by Kafka {made}, and Kafka {self.version} does not read them",
                 "Start over with `onefold down --wipe`, or go on with the Onefold that wrote them; why it is an older Kafka is in"
-                " docs/operating.md, which Kafka.",
+                " `onefold docs operating`, which Kafka.",
                 REFUSED,
             )
 

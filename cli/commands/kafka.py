@@ -104,7 +104,8 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
     try:
         options = java_client_options(settings.kafka(), settings.kafka_options)
     except Misconfigured as error:
-        raise UserError(str(error), "See docs/operating.md, a Kafka of your own.", USAGE) from None
+        hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs operating`, a Kafka that asks who you are."
+        raise UserError(str(error), hint, USAGE) from None
     # In memory where there is such a thing; it is closed by whoever reads it.
     made = os.fdopen(os.memfd_create("login"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
     os.fchmod(made.fileno(), 0o600)

@@ -35,7 +35,7 @@ def command(
     (name,) = pipelines.checked([domain])
     pipeline = pipelines.found()[name]
     if not pipeline.jobs:
-        raise UserError(f"{name} has no jobs", f"Declare some in {pipeline.declared_in}: docs/jobs.md.", USAGE)
+        raise UserError(f"{name} has no jobs", f"Declare some in {pipeline.declared_in}: `onefold docs jobs`.", USAGE)
     since_ms = _milliseconds(since)
     try:
         for queue in pipeline.jobs:

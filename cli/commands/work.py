@@ -36,7 +36,7 @@ def command(
     without = [name for name in names if not known[name].jobs]
     if without:
         raise UserError(
-            f"{without[0]} has no jobs", f"Declare some in {known[without[0]].declared_in}: docs/jobs.md.", USAGE
+            f"{without[0]} has no jobs", f"Declare some in {known[without[0]].declared_in}: `onefold docs jobs`.", USAGE
         )
     client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
     status = os.environ.get("ONEFOLD_STATUS_FILE")

@@ -202,7 +202,7 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
     if stored.offset < log.start:
         raise Refused(
             f"the decision log starts at offset {log.start}, but {stored.offset} comes next: decisions were deleted unread. "
-            f"See docs/operating.md, starting a domain over"
+            f"See `onefold docs operating`, starting a domain over"
         )
     return stored
 

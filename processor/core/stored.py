@@ -37,5 +37,5 @@ def check_format(body: Mapping[str, Any], what: str) -> None:
     if number > FORMAT:
         raise Refused(
             f"{what} was written by a newer Onefold, in format {number}, and this one knows formats up to {FORMAT}: "
-            f"start the newer one again. See docs/operating.md, upgrading, and back"
+            f"start the newer one again. See `onefold docs operating`, upgrading, and back"
         )

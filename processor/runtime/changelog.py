@@ -135,7 +135,7 @@ class Progress:
             if known != topic_id:
                 raise Refused(
                     f"topic {topic} was deleted and created again (id {known} then, {topic_id} now): "
-                    f"its records are not the ones behind the stored state. See docs/operating.md, starting a domain over"
+                    f"its records are not the ones behind the stored state. See `onefold docs operating`, starting a domain over"
                 )
 
     def checked(self, identities: Mapping[str, Identity]) -> "Progress":
@@ -235,7 +235,7 @@ def fitting() -> Iterator[None]:
     except Corrupted as error:
         raise Refused(
             f"{error}. Another version wrote it: a new field needs a default, and a renamed one keeps the name that is stored "
-            f"(docs/evolution.md)"
+            f"(`onefold docs evolution`)"
         ) from error
 
 

@@ -52,7 +52,7 @@ def choose_source(connection: Connection, sink: str, writer: str, topics: Topics
         if known:
             raise Refused(
                 f"the tables of {sink} are filled from {log}, and cannot be filled from its output topics as well: start its "
-                f"replicas again, or start {sink} over, see docs/operating.md"
+                f"replicas again, or start {sink} over, see `onefold docs operating`"
             )
         return
     topic_id = topics.ids([log])[log]
@@ -114,12 +114,12 @@ def _check(key: Partition, position: Position, topic_id: str, reach: Reach | Non
     if position.next_offset > reach.end:
         raise Refused(
             f"{name} ends at offset {reach.end}, but Postgres holds everything below {position.next_offset}: "
-            "Kafka lost records; see docs/operating.md"
+            "Kafka lost records; see `onefold docs operating`"
         )
     if position.next_offset < reach.start:
         raise Refused(
             f"{name} begins at offset {reach.start}, but Postgres needs {position.next_offset} next: "
-            "Kafka deleted records before they were landed; see docs/operating.md"
+            "Kafka deleted records before they were landed; see `onefold docs operating`"
         )
     _check_last(name, key, position, reach, topics)
 
@@ -134,12 +134,12 @@ def _check_last(name: str, key: Partition, position: Position, reach: Reach, top
         return
     raise Refused(
         f"the record at {name}, offset {last.offset}, is not the one that was landed: "
-        "the topic was written anew; see docs/operating.md"
+        "the topic was written anew; see `onefold docs operating`"
     )
 
 
 def _made_anew(topic: str, old: str, new: str) -> str:
     return (
         f"topic {topic} was deleted and made anew (id {new}, Postgres holds records of {old}): "
-        "its offsets mean something else now; see docs/operating.md"
+        "its offsets mean something else now; see `onefold docs operating`"
     )

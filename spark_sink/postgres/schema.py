@@ -64,7 +64,7 @@ def _check_version(connection: Connection) -> None:
     if number > KNOWN_VERSION:
         raise Refused(
             f"a newer Onefold has made version {number} of the tables in the schema onefold, and this one knows versions "
-            f"up to {KNOWN_VERSION}: start the newer one again. See docs/operating.md, upgrading, and back"
+            f"up to {KNOWN_VERSION}: start the newer one again. See `onefold docs operating`, upgrading, and back"
         )
 
 

@@ -67,6 +67,7 @@ def test_the_wheel_claims_one_name(wheel: Path) -> None:
 
     assert {name.split("/")[0] for name in names} == {"onefold", f"{'-'.join(wheel.stem.split('-')[:2])}.dist-info"}
     assert "onefold/cli/template/dot_github/workflows/ci.yml" in names
+    assert "onefold/docs/operating.md" in names
 
 
 @pytest.mark.alone

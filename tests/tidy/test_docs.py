@@ -1,10 +1,12 @@
 """The documents agree with the program: verbs, settings, files, links."""
 
+import ast
 import os
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from onefold.cli.main import run
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
 from onefold.operate.guarantee import RULES
 from onefold.operate.settings import PREFIX, Settings
-from tests.support.rooms import ROOMS, ROOT
+from tests.support.rooms import PACKAGE, ROOMS, ROOT, modules, nodes
 from tests.support.verbs import COMMANDS
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,6 +108,30 @@ def test_links_and_files_exist(page: Path) -> None:
     folders = "|".join((*ROOMS, "avro", "docs", "sql", "src", "tests"))
     for name in re.findall(rf"`((?:{folders})/[\w/.]+\.\w+)`", PROSE[page]):
         assert (ROOT / name).exists() or (TEMPLATE / name.replace("orders", PLACEHOLDER)).exists(), name
+
+
+def test_every_page_that_a_message_names_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`onefold docs` has it, in a checkout and by what a wheel is made of; and no message names a file of the checkout."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    packed = {Path(name).stem for name in wheel["force-include"]}
+    files = [path for name, path in modules().items() if name.startswith(PACKAGE)]
+    docstrings = {id(node.value) for path in files for node in nodes(path) if isinstance(node, ast.Expr)}
+    texts = {
+        (path, node.value)
+        for path in files
+        for node in nodes(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    }
+    named = {page for _, text in texts for page in re.findall(r"`onefold docs ([a-z-]+)`", text)}
+
+    assert [f"{path}: {text}" for path, text in texts if re.search(r"docs/[a-z-]+\.md", text)] == []
+    assert packed == {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert {"operating", "jobs", "evolution"} <= named <= packed
+    for page in named:
+        assert run(["docs", page]) == 0
+        assert capsys.readouterr().out.startswith("# ")
 
 
 def test_every_test_that_is_promised_exists() -> None:
