@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onefold import class_archive
-from onefold.exit_codes import REFUSED
+from onefold import class_archive, jvm
+from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
 from onefold.stack.service import Ready, Service
@@ -60,8 +60,15 @@ class Broker:
         """Writes the configuration and formats the storage if that was not done yet. Raises UserError when Kafka
         refuses, or when a newer Kafka has written there.
         """
+        if "," in str(self.home):
+            raise UserError(
+                f"Kafka cannot have its data in {self.home}: it reads a comma as the end of a folder's name",
+                "Set ONEFOLD_HOME to a folder that has no comma in its path.",
+                USAGE,
+            )
         private.folder(self.home)
-        (self.home / "server.properties").write_text(self.configuration(self.home / "data"), encoding="utf-8")
+        shutil.rmtree(self._temporary, ignore_errors=True)  # a JVM that was killed has left its libraries there
+        (self.home / "server.properties").write_text(self.configuration(self.home / "data"), encoding="ascii")
         if not (self.home / "data" / "meta.properties").exists():
             self._format()
         self._check_version()
@@ -73,8 +80,8 @@ class Broker:
         return next((jar.stem.rpartition("-")[2] for jar in self.jars if jar.name.startswith("kafka_")), "")
 
     def configuration(self, data: Path) -> str:
-        """The server.properties of this node with its log in `data`."""
-        return "".join(f"{name}={value}\n" for name, value in self._settings(data).items())
+        """The server.properties of this node with its log in `data`, in ASCII."""
+        return jvm.as_properties(self._settings(data))
 
     def command(self) -> list[str]:
         """The command line that runs the node in the foreground."""
@@ -105,7 +112,12 @@ class Broker:
         return [*self._java("-Xmx256m", "-XX:+UseSerialGC"), main_class, *arguments]
 
     def _java(self, *flags: str) -> list[str]:
-        return [str(self.java), *flags, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", ":".join(map(str, self.jars))]
+        own = (*jvm.temporary(self._temporary), f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
+        return [str(self.java), *flags, *own, "-cp", ":".join(map(str, self.jars))]
+
+    @property
+    def _temporary(self) -> Path:
+        return self.home / "tmp"
 
     def _format(self) -> None:
         """Formats in a folder of another name first, so that an interrupted format is never taken for a finished
@@ -114,7 +126,7 @@ class Broker:
         draft = self.home / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         properties = self.home / "format.properties"
-        properties.write_text(self.configuration(draft), encoding="utf-8")
+        properties.write_text(self.configuration(draft), encoding="ascii")
         # Joined to its option by "=": one id in 64 begins with a dash and would be read as an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties))
@@ -128,10 +140,8 @@ class Broker:
             stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
-            reason = (done.stderr or done.stdout).strip().splitlines()
-            raise UserError(
-                f"Kafka could not format its storage in {draft}: {reason[-1] if reason else 'no reason given'}"
-            )
+            reason = jvm.last_words(done.stdout + done.stderr, done.returncode)
+            raise UserError(f"Kafka could not format its storage in {draft}: {reason}")
         properties.unlink()
         (draft / MADE_BY).write_text(f"{self.version}\n", encoding="utf-8")
         shutil.rmtree(self.home / "data", ignore_errors=True)

@@ -22,8 +22,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
+from onefold import jvm
+from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.stack import filelock
+from onefold.stack.java import ADVICE
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 SIDE_BY_SIDE = 3  # downloads at once; more only costs JVM starts on a small machine
@@ -69,6 +72,12 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
     """
     jars = [jar for jar in read_lock(LOCK_FILE.read_text(encoding="utf-8")) if jar.group == group]
     folder = cache / "jars"
+    if os.pathsep in str(folder):
+        raise UserError(
+            f"Java cannot read jars in {folder}: in its class path a colon is the end of a file's name",
+            "Set ONEFOLD_CACHE to a folder that has no colon in its path.",
+            USAGE,
+        )
     paths = [folder / jar.file_name for jar in jars]
     stamp = folder / f".{group}.stamp"
     if _stamp_holds(stamp, jars, folder):
@@ -108,7 +117,7 @@ def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress | No
                 else:
                     wrong.append((jar, arrived.exists()))
         if wrong:
-            raise _download_error(wrong)
+            raise _ended_early(calls) or _download_error(wrong)
 
 
 class _IvyCall:
@@ -244,6 +253,16 @@ def _proxy_flags() -> list[str]:
     if not address.hostname:
         return []
     return [f"-Dhttps.proxyHost={address.hostname}", f"-Dhttps.proxyPort={address.port or 443}"]
+
+
+def _ended_early(calls: Sequence[_IvyCall]) -> UserError | None:
+    """What the JVM says where Ivy has not begun; None where it has."""
+    for call in calls:
+        said = call.log.read_text(encoding="utf-8", errors="replace")
+        if call.process is not None and call.process.returncode > 0 and ":: " not in said:
+            reason = jvm.last_words(said, call.process.returncode)
+            return UserError(f"Java ({call.argv[0]}) cannot fetch jars: {reason}", ADVICE)
+    return None
 
 
 def _download_error(wrong: Sequence[tuple[Jar, bool]]) -> UserError:

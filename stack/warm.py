@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onefold import class_archive
+from onefold import class_archive, jvm
 from onefold.operate.errors import UserError
 from onefold.stack.broker import JVM_FLAGS, Broker
 from onefold.stack.ports import free_ports
@@ -49,7 +49,7 @@ def make(file: Path, jars: Sequence[Path], executable: Path) -> bool:
                 broker.recording(draft), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
         try:
-            _wait_until_it_answers(process, broker.bootstrap_servers)
+            _wait_until_it_answers(process, broker.bootstrap_servers, Path(folder) / "log")
             _exercise(broker.bootstrap_servers)
             process.terminate()
             process.wait(_EXIT_S)
@@ -68,11 +68,14 @@ def make(file: Path, jars: Sequence[Path], executable: Path) -> bool:
     return True
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], address: str) -> None:
+def _wait_until_it_answers(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + _READY_S
     while not is_ready(Ready("kafka", address))[0]:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise UserError("the broker whose classes are to be written down did not start")
+        if (code := process.poll()) is not None:
+            reason = jvm.last_words(log.read_text(encoding="utf-8", errors="replace"), code)
+            raise UserError(f"the broker whose classes are to be written down did not start: {reason}")
+        if time.monotonic() > deadline:
+            raise UserError(f"the broker whose classes are to be written down did not answer within {_READY_S:.0f} s")
         time.sleep(_LOOK_S)
 
 

@@ -6,12 +6,13 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import IO, Annotated
 
 import typer
 
+from onefold import jvm
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
@@ -109,7 +110,7 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
     # In memory where there is such a thing; it is closed by whoever reads it.
     made = os.fdopen(os.memfd_create("login"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
     os.fchmod(made.fileno(), 0o600)
-    made.write(as_properties(options).encode("ascii"))
+    made.write(jvm.as_properties(options).encode("ascii"))
     made.flush()
     made.seek(0)
     os.set_inheritable(made.fileno(), True)
@@ -120,18 +121,6 @@ def flags(settings: Settings) -> list[str]:
     """What the JVM has to be told besides: Kafka's client asks nobody for a token whom its JVM does not know."""
     url = settings.kafka_options.get("sasl.oauthbearer.token.endpoint.url")
     return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"] if url else []
-
-
-def as_properties(options: Mapping[str, str]) -> str:
-    """As `java.util.Properties` reads them: a backslash opens an escape, and what is not ASCII is written as UTF-16."""
-    return "".join(f"{name}={''.join(map(_escaped, value))}\n" for name, value in options.items())
-
-
-def _escaped(character: str) -> str:
-    if character.isascii() and character.isprintable() and character not in "\\ ":
-        return character
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def check_answers(servers: Sequence[str]) -> None:

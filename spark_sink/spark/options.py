@@ -2,9 +2,13 @@
 
 import os
 import shlex
+import shutil
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+
+from onefold import jvm
+from onefold.spark_sink.errors import Misconfigured
 
 # For a developer's eyes only: what matters to a user is said by the sink itself, in one sentence each.
 _LOG4J = """\
@@ -72,7 +76,17 @@ JVM = (
 
 def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> dict[str, str]:
     """Spark's settings by name. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more options
-    of the JVM."""
+    of the JVM.
+
+    Raises:
+        Misconfigured: Spark cannot work in a folder of that name.
+    """
+    if "," in str(scratch):
+        raise Misconfigured(
+            f"Spark cannot work in {scratch}: it reads a comma as the end of a folder's name; set ONEFOLD_HOME to a folder that "
+            "has no comma in its path"
+        )
+    shutil.rmtree(scratch / "tmp", ignore_errors=True)  # a JVM that was killed has left its libraries there
     scratch.mkdir(parents=True, exist_ok=True)
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J, encoding="utf-8")
@@ -84,7 +98,11 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
         "spark.driver.extraClassPath": class_path,
         "spark.executor.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": " ".join(
-            [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *JVM, *map(shlex.quote, flags)]
+            [
+                f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+                *JVM,
+                *map(shlex.quote, [*jvm.temporary(scratch / "tmp"), *flags]),
+            ]
         ),
         "spark.local.dir": str(scratch / "local"),
         # the tasks of executor staging import this very package

@@ -2,29 +2,49 @@
 
 import logging
 import os
+import pwd
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from onefold import jvm
 from onefold.spark_sink.errors import Misconfigured, sentence
 from onefold.spark_sink.spark.options import options
+
+_LOG = "spark.log"
+# Hadoop asks the system who we are, and fails where a container runs under a number that has no name.
+_NAMELESS = "onefold"
 
 
 def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
     """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more
     options of the JVM."""
-    asked = options(jars, scratch, flags)
     os.environ["JAVA_HOME"] = java_home
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder
-    for name, value in asked.items():
-        builder = builder.config(name, value)
-    with _stderr_to(scratch / "spark.log"):
-        return builder.getOrCreate()
+    nameless = not _has_a_name()
+    if nameless:
+        os.environ.setdefault("SPARK_USER", _NAMELESS)
+        flags = (*flags, f"-Duser.home={scratch}")  # without it Ivy, of which nothing is wanted, fails
+    asked = SparkConf().setAll([*options(jars, scratch, flags).items()])
+    try:
+        tempfile.gettempdir()  # the gateway says there where it listens
+    except FileNotFoundError:
+        os.environ["TMPDIR"] = str(scratch / "tmp")
+    with (scratch / _LOG).open("wb") as log:
+        # The JVM greets with warnings, its Python workers say goodbye with stack traces, and why it cannot start is on stdout.
+        gateway = launch_gateway(asked, {"stdout": log, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+    if nameless:
+        users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setLoginUser(users.createRemoteUser(_NAMELESS))
+    SparkContext(conf=asked, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
 
 
 def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
@@ -33,19 +53,15 @@ def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[s
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         return spark_session(jars, java_home, scratch, flags)
-    except (PySparkException, OSError) as error:
+    except PySparkException as error:
+        said = (scratch / _LOG).read_text(encoding="utf-8", errors="replace")
+        raise Misconfigured(f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}") from error
+    except OSError as error:
         raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
 
 
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Children that start now inherit `path` as their stderr: the JVM greets with warnings, and its Python workers
-    say goodbye with stack traces."""
-    ours = os.dup(2)
+def _has_a_name() -> bool:
     try:
-        with path.open("wb") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        return bool(pwd.getpwuid(os.geteuid()).pw_name)
+    except KeyError:
+        return False

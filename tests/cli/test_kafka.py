@@ -13,7 +13,7 @@ import pytest
 
 from onefold.cli import main
 from onefold.cli.commands import kafka
-from onefold.cli.commands.kafka import CONFIG, as_properties, check_answers, flags, with_login, with_servers
+from onefold.cli.commands.kafka import CONFIG, check_answers, flags, with_login, with_servers
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
@@ -67,12 +67,6 @@ def test_a_certificate_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> No
     with pytest.raises(UserError, match="names a file that cannot be read") as caught:
         with_login([], Settings(bootstrap_servers="h:1", kafka_options={"security.protocol": "ssl", **missing}))
     assert caught.value.exit_code == USAGE
-
-
-def test_properties_are_written_as_java_reads_them() -> None:
-    """One line each, whatever is in it."""
-    assert as_properties({"a": "plain=#!:", "b": " \\n\n"}) == "a=plain=#!:\nb=\\u0020\\u005cn\\u000a\n"
-    assert as_properties({"c": "ü\N{GRINNING FACE}"}) == "c=\\u00fc\\ud83d\\ude00\n"
 
 
 def test_whoever_gives_tokens_is_known_to_the_tool() -> None:
