@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -12,8 +11,8 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from onefold.cli import extras
-from onefold.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE
+from onefold.cli import extras, process, troubles
+from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from onefold.operate.errors import UserError
 
 # A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
@@ -66,7 +65,6 @@ VERBS = {verb: line for lines in GROUPS.values() for verb, line in lines.items()
 # They run for long, are started again after a kill, and draw nothing on a terminal.
 SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 COMMANDS = "onefold.cli.commands"
@@ -191,26 +189,15 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        _print_error(
-            UserError(f"{error.filename}: {error.strerror}", "ONEFOLD_HOME must be a folder that you may write to."),
-            arguments,
-        )
-        return FAILED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again while it exits
         return BROKEN_PIPE
-    except OSError as error:
-        if error.errno not in NO_ROOM:
+    except (OSError, UnicodeEncodeError) as error:
+        found = troubles.of_file(error) if isinstance(error, OSError) else troubles.of_text(error)
+        if found is None:
             raise
-        _print_error(
-            UserError(
-                f"nothing more can be written: {error.strerror}",
-                "Make room where ONEFOLD_HOME is, or set it to another place.",
-            ),
-            arguments,
-        )
-        return FAILED
+        _print_error(found, arguments)
+        return found.exit_code
     except Exception as error:
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise
@@ -241,6 +228,8 @@ def _print_error(error: UserError, arguments: Sequence[str]) -> None:
 
 def main() -> None:
     """The entry point of the script `onefold`."""
+    process.use_utf8()
+    process.raise_file_limit()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -86,7 +86,7 @@ async def _figures(connection: Connection, schema: str) -> list[Figure]:
 async def _broken(connection: Connection, rule: Invariant) -> list[str]:
     try:
         async with connection.transaction():
-            cursor = await connection.execute(rule.query.encode())
+            cursor = await connection.execute(rule.query)
             rows = await cursor.fetchmany(TOLD_MAX)
     except psycopg.ProgrammingError as error:
         return [str(Broken(rule.name, {}, f"the query does not work: {str(error).splitlines()[0]}"))]

@@ -62,7 +62,11 @@ def written(pipeline: Pipeline) -> list[str]:
     """The names of all tables that its statements write to, as they stand there."""
     files = (pipeline.sql / "merge").glob(f"{pipeline.name}.*.sql")
     return sorted(
-        {name for file in files for name in _WRITES.findall(_COMMENT.sub("", file.read_text(encoding="utf-8")))}
+        {
+            name
+            for file in files
+            for name in _WRITES.findall(_COMMENT.sub("", file.read_text(errors="replace", encoding="utf-8")))
+        }
     )
 
 

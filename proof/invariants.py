@@ -25,10 +25,10 @@ _ROWS_MAX = 20
 
 @dataclass(frozen=True)
 class Invariant:
-    """A rule: the name of its file, as `bank.total`, and its query."""
+    """A rule: the name of its file, as `bank.total`, and its query as the file has it: PostgreSQL says what is no UTF-8."""
 
     name: str
-    query: str
+    query: bytes
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class Broken:
 def invariants(domain: str) -> tuple[Invariant, ...]:
     """Those of a pipeline, by name. Raises `pipelines.Faulty` when there is no such pipeline."""
     folder = pipelines.find()[domain].sql / FOLDER
-    return tuple(
-        Invariant(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"{domain}.*.sql"))
-    )
+    return tuple(Invariant(path.stem, path.read_bytes()) for path in sorted(folder.glob(f"{domain}.*.sql")))
 
 
 def broken(connection: "psycopg.Connection[Any]", rules: tuple[Invariant, ...]) -> Iterator[Broken]:
@@ -62,7 +60,7 @@ def broken(connection: "psycopg.Connection[Any]", rules: tuple[Invariant, ...]) 
     for rule in rules:
         try:
             with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
-                yield from [Broken(rule.name, row) for row in islice(cursor.execute(rule.query.encode()), _ROWS_MAX)]
+                yield from [Broken(rule.name, row) for row in islice(cursor.execute(rule.query), _ROWS_MAX)]
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise
         except psycopg.Error as error:

@@ -224,13 +224,20 @@ def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Mi
     return Misconfigured(f"{path.name}: field {field['name']!r} {what}, which the sink cannot land: {advice}")
 
 
+def _statement(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Misconfigured(f"{path} is not text in UTF-8, from byte {error.start} on: save it in UTF-8") from error
+
+
 def _reduction(path: Path, merges: set[str]) -> Reduction:
     name, topic = path.stem, path.stem.rpartition(".")[0]
     if name not in merges:
         raise Misconfigured(f"sql/reduce/{path.name} has no sql/merge/{path.name} that takes what it gives")
     if topic in merges:
         raise Misconfigured(f"topic {topic!r} has both sql/merge/{topic}.sql and sql/reduce/{path.name}: choose one")
-    pieces = tuple(_BATCH.split(path.read_text(encoding="utf-8")))
+    pieces = tuple(_BATCH.split(_statement(path)))
     if len(pieces) < 2:
         raise Misconfigured(f"sql/reduce/{path.name} does not read from :batch")
     return Reduction(name, topic, pieces)
@@ -239,7 +246,7 @@ def _reduction(path: Path, merges: set[str]) -> Reduction:
 def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, *, reduced: bool = False) -> Target:
     """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`."""
     path = sql_root / "merge" / f"{name}.sql"
-    pieces = tuple(_STAGE.split(path.read_text(encoding="utf-8")))
+    pieces = tuple(_STAGE.split(_statement(path)))
     if len(pieces) < 2:
         raise Misconfigured(f"sql/merge/{path.name} does not read from :stage")
     return Target(name, columns, pieces, reduced)

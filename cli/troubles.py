@@ -1,0 +1,63 @@
+"""Sentences for what the operating system refuses: a file that cannot be used, a full disk, a name in no charset."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
+_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+# How Python holds a byte that is not UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+
+
+def of_file(error: OSError) -> UserError | None:
+    """The sentence for an error of the file system; None for an error that is a bug, or none of a file."""
+    setting = _setting_of(str(error.filename)) if error.filename else None
+    place = f"{error.filename}: {error.strerror}"
+    if error.errno in _FULL or (error.errno == errno.EROFS and not error.filename):
+        where = f"Make room where ONEFOLD_{setting or 'HOME'} is, or set it to another place."
+        return UserError(f"nothing more can be written: {error.strerror}", where)
+    if error.errno in _NO_MORE_FILES:
+        return UserError(
+            f"{error.strerror}: {error.filename}" if error.filename else f"{error.strerror}",
+            "Raise the limit of open files: ulimit -Hn, LimitNOFILE= of systemd, or --ulimit nofile= of docker run.",
+        )
+    if error.errno in _UNUSABLE and error.filename:
+        if setting:
+            return UserError(
+                place, f"Set ONEFOLD_{setting} to a folder that the user with uid {os.geteuid()} may write to."
+            )
+        return UserError(place, f"The command runs as the user with uid {os.geteuid()}, who needs that file.")
+    return None
+
+
+def of_text(error: UnicodeEncodeError) -> UserError | None:
+    """The sentence for an argument, a variable or a file's name that is no UTF-8; None for other texts."""
+    if not _NOT_UTF8.search(error.object):
+        return None
+    return UserError(
+        f"this is not text in UTF-8: {ascii(error.object)[:200]}", "Write names and values in UTF-8.", USAGE
+    )
+
+
+def _setting_of(path: str) -> str | None:
+    """The setting whose folder holds the path; None for a path elsewhere, and where the settings cannot be read."""
+    from onefold.operate.settings import load  # pydantic, which most commands that fail here have loaded
+
+    try:
+        settings = load()
+    except UserError:
+        return None
+    folders = {"JUDGE_HOME": settings.judge_home, "STATE_HOME": settings.state_home, "CACHE": settings.cache}
+    for name, folder in {**folders, "HOME": settings.home}.items():
+        # A folder that cannot be made is refused at its first missing parent.
+        if folder is not None and (Path(path).is_relative_to(folder) or folder.is_relative_to(path)):
+            return name
+    return None
