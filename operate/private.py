@@ -16,7 +16,7 @@ UMASK = 0o077  # of processes that make more files
 
 # What the stack keeps in its home, and what else of ours may lie there.
 FOLDERS = ("run", "logs", "kafka", "postgres", "checkpoints", "states")
-OURS = {*FOLDERS, "demo", "judge", "objects", "onefold.env"}
+OURS = {*FOLDERS, "cache", "demo", "judge", "objects", "onefold.env"}
 
 
 def secure(home: Path) -> None:

@@ -70,7 +70,8 @@ class Settings(BaseSettings):
         None, description="the folder of states on disk, on a disk of this machine; unset: a folder of the home"
     )
     cache: Path = Field(
-        default_factory=lambda: platformdirs.user_cache_path("onefold"), description="the folder of jars"
+        default_factory=lambda made: _cache(made.get("home")),
+        description="the folder of jars; unset: the user's own cache, or a folder of the home where the user can have none",
     )
     kafka_port: int = Field(0, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
     postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
@@ -183,7 +184,10 @@ class Settings(BaseSettings):
     @field_validator("home", "cache", "judge_home", "state_home")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
-        return value.expanduser().absolute() if value else value  # children run in other folders
+        try:
+            return value.expanduser().absolute() if value else value  # children run in other folders
+        except RuntimeError:
+            raise ValueError("~ stands for no folder: the user has neither HOME nor an entry in /etc/passwd") from None
 
     @cached_property
     def running(self) -> dict[str, Any]:
@@ -309,6 +313,17 @@ def _project_folder() -> Path:
     """That of the project around the working folder; the working folder when there is none."""
     file = project_file()
     return file.parent if file else Path()
+
+
+def _cache(home: Path | None) -> Path:
+    """The platform's folder for it, where that is there or can be made; else one of the stack's home."""
+    try:
+        found = platformdirs.user_cache_path("onefold")
+    except RuntimeError:  # neither HOME nor an entry in /etc/passwd
+        found = None
+    if found is not None and (found.exists() or os.access(next(one for one in found.parents if one.exists()), os.W_OK)):
+        return found
+    return (home or _project_folder() / ".onefold").absolute() / "cache"
 
 
 def _sentence(problem: Any) -> str:

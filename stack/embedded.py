@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
-from onefold.operate import private
+from onefold.operate import private, settings
 from onefold.stack import jars, java, warm
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.ports import Keeping, Ports, choose_ports, of_stack
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import Postgres, check_account
 
 Say = Callable[[str], None]
 
@@ -45,14 +42,15 @@ class Infrastructure:
 
 
 def default_cache() -> Path:
-    """The per-user folder of jars: ONEFOLD_CACHE, else the platform's cache folder."""
-    return Path(os.environ.get("ONEFOLD_CACHE") or platformdirs.user_cache_path("onefold"))
+    """The folder of jars, as the settings have it."""
+    return settings.load().cache
 
 
 def prepare(home: Path, ports: Ports, cache: Path, say: Say = lambda text: None) -> Parts:
     """Makes what must exist before services start: jars, a formatted broker, a database cluster (while the jars
     arrive).
     """
+    check_account()  # before minutes of downloads
     found = java.locate(cache)
     database = Postgres(home / "postgres", ports.postgres)
     with ThreadPoolExecutor(max_workers=1) as pool:

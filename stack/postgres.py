@@ -208,6 +208,17 @@ def account() -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
+def check_account() -> None:
+    """Raises UserError where initdb would fail: it asks the system for the name of its user."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise UserError(
+            f"PostgreSQL cannot make its database as the user with uid {os.geteuid()}: /etc/passwd has no entry for it",
+            "Run the command as a user with an entry there, or set ONEFOLD_POSTGRES_DSN to a PostgreSQL of your own.",
+        ) from None
+
+
 def _open_to_all(path: Path) -> bool:
     """Whether any account may walk to `path` (which need not exist yet)."""
     return all(not parent.exists() or parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
