@@ -23,6 +23,7 @@ from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
 from onefold.processor.io.neighbours import ConnectedNeighbours
+from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
@@ -123,10 +124,12 @@ def run(
             retention = _retentions(topology, client, logs, partitions, decisions_kept_s, decided_tables, step)
             pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
-            assignment: Assignment = EveryTask(partitions, pool.start, stop.wait, seen_by)
+            start = within_limit(pool, client, replicated=True)
+            assignment: Assignment = EveryTask(partitions, start, stop.wait, seen_by)
         else:
             pool = pool_of(_tasks(topology, codec, client, instance, step, keep))
-            assignment = Membership(topology, client, instance, pool.start, pool.stop, session_timeout_ms)
+            start = within_limit(pool, client, replicated=False)
+            assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
         clock = _Clock(topology, client, pool) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry).run(status, stop)
     except Refused as error:
@@ -174,16 +177,9 @@ def _tasks(
 
         codec = make_codec()
         return Task(
-            topology,
-            session,
-            codec,
-            step,
-            beat,
-            compute_lock,
-            take_back=take_back,
-            keeping=keep(topology, codec, partition, beat),
-            clock=time.monotonic,
-        )
+            topology, session, codec, step, beat, compute_lock,
+            take_back=take_back, keeping=keep(topology, codec, partition, beat), clock=time.monotonic,
+        )  # fmt: skip
 
     return make
 

@@ -49,7 +49,12 @@ def nameless(tmp_path: Path) -> Onefold:
         ("produce runner.updates --count 1", 1, "there is no Kafka to talk to"),
         ("verify runner", 2, "there is no Kafka to talk to"),
         ("down", 0, "The stack was not running."),
-        ("up --only postgres", 1, f"PostgreSQL cannot make its database as the user with uid {UID}"),
+        pytest.param(
+            "up --only postgres",
+            1,
+            f"PostgreSQL cannot make its database as the user with uid {UID}",
+            marks=[pytest.mark.broker, pytest.mark.postgres],
+        ),
     ],
 )
 def test_commands_work_or_say_what_they_need(words: str, code: int, said: str, nameless: Onefold) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 
 from onefold.operate import state
+from onefold.stack.embedded import Infrastructure
 from tests.support.waiting import eventually
 
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
@@ -26,8 +29,8 @@ Onefold = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The stack's home."""
-    return tmp_path / "home"
+    """The stack's home, by a name that Java, in a locale without UTF-8, could not find."""
+    return tmp_path / "größe mit leer 50%"
 
 
 @pytest.fixture
@@ -38,7 +41,8 @@ def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path
     for name in TOOLS:
         (tools / name).symlink_to(shutil.which(name) or name)
     hidden = {name: value for name, value in environment.items() if name not in ("JAVA_HOME", "JRE_HOME")}
-    bare = {**hidden, "PATH": str(tools), "ONEFOLD_HOME": str(home)}
+    charset = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    bare = {**hidden, **charset, "PATH": str(tools), "ONEFOLD_HOME": str(home)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -146,3 +150,23 @@ def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_sto
     assert "meta.properties" in told or "cluster id" in told, told
     assert "\tat " not in told
     assert state.read(home) == {}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says which libraries a process has loaded")
+def test_the_broker_loads_its_compressors_from_the_stacks_own_folder(infrastructure: Infrastructure) -> None:
+    """A /tmp from which nothing may be loaded would refuse snappy and zstd."""
+    codecs = ("lz4", "snappy", "zstd")
+    client = {"bootstrap.servers": infrastructure.bootstrap_servers}
+    topics = [NewTopic(f"compressed.{codec}", 1, config={"compression.type": codec}) for codec in codecs]
+    admin = AdminClient(client)
+    for made in admin.create_topics(topics).values():
+        made.result(30)
+    producer = Producer({**client, "compression.type": "gzip"})  # so that the broker has to do it again
+    for codec in codecs:
+        producer.produce(f"compressed.{codec}", b"x" * 1000)
+    assert producer.flush(30) == 0
+    assert infrastructure.kafka.pid is not None
+    maps = {Path(one.path) for one in psutil.Process(infrastructure.kafka.pid).memory_maps()}
+    loaded = {codec: {path.parent for path in maps if codec in path.name} for codec in codecs}
+
+    assert loaded == {codec: {infrastructure.broker.home / "tmp"} for codec in codecs}

@@ -110,7 +110,7 @@ MAY_IMPORT = {
 }
 # What every room may know that may know anything: which pipelines there are, and how a process says how it is.
 SHARED = tuple(
-    f"onefold.{name}" for name in ("class_archive", "exit_codes", "jvm", "pipelines", "status_file", "telemetry")
+    map("onefold.{}".format, ("class_archive", "exit_codes", "jvm", "pipelines", "status_file", "telemetry"))
 )
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 # One door for each library of the outside world.

@@ -1,0 +1,75 @@
+"""How many files and connections the tasks of a process have open at once, and whether the process may have so many."""
+
+import resource
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+
+from onefold.processor.core.errors import Misconfigured
+from onefold.processor.io.admin import CALL_TIMEOUT_S, connect
+
+# Of a process without a task.
+_PROCESS = 24
+# Of a task with one broker, whose clients each have a pipe for every broker that they know, and a connection. A task with
+# replicas has the clients of its decision log besides.
+_TASK, _TASK_WITH_REPLICAS = 22, 54
+# And with every further broker: a pipe, which is two, and a connection for each client.
+_FURTHER, _FURTHER_WITH_REPLICAS = 9, 21
+
+
+def needed(tasks: int, brokers: int, *, replicated: bool) -> int:
+    """Return how many files so many tasks have open with a cluster of so many brokers, to within a tenth."""
+    one, further = (_TASK_WITH_REPLICAS, _FURTHER_WITH_REPLICAS) if replicated else (_TASK, _FURTHER)
+    return _PROCESS + tasks * (one + further * max(0, brokers - 1))
+
+
+class Pool(Protocol):
+    """The tasks of this process."""
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+
+    def start(self, partitions: Iterable[int]) -> None:
+        """Begin the tasks of these partitions."""
+
+
+def within_limit(pool: Pool, client: Mapping[str, str], *, replicated: bool) -> Callable[[Iterable[int]], None]:
+    """Return `pool.start` behind a check of the limit of open files.
+
+    Without it, a client of Kafka that can open nothing more ends in a way that names no cause.
+
+    Args:
+        client: librdkafka settings, to ask how many brokers there are.
+
+    Raises:
+        Misconfigured: from the returned function, where the limit of this process is too low.
+    """
+
+    def start_within(partitions: Iterable[int]) -> None:
+        wanted = [*partitions]
+        check(pool.tasks + len(wanted), _brokers(client), replicated=replicated)
+        pool.start(wanted)
+
+    return start_within
+
+
+def check(tasks: int, brokers: int, *, replicated: bool) -> None:
+    """Raise Misconfigured where this process may not have as many files open as so many tasks need."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = needed(tasks, brokers, replicated=replicated)
+    if limit != resource.RLIM_INFINITY and files > limit:
+        raise Misconfigured(
+            f"{tasks} tasks need about {files:,} open files, and the limit of this process is {limit:,}: raise the limit "
+            "(ulimit -Hn, LimitNOFILE= of systemd, --ulimit nofile= of docker run), or start more processes of the pipeline on "
+            "other machines"
+        )
+
+
+def _brokers(client: Mapping[str, str]) -> int:
+    """How many brokers answer for the cluster; 1 while none says so, and the tasks wait for one by themselves."""
+    try:
+        return len(connect(client).list_topics(timeout=CALL_TIMEOUT_S).brokers) or 1
+    except KafkaException:
+        return 1
