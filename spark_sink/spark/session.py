@@ -39,7 +39,8 @@ def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Se
         os.environ["TMPDIR"] = str(scratch / "tmp")
     with (scratch / _LOG).open("wb") as log:
         # The JVM greets with warnings, its Python workers say goodbye with stack traces, and why it cannot start is on stdout.
-        gateway = launch_gateway(asked, {"stdout": log, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+        pipes = {"stdout": log, "stderr": subprocess.STDOUT}
+        gateway = launch_gateway(asked, pipes)  # type: ignore[no-untyped-call]  # PySpark has types for users only
     if nameless:
         users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
         users.setLoginUser(users.createRemoteUser(_NAMELESS))

@@ -156,7 +156,7 @@ def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_sto
 def test_the_broker_loads_its_compressors_from_the_stacks_own_folder(infrastructure: Infrastructure) -> None:
     """A /tmp from which nothing may be loaded would refuse snappy and zstd."""
     codecs = ("lz4", "snappy", "zstd")
-    client = {"bootstrap.servers": infrastructure.bootstrap_servers}
+    client: dict[str, Any] = {"bootstrap.servers": infrastructure.bootstrap_servers}
     topics = [NewTopic(f"compressed.{codec}", 1, config={"compression.type": codec}) for codec in codecs]
     admin = AdminClient(client)
     for made in admin.create_topics(topics).values():

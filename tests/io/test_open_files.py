@@ -4,6 +4,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,12 @@ def test_those_that_there_are_count_too(monkeypatch: pytest.MonkeyPatch) -> None
 
     class Pool:
         tasks = 39
-        started: list[int] = []  # noqa: RUF012 - of this one pool
 
-        def start(self, partitions: object) -> None:
-            self.started += list(partitions)  # type: ignore[call-overload]
+        def __init__(self) -> None:
+            self.started: list[int] = []
+
+        def start(self, partitions: Iterable[int]) -> None:
+            self.started += partitions
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
     monkeypatch.setattr(open_files, "_brokers", lambda client: 1)

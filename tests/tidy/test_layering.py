@@ -109,9 +109,7 @@ MAY_IMPORT = {
     "tests": ("onefold",),
 }
 # What every room may know that may know anything: which pipelines there are, and how a process says how it is.
-SHARED = tuple(
-    map("onefold.{}".format, ("class_archive", "exit_codes", "jvm", "pipelines", "status_file", "telemetry"))
-)
+SHARED = tuple(f"onefold.{n}" for n in ("class_archive", "exit_codes", "jvm", "pipelines", "status_file", "telemetry"))
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 # One door for each library of the outside world.
 DOORS = {
