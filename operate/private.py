@@ -16,7 +16,9 @@ UMASK = 0o077  # of processes that make more files
 
 # What the stack keeps in its home, and what else of ours may lie there.
 FOLDERS = ("run", "logs", "kafka", "postgres", "checkpoints", "states")
-OURS = {*FOLDERS, "cache", "demo", "judge", "objects", "onefold.env"}
+# In a home that a stack has made (onefold.stack.homes).
+MARKER = "onefold.home"
+OURS = {*FOLDERS, "cache", "demo", "judge", "objects", "onefold.env", MARKER}
 
 
 def secure(home: Path) -> None:

@@ -68,11 +68,18 @@ class Broker:
             )
         private.folder(self.home)
         shutil.rmtree(self._temporary, ignore_errors=True)  # a JVM that was killed has left its libraries there
-        (self.home / "server.properties").write_text(self.configuration(self.home / "data"), encoding="ascii")
-        if not (self.home / "data" / "meta.properties").exists():
+        data = self.home / "data"
+        (self.home / "server.properties").write_text(self.configuration(data), encoding="ascii")
+        if not (data / "meta.properties").exists():
+            if data.is_dir() and any(data.iterdir()):
+                raise UserError(
+                    f"{data} holds files, and meta.properties, which each storage of Kafka has, is missing",
+                    "Put the file back, or set ONEFOLD_HOME to a folder of its own.",
+                    USAGE,
+                )
             self._format()
         self._check_version()
-        private.folder(self.home / "data")
+        private.folder(data)
 
     @property
     def version(self) -> str:
@@ -144,8 +151,7 @@ class Broker:
             raise UserError(f"Kafka could not format its storage in {draft}: {reason}")
         properties.unlink()
         (draft / MADE_BY).write_text(f"{self.version}\n", encoding="utf-8")
-        shutil.rmtree(self.home / "data", ignore_errors=True)
-        draft.rename(self.home / "data")
+        draft.rename(self.home / "data")  # in the place of an empty folder, if there is one
 
     def _check_version(self) -> None:
         made_by = self.home / "data" / MADE_BY

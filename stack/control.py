@@ -5,7 +5,6 @@ behind.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,12 +19,11 @@ from onefold.operate import private, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
-from onefold.stack import filelock, metrics
+from onefold.stack import filelock, homes, metrics
 from onefold.stack.child import end_known, tail
 from onefold.stack.embedded import prepare
 from onefold.stack.plan import Plan, pipeline
 from onefold.stack.ports import Keeping, choose_ports, of_stack
-from onefold.stack.postgres import Postgres
 from onefold.stack.service import Service
 
 READY_S = 180.0  # everything, on a busy machine
@@ -56,7 +54,7 @@ def up(
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Asked to end or left alone: stops what it started, as for Ctrl-C.
         signal.signal(number, signal.default_int_handler)
-    private.secure(home)
+    homes.claim(home)
     with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
         running = state.read_running(home)
         if running:
@@ -78,16 +76,22 @@ def up(
             raise
 
 
-def down(settings: Settings, wipe: bool) -> bool:
-    """Stops the stack; with `wipe` also removes its data. Returns whether anything ran."""
+def down(settings: Settings, wipe: bool) -> tuple[bool, list[str]]:
+    """Stops the stack; with `wipe` also removes its data.
+
+    Returns:
+        Whether anything ran, and a sentence for each file that a wipe has left.
+
+    Raises:
+        UserError: `wipe`, and the home is not that of a stack (exit code 2).
+    """
     home = settings.home
-    if not home.exists():
-        return False
+    if wipe:
+        homes.refuse_foreign(home)
+    if not homes.is_ours(home):
+        return False, []
     with filelock.held(home / "run" / "lock"):
-        found = stop(home)
-        if wipe:
-            _wipe(home)
-    return found
+        return stop(home), homes.wipe(home) if wipe else []
 
 
 def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]:
@@ -292,12 +296,3 @@ def _not_ready(service: Service, what: str, entry: dict[str, Any], otherwise: st
         f"{service.name} {what}{detail}; {otherwise}",
         f"Its log, {service.log}, ends with:\n{tail(service.log)}",
     )
-
-
-def _wipe(home: Path) -> None:
-    """Removes what the stack made in `home`. The lock file stays: a new one would let a second holder in."""
-    Postgres(home / "postgres", 0).wipe()
-    for name in ("kafka", "checkpoints", "judge", "logs", "objects", "states"):
-        shutil.rmtree(home / name, ignore_errors=True)
-    for file in (home / "run").glob("*.json*"):  # also the lines of the day's history
-        file.unlink()

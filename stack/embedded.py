@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.operate import private, settings
-from onefold.stack import jars, java, warm
+from onefold.stack import homes, jars, java, warm
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.ports import Keeping, Ports, choose_ports, of_stack
@@ -69,7 +69,7 @@ def infrastructure(home: Path, say: Say = lambda text: None) -> Iterator[Infrast
     """Runs broker and database as children of this process until the block ends, with their data in `home` and logs
     in home/logs.
     """
-    private.secure(home)
+    homes.claim(home)
     with closing(Keeping()) as keeping:
         ports = choose_ports(home)
         keeping.keep(of_stack(home, {}))

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from onefold.exit_codes import USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
 from onefold.stack.service import Ready, Service
@@ -75,14 +76,19 @@ class Postgres:
         self._remove_stale_pid_file()
         if (self.data / "PG_VERSION").exists() and self._password_file.exists():
             return
+        if self.data.is_dir() and any(self.data.iterdir()):
+            raise UserError(
+                f"{self.data} holds files, and {self._password_file}, which each database of Onefold has, is missing",
+                "Put the file back, or set ONEFOLD_HOME to a folder of its own.",
+                USAGE,
+            )
         self._give(self._room)
         draft = self._room / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         password = secrets.token_urlsafe(18)
         self._initialise(draft, password)
         private.write(self._password_file, password)
-        shutil.rmtree(self.data, ignore_errors=True)
-        draft.rename(self.data)
+        draft.rename(self.data)  # in the place of an empty folder, if there is one
 
     def command(self) -> list[str]:
         """The command line that runs the server in the foreground."""
@@ -105,9 +111,9 @@ class Postgres:
         )
 
     def wipe(self) -> None:
-        """Removes all data, also the part that lives outside `home`. The server must be down."""
-        shutil.rmtree(self._room, ignore_errors=True)
-        shutil.rmtree(self.home, ignore_errors=True)
+        """Removes the data that lies outside of `home`. The server must be down."""
+        if self._room != self.home:
+            shutil.rmtree(self._room, ignore_errors=True)
 
     @property
     def _room(self) -> Path:

@@ -61,6 +61,7 @@ def replaced(rebuild: Rebuild, settings: Settings, dry_run: bool, as_json: bool)
 @contextmanager
 def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
     """A sink of its own that lands beside. It ends with this process, however that ends."""
+    from onefold.stack import homes
     from onefold.stack.child import Child
     from onefold.stack.service import Ready, Service
 
@@ -83,6 +84,7 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
         environment=environment,
         stop_s=_STOP_S,
     )
+    homes.claim(settings.home)
     child = Child(service)
     child.start()
     try:

@@ -101,9 +101,9 @@ class LocalStore:
         cleared = 0
         with tempfile.TemporaryFile(dir=self._unfinished) as here:
             now = os.fstat(here.fileno()).st_mtime  # by the clock that the other files have their times from
-        for path in self._unfinished.iterdir():
+        for path in self._unfinished.glob(f"{tempfile.gettempprefix()}*"):  # as mkstemp names them; others have others
             with suppress(FileNotFoundError):
-                if now - path.stat().st_mtime >= older_than_s:
+                if path.is_file() and now - path.stat().st_mtime >= older_than_s:
                     path.unlink()
                     cleared += 1
         return cleared

@@ -29,7 +29,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
         onefold("up")
         yield onefold
     finally:
-        onefold("down", "--wipe")
+        onefold("down", "--wipe", "--yes")
 
 
 def suffer(bank: Onefold, nemesis: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path
         )
 
     yield run
-    run("down", "--wipe")
+    run("down", "--wipe", "--yes")
 
 
 def services(bare: Onefold) -> dict[str, Any]:
@@ -92,7 +92,10 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
     assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
 
     (home / "run" / "history.jsonl").touch()
-    assert bare("down", "--wipe").returncode == 0
+    asked = bare("down", "--wipe")
+    assert (asked.returncode, "no terminal" in asked.stderr) == (2, True)
+    assert bare("sql", "-Atc", "SELECT 1").stdout == "1\n"
+    assert bare("down", "--wipe", "--yes").returncode == 0
     assert [name for name in ("postgres", "kafka", "states", "run/history.jsonl") if (home / name).exists()] == []
 
 

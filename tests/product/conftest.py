@@ -14,4 +14,4 @@ def onefold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     running = Onefold(tmp_path_factory.mktemp("product"))
     running("up")
     yield running
-    running("down", "--wipe")
+    running("down", "--wipe", "--yes")

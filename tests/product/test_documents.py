@@ -32,7 +32,7 @@ def test_the_commands_for_a_first_hour(onefold: Onefold, tmp_path: Path) -> None
             ["bash", "-euo", "pipefail", "-c", session], cwd=tmp_path, env=environment, capture_output=True, timeout=400
         )
     finally:
-        subprocess.run([program, "down", "--wipe"], env=environment, check=True, timeout=120)
+        subprocess.run([program, "down", "--wipe", "--yes"], env=environment, check=True, timeout=120)
 
     said = ran.stdout.decode()
     assert ran.returncode == 0, said + ran.stderr.decode()

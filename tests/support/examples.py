@@ -22,4 +22,4 @@ def example_stack(name: str, folder: Path) -> Iterator[Onefold]:
         onefold("up")
         yield onefold
     finally:
-        onefold("down", "--wipe")
+        onefold("down", "--wipe", "--yes")

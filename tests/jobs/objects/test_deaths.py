@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.objects.s3 import PART_BYTES
 from onefold.jobs.objects.store import Store
 from tests.support.objects import StorePlace
@@ -152,3 +153,11 @@ def test_a_folder_has_nothing_else_in_it(tmp_path: Path) -> None:
         store.put_stream("c", (bytes([1 // zero]) for zero in (1, 0)))
     files = [path.relative_to(tmp_path / "store") for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert sorted(map(str, files)) == ["marks/a/b", "objects/a/b"]
+
+
+def test_what_others_put_among_the_unfinished_stays(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    (tmp_path / "unfinished" / "essay.txt").write_text("mine")
+    (tmp_path / "unfinished" / "tmpabcdefgh").write_text("ours")
+    assert store.clear(0) == 1
+    assert [path.name for path in (tmp_path / "unfinished").iterdir()] == ["essay.txt"]

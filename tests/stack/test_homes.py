@@ -1,0 +1,207 @@
+"""`down --wipe` removes what a stack of Onefold has written into its home, after a question, and nothing else."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onefold.cli.main import run
+from onefold.exit_codes import FAILED, OK, USAGE
+from onefold.operate.errors import UserError
+from onefold.stack import homes
+from onefold.stack.broker import Broker
+from onefold.stack.postgres import Postgres
+from tests.support import previous
+from tests.support.rooms import ROOT
+
+#: A file of each kind that the product writes into a home.
+OURS = (
+    "checkpoints/sink-1/warehouse/x",
+    "judge/runner/0a1b.checkpoint",
+    "judge/runner/draft-x",
+    "kafka/data/meta.properties",
+    "kafka/data/runner.updates-0/00000000000000000000.log",
+    "kafka/server.properties",
+    "logs/kafka.log",
+    "logs/kafka.log.before",
+    "logs/kafka.log.1",
+    "objects/objects/aa/bb",
+    "objects/marks/cc",
+    "objects/unfinished/tmp1",
+    "postgres/data/PG_VERSION",
+    "postgres/password",
+    "run/history.jsonl",
+    "run/plan.json",
+    "run/ports.json",
+    "states/runner/0/CURRENT",
+    "states/runner/0.lock",
+)
+#: Files of a user, in folders with the names of ours.
+THEIRS = ("logs/thesis.txt", "objects/photo.jpg", "kafka/notes.md", "judge/runner/verdict.txt", "thesis.tex")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that ONEFOLD_HOME names."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("ONEFOLD_HOME", str(folder))
+    return folder
+
+
+def fill(home: Path, files: tuple[str, ...]) -> None:
+    for name in files:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("{}" if name.endswith(".json") else name)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_a_wipe_removes_all_that_the_stack_has_written(home: Path) -> None:
+    homes.claim(home)
+    fill(home, OURS)
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert files(home) == {"run/lock"}
+
+
+@pytest.mark.parametrize("names", [OURS, THEIRS, ("logs/app.log",), ("postgres/data/PG_VERSION",)])
+def test_a_folder_where_no_stack_has_run_is_not_touched(
+    names: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its files are called; without a file of ports, as each stack has it."""
+    fill(home, tuple(name for name in names if name != "run/ports.json"))
+    before = files(home)
+    assert run(["down", "--wipe", "--yes"]) == USAGE
+    assert f"{home} is not the home of a stack of Onefold, and nothing was removed" in capsys.readouterr().err
+    assert run(["down"]) == OK
+    assert files(home) == before
+
+
+def test_where_there_is_nothing_to_remove_a_script_goes_on(home: Path) -> None:
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert not home.exists()
+
+
+def test_what_the_stack_did_not_write_stays_and_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    homes.claim(home)
+    fill(home, (*OURS, *THEIRS))
+    assert run(["down", "--wipe", "--yes"]) == OK
+    said = capsys.readouterr().out
+    assert files(home) == {*THEIRS, "run/lock", "onefold.home"}
+    for name in THEIRS[:-1]:
+        assert f"{home / name} stays" in said
+    fill(home, OURS)
+    assert run(["down", "--wipe", "--yes"]) == OK, "the home is still that of a stack"
+    assert files(home) == {*THEIRS, "run/lock", "onefold.home"}
+
+
+@pytest.mark.parametrize("linked", ["kafka", "logs", "run", "objects/objects", "states/runner", "kafka/data"])
+def test_a_link_is_not_followed(linked: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither of a folder of the home nor of one inside."""
+    homes.claim(home)
+    fill(home, OURS)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(home / linked, elsewhere)
+    (home / linked).symlink_to(elsewhere)
+    before = files(elsewhere)
+    assert before
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert (home / linked).is_symlink()
+    assert files(elsewhere) - {"lock"} == before
+    assert f"{home / linked} is a link" in capsys.readouterr().out
+
+
+def test_a_home_of_the_release_before_is_known_by_its_file_of_ports(home: Path) -> None:
+    fill(home, OURS)
+    shutil.copy(previous.FOLDER / "ports.json", home / "run" / "ports.json")
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert files(home) == {"run/lock"}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_without_a_terminal_a_wipe_needs_yes(
+    arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    homes.claim(home)
+    fill(home, OURS)
+    before = files(home)
+    assert run(["down", "--wipe", *arguments]) == USAGE
+    assert "--yes" in capsys.readouterr().err
+    assert files(home) == before
+
+
+@pytest.mark.parametrize(("answer", "code", "stay"), [("n", FAILED, True), ("", FAILED, True), ("y", OK, False)])
+def test_on_a_terminal_a_wipe_asks(answer: str, code: int, stay: bool, home: Path) -> None:
+    homes.claim(home)
+    fill(home, OURS)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    command = [sys.executable, "-m", "onefold.cli.main", "down", "--wipe"]
+    ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert f"of the stack in {home}?" in ran.stdout
+    assert (ran.returncode, (home / "kafka" / "data").exists()) == (code, stay)
+
+
+def test_json_names_what_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    homes.claim(home)
+    fill(home, (*OURS, "logs/thesis.txt"))
+    assert run(["down", "--wipe", "--yes", "--json"]) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["stopped"], told["wiped"], len(told["stays"])) == (False, True, 1)
+
+
+@pytest.mark.parametrize("name", ["kafka", "logs", "postgres"])
+def test_a_stack_does_not_start_in_a_folder_that_others_fill(name: str, home: Path) -> None:
+    """Its first `up` would move logs and write over data."""
+    fill(home, (f"{name}/data/file", "thesis.tex"))
+    mode = (home / name).stat().st_mode
+    with pytest.raises(UserError, match=f"{name} holds files"):
+        homes.claim(home)
+    assert files(home) == {f"{name}/data/file", "thesis.tex"}
+    assert (home / name).stat().st_mode == mode
+
+
+def started_broker(home: Path) -> None:
+    Broker(home / "kafka", 1, 2, Path("/java"), [Path("/kafka_2.13-4.2.2.jar")]).prepare()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "file"),
+    [
+        (started_broker, "kafka/data/__cluster_metadata-0/00000000000000000000.log"),
+        (lambda home: Postgres(home / "postgres", 1).prepare(), "postgres/data/PG_VERSION"),
+    ],
+    ids=["kafka", "postgres"],
+)
+def test_data_that_no_stack_has_made_is_not_replaced(
+    prepare: Callable[[Path], None], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage without Kafka's own file, a database without its password: no start of a stack leaves either."""
+    monkeypatch.setattr("onefold.stack.postgres.account", lambda: None)
+    fill(tmp_path, (file,))
+    with pytest.raises(UserError, match="holds files, and"):
+        prepare(tmp_path)
+    assert (tmp_path / file).read_text() == file
+
+
+@pytest.mark.parametrize(
+    ("image", "data"), [("postgres", "/var/lib/postgresql/data/pgdata"), ("kafka", "/var/lib/kafka/data")]
+)
+def test_a_container_does_not_replace_what_a_volume_holds(image: str, data: str, tmp_path: Path) -> None:
+    """Its start script, with a folder of this test in the place of the volume."""
+    fill(tmp_path, ("volume/mine",))
+    script = (ROOT / "images" / image / "start").read_text().replace(data, str(tmp_path / "volume"))
+    script = script.replace("cp /opt/kafka/config/server.properties", f"touch {tmp_path / 'p'} #")
+    script = script.replace("/tmp/server.properties", str(tmp_path / "p"))
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, (tmp_path / "volume" / "mine").exists()) == (3, True)
+    assert "volume holds files" in ran.stderr
