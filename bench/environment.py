@@ -139,6 +139,9 @@ def benchmark_environment(pipeline: str, partitions: int, say: Say) -> Iterator[
                 "ONEFOLD_BOOTSTRAP_SERVERS": running.bootstrap_servers,
                 "ONEFOLD_POSTGRES_DSN": running.postgres_dsn,
                 "ONEFOLD_PARTITIONS": str(partitions),
+                # Not those of the user, who may have set them.
+                "ONEFOLD_KAFKA_OPTIONS": "{}",
+                **dict.fromkeys(("ONEFOLD_OBJECTS", "ONEFOLD_JUDGE_HOME", "ONEFOLD_STATE_HOME"), ""),
             }
             made = BenchmarkEnvironment(running, home, environment, say, children)
             made.run("prepare", pipeline)

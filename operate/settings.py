@@ -257,10 +257,12 @@ class Settings(BaseSettings):
         return client
 
     def as_environment(self) -> dict[str, str]:
-        """The settings that the user made, as variables for a child process in another folder."""
-        made = self.model_dump(mode="json", include=self.model_fields_set, exclude_none=True)
+        """The settings that the user made, as variables for a child process in another folder. An empty variable unsets one that
+        the child would inherit or read from a file.
+        """
+        made = self.model_dump(mode="json", include=self.model_fields_set)
         return {
-            PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else str(value)
+            PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
             for name, value in made.items()
         }
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from onefold.cli import asking
 from onefold.cli.console import console
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate import pipelines
+from onefold.operate import foreign, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
@@ -20,6 +21,9 @@ from onefold.operate.settings import Settings, load
 if TYPE_CHECKING:
     from onefold.chaos.nemeses import Nemesis, Stack
     from onefold.chaos.run import Outcome
+
+
+_LOAD = "generated records, some without keys or against their contracts, into the input topics"
 
 
 class Kind(StrEnum):
@@ -43,11 +47,17 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed sends the same events; 0 picks one.")] = 0,
     seconds: Annotated[float, typer.Option(min=1.0, help="Load after the fault, at least.")] = 10.0,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before load goes to servers that the stack did not start.")
+    ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="Print the nemeses and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as a line of JSON.")] = False,
 ) -> None:
     """Send load through a running stack, inject a fault, heal it, and verify every row. Readers query the pipeline's
     invariants (sql/invariant) all the time: an invariant must hold in every snapshot.
+
+    The load has records without keys and records that break their contracts. On a Kafka or PostgreSQL that the stack did not
+    start, the command asks first.
 
     Exit code 0: every row is right, every invariant held, and the pipeline recovered in time. 1: otherwise. Use `chaos` on
     a stack whose data you can spare.
@@ -68,6 +78,10 @@ def command(
         if name not in known:
             raise UserError(f"there is no nemesis {name} for {kind}", "See them with: onefold chaos --list", USAGE)
     domains = pipelines.checked(workload or pipelines.domains())
+    if kind is Kind.EMBEDDED and (others := foreign.servers(settings)):
+        asking.confirm(
+            f"`onefold chaos` writes {_LOAD} of {', '.join(domains)}, on {' and '.join(others)}", yes, as_json
+        )
     chosen = [known[name] for name in nemesis or known]
     picked = seed or random.randrange(1, 10**6)  # noqa: S311 - not a secret
     outcomes = _run(kind, settings, chosen, domains, picked, seconds, as_json)

@@ -42,6 +42,17 @@ EVENTS = 20_000
 EVENTS_A_SECOND = 2_000
 DRAIN_S = 180.0
 POLL_S = 0.3
+# Settings that would have the demo write to servers and folders of the user.
+_NOT_MINE: dict[str, Any] = {
+    "bootstrap_servers": None,
+    "postgres_dsn": None,
+    "dashboard_dsn": None,
+    "kafka_options": {},
+    "objects": None,
+    "objects_endpoint": None,
+    "judge_home": None,
+    "state_home": None,
+}
 CAMPAIGNS_SHOWN = (
     "SELECT id, email, subject, date_1, sent_1, date_2, sent_2, computed FROM campaigns.totals ORDER BY id LIMIT 5"
 )
@@ -65,7 +76,7 @@ def command(
     """
     extras.require("demo", *extras.NEEDS["demo"])
     mine = load()
-    settings = mine.model_copy(update={"home": mine.home / "demo", "bootstrap_servers": None, "postgres_dsn": None})
+    settings = mine.model_copy(update={"home": mine.home / "demo", **_NOT_MINE})
     progress = Progress()
     control.down(settings, wipe=True)
     try:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onefold.exit_codes import FAILED, USAGE
-from onefold.operate.errors import UserError
+from onefold.cli import asking
 from onefold.operate.settings import load
 from onefold.stack import control, homes
 
@@ -31,8 +28,9 @@ def command(
     settings = load()
     if wipe:
         homes.refuse_foreign(settings.home)
-        if not yes and homes.is_ours(settings.home):
-            _ask(settings.home, as_json)
+        if homes.is_ours(settings.home):
+            what = f"`onefold down --wipe` removes the topics, tables, states, objects and logs of the stack in {settings.home}"
+            asking.confirm(what, yes, as_json)
     stopped, stays = control.down(settings, wipe)
     if as_json:
         typer.echo(json.dumps({"stopped": stopped, "wiped": wipe, "stays": stays}))
@@ -42,15 +40,3 @@ def command(
         typer.echo("\n".join(["Its data is removed.", *(f"{sentence}." for sentence in stays)]))
     else:
         typer.echo(f"Its data stays in {settings.home}.")
-
-
-def _ask(home: Path, as_json: bool) -> None:
-    if as_json or not sys.stdin.isatty():
-        raise UserError(
-            f"`onefold down --wipe` removes all data of the stack in {home}, and there is no terminal to ask on",
-            "Add --yes to remove the data.",
-            USAGE,
-        )
-    if not typer.confirm(f"Remove the topics, tables, states, objects and logs of the stack in {home}?"):
-        typer.echo("Nothing was removed.")
-        raise typer.Exit(FAILED)

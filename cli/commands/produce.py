@@ -12,8 +12,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from onefold.cli import asking
 from onefold.exit_codes import USAGE
-from onefold.operate import pipelines, producing
+from onefold.operate import foreign, pipelines, producing
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
@@ -30,6 +31,9 @@ def command(
     ] = 0,
     seed: Annotated[int, typer.Option(help="The same seed generates the same events.")] = 1,
     rate: Annotated[float, typer.Option(min=0.0, help="Events a second; 0 is as fast as possible.")] = 0.0,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before --count writes to a Kafka that the stack did not start.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Write events to an input topic in transactions, each keyed by its contract's key.
@@ -41,6 +45,9 @@ def command(
     """
     settings = load()
     topology = pipelines.topology_with_input(topic)
+    if count and (others := [name for name in foreign.servers(settings) if name.startswith("Kafka")]):
+        what = f"{count:,} generated records, some without keys or against their contract, into topic {topic}"
+        asking.confirm(f"`onefold produce` writes {what} of {others[0]}", yes, as_json)
     source = _Generated(topology, topic, count, seed) if count else _Lines(topology, topic, file, settings)
     progress, sent = Progress(), 0
     for sent in producing.produce(source, settings.usable_client(), rate):

@@ -147,7 +147,7 @@ def test_on_a_terminal_a_wipe_asks(answer: str, code: int, stay: bool, home: Pat
     ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
-    assert f"of the stack in {home}?" in ran.stdout
+    assert f"of the stack in {home}." in ran.stderr
     assert (ran.returncode, (home / "kafka" / "data").exists()) == (code, stay)
 
 

@@ -1,0 +1,32 @@
+"""A question before a command does what cannot be taken back."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from onefold.exit_codes import FAILED, USAGE
+from onefold.operate.errors import UserError
+
+
+def confirm(what: str, yes: bool, as_json: bool = False) -> None:
+    """Return when `yes` was given, or when the user agrees on the terminal.
+
+    Args:
+        what: a sentence without its full stop: what the command will do, to which object.
+
+    Raises:
+        UserError: there is no terminal to ask on (exit code 2).
+        typer.Exit: the user does not agree.
+    """
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        raise UserError(
+            f"{what}; there is no terminal to ask on, and nothing was done", "Add --yes if it is meant.", USAGE
+        )
+    typer.echo(f"{what[:1].upper()}{what[1:]}.", err=True)
+    if not typer.confirm("Go on?", err=True):
+        typer.echo("Nothing was done.", err=True)
+        raise typer.Exit(FAILED)

@@ -1,0 +1,21 @@
+"""Which servers of a command the running stack did not start: no command writes load into a user's cluster unasked."""
+
+from __future__ import annotations
+
+from onefold.operate import hiding
+from onefold.operate.settings import Settings
+
+
+def servers(settings: Settings) -> list[str]:
+    """Names with addresses, without passwords, of the Kafka and the PostgreSQL that the running stack did not start."""
+    own = settings.running.get("services", {})
+    found = []
+    for service, name, product, shown in (
+        ("kafka", "bootstrap_servers", "Kafka", hiding.address),
+        ("postgres", "postgres_dsn", "PostgreSQL", hiding.dsn),
+    ):
+        of_stack = settings.running.get(name)
+        address = getattr(settings, name) or of_stack
+        if address and not (service in own and address == of_stack):
+            found.append(f"{product} at {shown(address)}")
+    return found
