@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import structlog
 
+from onefold.operate import hosts
 from onefold.operate.settings import Settings
 from onefold.telemetry import SILENT, Telemetry
 
@@ -19,5 +20,6 @@ def of(service: str, domains: Iterable[str], settings: Settings) -> Telemetry:
     from onefold.operate import exposed  # a web server, which a service that nobody asks does not need
 
     told = exposed.Exposed(service, domains, settings.stall_s)
-    log.info("metrics and health", address=exposed.serve(told, settings.metrics_host, settings.metrics_port))
+    names = hosts.names(settings.metrics_hosts)
+    log.info("metrics and health", address=exposed.serve(told, settings.metrics_host, settings.metrics_port, names))
     return told

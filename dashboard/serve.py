@@ -30,7 +30,6 @@ from onefold.operate.settings import Settings
 
 STATUS_EVERY_S = 1.0
 STOP_S = 2  # for streams that are still open; nobody loses anything
-LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 ENGINE_SCHEMA = "onefold"
 
 
@@ -57,20 +56,20 @@ def address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def run(settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None) -> None:
+def run(settings: Settings, dsn: str, listener: socket.socket, names: list[str], status_file: Path | None) -> None:
     """Serves until SIGTERM or Ctrl-C, and ends the process then, with code 0: it does not return. Whatever fails that nobody
     expected ends it too, with its traceback and code 1.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: None)  # the web server sends itself again what it has obeyed
-    asyncio.run(_serve(settings, dsn, listener, hosts, status_file))
+    asyncio.run(_serve(settings, dsn, listener, names, status_file))
 
 
 async def _serve(
-    settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None
+    settings: Settings, dsn: str, listener: socket.socket, names: list[str], status_file: Path | None
 ) -> NoReturn:
     try:
-        await _serve_until_asked(settings, dsn, listener, hosts, status_file)
+        await _serve_until_asked(settings, dsn, listener, names, status_file)
     except Exception:  # noqa: BLE001 - it is told, and ends the process
         traceback.print_exc()
         _end(FAILED)
@@ -78,7 +77,7 @@ async def _serve(
 
 
 async def _serve_until_asked(
-    settings: Settings, dsn: str, listener: socket.socket, hosts: list[str], status_file: Path | None
+    settings: Settings, dsn: str, listener: socket.socket, names: list[str], status_file: Path | None
 ) -> None:
     snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
     watcher = Watcher(snapshots, settings)
@@ -86,7 +85,7 @@ async def _serve_until_asked(
     explainer = Explainer(settings, dsn)
     totals = Totals(settings, lambda: ask(settings, dsn))
     schemas = [*pipelines.domains(), ENGINE_SCHEMA]
-    site = application(watcher, tables, grids, explainer, totals, schemas, hosts, settings.stall_s)
+    site = application(watcher, tables, grids, explainer, totals, schemas, names, settings.stall_s)
     config = uvicorn.Config(
         site,
         log_config=None,

@@ -9,12 +9,13 @@ from pathlib import Path
 import psycopg
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onefold.dashboard import sheets, tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
@@ -26,6 +27,7 @@ from onefold.dashboard.sheet_pages import SheetPages
 from onefold.dashboard.snapshot import Sums
 from onefold.dashboard.totals import Totals
 from onefold.dashboard.watcher import Watcher
+from onefold.operate import hosts
 from onefold.operate.errors import UserError
 
 STATIC = Path(__file__).with_name("static")
@@ -145,6 +147,20 @@ class Site:
             return self._answers.problem(503, "The database does not answer. Load the page again when it is back.")
 
 
+class HostGuard:
+    """Refuses requests under names of which the user has not said that they are this site's."""
+
+    def __init__(self, app: ASGIApp, names: list[str]) -> None:
+        self._app, self._names = app, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "http" and not hosts.allows(Headers(scope=scope).get("host"), self._names):
+            await PlainTextResponse(hosts.refusal("ONEFOLD_DASHBOARD_HOSTS"), 400)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 def view_of(request: Request) -> Sums:
     """What the address asks for; parts of it that are too much to be meant are left out."""
     items = request.query_params.multi_items()[:ITEMS_MAX]
@@ -158,11 +174,14 @@ def application(
     explainer: Explainer,
     totals: Totals,
     schemas: list[str],
-    hosts: list[str],
+    names: list[str],
     stall_s: float,
 ) -> Starlette:
-    """The whole site. hosts: the names under which it may be asked for, so that no other site's script can reach it by
-    giving this machine a name of its own; ["*"] for any. stall_s: from then on what waits is called still.
+    """The whole site.
+
+    Args:
+        names: under which it answers beside localhost (`onefold.operate.hosts`).
+        stall_s: from then on what waits is called still.
     """
     answers = Answers()
     site = Site(watcher, reader, explainer, schemas, answers, stall_s)
@@ -184,5 +203,5 @@ def application(
         Route("/healthz", totals.healthz),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    guard = Middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    guard = Middleware(HostGuard, names=names)
     return Starlette(routes=routes, middleware=[guard], exception_handlers={404: site.nothing})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from onefold.exit_codes import USAGE
+from onefold.operate import hosts
 from onefold.operate.errors import UserError
 from onefold.telemetry import HEALTHY, METRICS, PROGRESS_AT, Health, Metric, Telemetry
 
@@ -97,8 +98,11 @@ class Exposed(Telemetry):
         return kind(metric.name, metric.meaning, metric.labels, registry=self._registry)
 
 
-def serve(told: Exposed, host: str, port: int) -> str:
+def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> str:
     """Answers on `host`:`port` from a thread of its own, until the process ends. Returns the address.
+
+    Args:
+        names: under which it answers beside localhost (`onefold.operate.hosts`).
 
     Raises:
         UserError: it cannot be listened there.
@@ -109,7 +113,9 @@ def serve(told: Exposed, host: str, port: int) -> str:
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/metrics":
+            if not all(hosts.allows(asked, names) for asked in self.headers.get_all("Host", [""])):
+                self._answer(400, hosts.refusal("ONEFOLD_METRICS_HOSTS").encode(), "text/plain; charset=utf-8")
+            elif path == "/metrics":
                 self._answer(200, told.metrics(), METRICS_TYPE)
             elif path == "/healthz":
                 status, text = told.healthz()

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from onefold.exit_codes import USAGE
-from onefold.operate import hiding, origins, state
+from onefold.operate import hiding, hosts, origins, state
 from onefold.operate.errors import UserError
 from onefold.operate.guarantee import BREAKING
 from onefold.pipelines import REPLICAS_MAX, Pipeline, project_file
@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
     dashboard: bool = Field(True, description="on or off: whether `up` starts the dashboard")
     dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
+    dashboard_hosts: str = Field(
+        "", description="names beside localhost under which the dashboard answers, with commas: board.example,*.example"
+    )
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
     processor_instances: int = Field(
@@ -118,6 +121,7 @@ class Settings(BaseSettings):
         0, ge=0, le=65535, description="port of a service's /metrics and /healthz; 0: none, and `up` picks free ones"
     )
     metrics_host: str = Field("127.0.0.1", description="address that services listen on for metrics")
+    metrics_hosts: str = Field("", description="names beside localhost under which services answer for metrics")
     stall_s: float = Field(
         60.0,
         ge=STALL_MIN_S,
@@ -179,6 +183,12 @@ class Settings(BaseSettings):
     def _known_to_break(cls, value: str) -> str:
         if unknown := [name for name in _names(value) if name not in BREAKING]:
             raise ValueError(f"there is no {unknown[0]!r} among {', '.join(BREAKING)}")
+        return value
+
+    @field_validator("dashboard_hosts", "metrics_hosts")
+    @classmethod
+    def _are_hosts(cls, value: str) -> str:
+        hosts.names(value)
         return value
 
     @field_validator("home", "cache", "judge_home", "state_home")

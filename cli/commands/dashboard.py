@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onefold.exit_codes import USAGE
-from onefold.operate import logs
+from onefold.operate import hosts, logs
 from onefold.operate.errors import UserError
 from onefold.operate.settings import load
 
@@ -20,6 +20,10 @@ def command(
     expose: Annotated[
         bool, typer.Option("--expose", help="Let other machines reach it: the page asks nobody for a password.")
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name beside localhost under which the page answers; may be given several times."),
+    ] = None,
 ) -> None:
     """Serve the dashboard until SIGTERM or Ctrl-C: the tables, live, and how healthy each pipeline is. The dashboard only reads.
 
@@ -36,10 +40,13 @@ def command(
             "Add --expose if that is meant.",
             USAGE,
         )
+    try:
+        names = hosts.names(",".join([*(allowed_host or ()), settings.dashboard_hosts]))
+    except ValueError as error:
+        raise UserError(f"--allowed-host cannot be used: {error}", exit_code=USAGE) from None
     dsn = settings.dashboard_dsn or settings.postgres()
     listener = serve.listen(host, settings.dashboard_port if port is None else port)
     logs.configure(settings.log_format)
     typer.echo(f"The dashboard is on {serve.address(listener)}")
     status = os.environ.get("ONEFOLD_STATUS_FILE")
-    hosts = ["*"] if expose else serve.LOCAL_NAMES
-    serve.run(settings, dsn, listener, hosts, Path(status) if status else None)
+    serve.run(settings, dsn, listener, names, Path(status) if status else None)

@@ -66,11 +66,30 @@ def test_it_serves_without_a_database_and_ends_when_asked(tmp_path: Path) -> Non
     assert "Traceback" not in site.said()
 
 
-def test_exposed_it_answers_to_any_name(tmp_path: Path) -> None:
-    """As behind a container's published port."""
-    site = Site(tmp_path, {"ONEFOLD_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}, "--expose")
-    assert site.get("/tables", Host="board.example")[0] == 503
+@pytest.mark.parametrize("arguments", [(), ("--host", "0.0.0.0", "--expose"), ("--host", "::", "--expose")])
+def test_it_answers_only_under_names_that_the_user_has_listed(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """Also when other machines reach it: a browser that another site has led here names that site."""
+    environment = {
+        "ONEFOLD_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none",
+        "ONEFOLD_DASHBOARD_HOSTS": "board.example, *.inside.example",
+    }
+    site = Site(tmp_path, environment, *arguments, "--allowed-host", "dashboard")
+    for path in ("/", "/live", "/tables", "/metrics", "/healthz", "/static/icon.svg"):
+        status, text = site.get(path, Host="attacker.example")
+        assert (status, "ONEFOLD_DASHBOARD_HOSTS" in text) == (400, True)
+    for host in ("127.0.0.1.attacker.example", "inside.example", "xboard.example", "board.example:x", ""):
+        assert site.get("/tables", Host=host)[0] == 400
+    for host in ("board.example", "a.inside.example:8080", "DASHBOARD:80", "localhost", "[::1]:8080", "10.0.0.7:8080"):
+        assert site.get("/tables", Host=host)[0] == 503, "the page, without its database"
     assert site.stop() == 0
+
+
+def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["dashboard", "--allowed-host", "http://board.example"]) == USAGE
+    assert "--allowed-host cannot be used: 'http://board.example' is no name of a host" in capsys.readouterr().err
+    monkeypatch.setenv("ONEFOLD_METRICS_HOSTS", "*")
+    assert run(["dashboard"]) == USAGE
+    assert "'*' is no name of a host" in capsys.readouterr().err
 
 
 def test_it_ends_while_a_thread_waits_for_a_database_that_is_silent(tmp_path: Path) -> None:
