@@ -18,10 +18,11 @@ from onefold.dashboard.reader import Blocking, connect_blocking, hang_up
 from onefold.dashboard.windows import Window
 from onefold.dashboard.words import rounded, sentence
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
+from onefold.jobs.apps.sheets.chunks import Readable
 from onefold.jobs.apps.sheets.entries import Entries, PostgresEntries
 from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
-from onefold.jobs.protocols import Missing, Objects, Refuse
+from onefold.jobs.protocols import Missing, Refuse
 from onefold.operate.errors import UserError, first_line
 
 READERS = 4  # windows that are read at once; each has a thread and a connection
@@ -76,7 +77,7 @@ class Grid:
 class Grids:
     """Reads windows of sheets."""
 
-    def __init__(self, dsn: str, open_objects: Callable[[], Objects]) -> None:
+    def __init__(self, dsn: str, open_objects: Callable[[], Readable]) -> None:
         """`open_objects` raises UserError where there is no store that could be used."""
         self._free = [_Reading(dsn, open_objects) for _ in range(READERS)]
         self._turns = asyncio.Semaphore(READERS)
@@ -116,10 +117,10 @@ class Grids:
 class _Reading:
     """What one thread at a time reads with; opened by the first read, and again when it broke."""
 
-    def __init__(self, dsn: str, open_objects: Callable[[], Objects]) -> None:
+    def __init__(self, dsn: str, open_objects: Callable[[], Readable]) -> None:
         self._dsn = dsn
         self._open_objects = open_objects
-        self._objects: Objects | None = None
+        self._objects: Readable | None = None
         self._connection: Blocking | None = None
         self._entries = PostgresEntries(self._connect)
 
@@ -158,7 +159,7 @@ class _Reading:
         return self._connection
 
 
-def _read(entries: Entries, objects: Objects, sheet_id: str, window: Window, before: Grid | None) -> Grid:
+def _read(entries: Entries, objects: Readable, sheet_id: str, window: Window, before: Grid | None) -> Grid:
     """See `Grids.read`."""
     if before is not None and _is_newest(entries, sheet_id, before):
         return before

@@ -23,7 +23,7 @@ from onefold.dashboard.totals import Totals, ask
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
 from onefold.exit_codes import FAILED, OK
-from onefold.jobs.objects import open_store
+from onefold.jobs.objects import open_to_read
 from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
@@ -81,7 +81,7 @@ async def _serve_until_asked(
 ) -> None:
     snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
     watcher = Watcher(snapshots, settings)
-    grids = Grids(dsn, lambda: open_store(settings.object_store(), settings.objects_endpoint))
+    grids = Grids(dsn, lambda: open_to_read(settings.object_store(), settings.objects_endpoint))
     explainer = Explainer(settings, dsn)
     totals = Totals(settings, lambda: ask(settings, dsn))
     schemas = [*pipelines.domains(), ENGINE_SCHEMA]

@@ -6,16 +6,18 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from onefold.exit_codes import USAGE
+from onefold.jobs.objects.readonly import ReadOnly
 from onefold.jobs.objects.store import BUCKET, Store
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
 
 
-def open_store(url: str, endpoint: str | None = None) -> Store:
+def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> Store:
     """The store at `file:///folder` or `s3://bucket/prefix`.
 
     Args:
         endpoint: http(s)://... of an S3 that is not Amazon's; of no meaning for a folder.
+        makes: whether a folder that is not there is made.
 
     Raises UserError: the address is of neither kind, or the store cannot be used.
     """
@@ -23,7 +25,7 @@ def open_store(url: str, endpoint: str | None = None) -> Store:
     if parts.scheme == "file" and parts.netloc == "" and parts.path.strip("/"):
         from onefold.jobs.objects.local import LocalStore
 
-        return LocalStore(Path(unquote(parts.path)))
+        return LocalStore(Path(unquote(parts.path)), makes=makes)
     if parts.scheme == "s3" and BUCKET.fullmatch(parts.netloc) and not parts.query + parts.fragment:
         from onefold.jobs.objects.s3 import S3Store  # who keeps objects in a folder needs no boto3
 
@@ -33,3 +35,8 @@ def open_store(url: str, endpoint: str | None = None) -> Store:
         "Write file:///a/folder or s3://bucket/prefix into ONEFOLD_OBJECTS.",
         USAGE,
     )
+
+
+def open_to_read(url: str, endpoint: str | None = None) -> ReadOnly:
+    """The store for a reader, which writes nothing there and makes no folder. Arguments and errors are those of `open_store`."""
+    return ReadOnly(open_store(url, endpoint, makes=False))

@@ -23,11 +23,15 @@ UNFINISHED = "unfinished"
 
 
 class LocalStore:
-    """The objects below a folder, which is made when it is not there. Raises UserError: the folder cannot be used."""
+    """The objects below a folder, which is made when it is not there, unless `makes` is False. Raises UserError: the folder
+    cannot be used.
+    """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, makes: bool = True) -> None:
         self._objects, self._marks = root / OBJECTS, root / MARKS
         self._unfinished = root / UNFINISHED
+        if not makes:
+            return
         with _told(root):
             private.folder(root)
             for folder in (self._objects, self._marks, self._unfinished):

@@ -49,7 +49,7 @@ def test_servers_that_the_stack_did_not_start(
     services: tuple[str, ...], settings: dict[str, str], found: list[str], home: Path
 ) -> None:
     running(home, *services)
-    assert foreign.servers(Settings(home=home, **settings)) == found  # type: ignore[arg-type]
+    assert foreign.servers(Settings.model_validate({"home": home, **settings})) == found
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])

@@ -20,6 +20,16 @@ SETTINGS = {
 KEEPERS = {"worker", "dashboard", "judge", "auditor"}
 
 
+#: A key that may only read, and who gets it.
+READING = {
+    "READER_AWS_ACCESS_KEY_ID": "r-key",
+    "READER_AWS_SECRET_ACCESS_KEY": "r-secret",
+    "READER_AWS_SESSION_TOKEN": "",
+}
+READERS = {"dashboard", "judge", "auditor"}
+FOLDER = "file:///var/lib/onefold/objects"
+
+
 def rendered() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
         compose("--profile", "judge", "--profile", "audit", "config", "--format", "json", timeout=60)
@@ -53,11 +63,36 @@ def test_without_one_objects_are_in_a_volume_and_nothing_leaves_the_machine(monk
         monkeypatch.delenv(name, raising=False)
     found = rendered()
 
-    assert not any(given(service) for service in found["services"].values())
+    assert {name: given(service) for name, service in found["services"].items() if given(service)} == {
+        "dashboard": {"ONEFOLD_OBJECTS": FOLDER}
+    }
     for name in KEEPERS:
-        mounted = {volume["source"]: volume["target"] for volume in found["services"][name]["volumes"]}
-        assert mounted["objects"] == "/var/lib/onefold"
+        mounted = {volume["source"]: volume for volume in found["services"][name]["volumes"]}
+        assert mounted["objects"]["target"] == "/var/lib/onefold"
+        assert mounted["objects"].get("read_only", False) == (name in READERS)
     assert found["networks"]["objects"]["internal"]
+
+
+@pytest.mark.docker
+def test_who_only_reads_objects_gets_a_key_that_may_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SETTINGS, **READING}.items():
+        monkeypatch.setenv(name, value)
+    found = rendered()["services"]
+    for name in READERS:
+        assert {key: found[name]["environment"][key.removeprefix("READER_")] for key in READING} == READING
+    assert given(found["worker"]) == SETTINGS
+
+
+@pytest.mark.docker
+def test_the_page_is_published_on_this_machine_alone_and_answers_under_its_own_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every port that is published is."""
+    monkeypatch.setenv("ONEFOLD_DASHBOARD_HOSTS", "board.example")
+    services = rendered()["services"]
+    published = [port["host_ip"] for service in services.values() for port in service.get("ports", [])]
+    assert (set(published), len(published)) == ({"127.0.0.1"}, 3)
+    assert services["dashboard"]["environment"]["ONEFOLD_DASHBOARD_HOSTS"] == "dashboard,board.example"
 
 
 @pytest.mark.docker

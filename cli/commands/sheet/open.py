@@ -54,12 +54,12 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
 
     from onefold.jobs.apps.sheets.entries import PostgresEntries
     from onefold.jobs.apps.sheets.reading import NotThere, Reading
-    from onefold.jobs.objects import open_store
+    from onefold.jobs.objects import open_to_read
     from onefold.jobs.protocols import Missing, Refuse
     from onefold.spark_sink.postgres.connection import connect
 
     settings = load()
-    dsn, store = settings.postgres(), open_store(settings.object_store(), settings.objects_endpoint)
+    dsn, store = settings.postgres(), open_to_read(settings.object_store(), settings.objects_endpoint)
     try:
         with closing(PostgresEntries(lambda: connect(dsn, "sheet open"))) as entries:
             reading = Reading(entries, store, sheet, at)

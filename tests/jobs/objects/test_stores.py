@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from onefold.jobs.objects import open_to_read
 from onefold.jobs.objects.s3 import PART_BYTES
 from onefold.jobs.objects.store import Store
 from onefold.jobs.protocols import Missing
@@ -171,3 +173,15 @@ def test_no_name_leads_out_of_the_store(name: str, store: Store) -> None:
 def test_no_prefix_does_either(prefix: str, store: Store) -> None:
     with pytest.raises(ValueError, match="is not the beginning of a name"):
         list(store.ids(prefix))
+
+
+def test_a_reader_cannot_write_and_makes_no_folder(store_place: StorePlace, tmp_path: Path) -> None:
+    nobody_wrote = open_to_read((tmp_path / "empty").as_uri())
+    assert nobody_wrote.size("a") is None
+    with pytest.raises(Missing):
+        nobody_wrote.get("a")
+    assert not (tmp_path / "empty").exists()
+    store_place.open().put("a", b"0123456789")
+    reader = open_to_read(store_place.url, store_place.endpoint)
+    assert (reader.size("a"), reader.get("a", 2, 4)) == (10, b"23")
+    assert {name for name in dir(reader) if not name.startswith("_")} == {"get", "size"}

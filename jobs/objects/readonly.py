@@ -1,0 +1,20 @@
+"""A store for a reader: the page and `sheet open`. It has no method that writes or deletes."""
+
+from __future__ import annotations
+
+from onefold.jobs.protocols import Objects
+
+
+class ReadOnly:
+    """Another store, of which only contents and sizes are read."""
+
+    def __init__(self, store: Objects) -> None:
+        self._get, self._size = store.get, store.size
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See `Objects`."""
+        return self._get(name, start, end)
+
+    def size(self, name: str) -> int | None:
+        """See `Objects`."""
+        return self._size(name)
