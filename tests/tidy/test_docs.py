@@ -58,6 +58,17 @@ def test_every_option_that_is_written_exists(capsys: pytest.CaptureFixture[str])
                 assert written <= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)), (page.name, found)
 
 
+def test_no_command_that_is_written_has_a_password_among_its_arguments() -> None:
+    """Every account of a machine reads arguments in `ps`. What is assigned before a command is in its environment alone."""
+    secret = re.compile(r"://[^\s/:@]+:[^\s/@]+@|PASSWORD=|--show-password[^`\n]*\)|\bpassword=", re.IGNORECASE)
+    assigned = re.compile(r"^\s*(?:export\s+.*|(?:[A-Z_]+=(?:\"[^\"]*\"|'[^']*'|\S*)(?:\s+|$))+)")
+    command = re.compile(r"```(?:sh|bash)?\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+    for page, text in PROSE.items():
+        lines = [line for found in command.findall(text) for line in "".join(found).splitlines()]
+        commands = [rest for line in lines if re.match(r"(\./)?[a-z][\w.-]* ", rest := assigned.sub("", line).lstrip())]
+        assert [line for line in commands if secret.search(line)] == [], page.name
+
+
 def test_every_setting_is_documented_and_the_other_way_round() -> None:
     """In docs/operating.md."""
     documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", PROSE[ROOT / "docs" / "operating.md"]))
