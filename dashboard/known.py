@@ -100,7 +100,7 @@ def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime)
         at = datetime.fromtimestamp(end["at"], UTC) if end else None
         ended_at = None if at is None else min(at, now)
         # A supervisor of before does not say where in the log that was.
-        place = (entry.get("log", ""), end["log_at"]) if "log_at" in end else None
+        place = (entry.get("log", ""), end["log_at"], end.get("log_file", 0)) if "log_at" in end else None
         found.append(Service(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared, place))
     return found
 

@@ -31,7 +31,9 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
     landed, made = update.landed.a_second(name), update.made.a_second(name)
     found |= {
         "facts": facts,
-        "said": {one.name: around(Path(one.log_place[0]), one.log_place[1]) for one in facts.services if one.log_place},
+        "said": {
+            one.name: around(Path(one.log_place[0]), *one.log_place[1:]) for one in facts.services if one.log_place
+        },
         "standings": [*of(facts, stall_s), *known.of_services(snapshot, update.asked, stall_s)],
         "domain": snapshot.engine.domains.get(name, DomainState()),
         "behind": update.asked.lag.lag.get(name),

@@ -92,7 +92,7 @@ class Service(NamedTuple):
         ended: how it ended the last time, or "".
         ended_at: when.
         shared: by all pipelines.
-        log_place: its log, and how many bytes that had then; None: not known.
+        log_place: its log, how many bytes its file had then, and that file's inode, 0 if unknown; None: not known.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Service(NamedTuple):
     ended: str = ""
     ended_at: datetime | None = None
     shared: bool = False
-    log_place: tuple[str, int] | None = None
+    log_place: tuple[str, int, int] | None = None
 
 
 #: Nobody has asked yet.

@@ -128,6 +128,10 @@ class Settings(BaseSettings):
         le=3600,
         description="seconds in which nothing may move before /healthz answers 503",
     )
+    log_file_mb: int = Field(
+        10, ge=1, le=10_000, description="megabytes of a file of a service's log, after which `up` has a new one begun"
+    )
+    log_files: int = Field(5, ge=2, le=10, description="files that are kept of each service's log")
     log_format: Literal["auto", "human", "json"] = Field(
         "auto", description="log lines for people or for programs: auto is people on a terminal, programs elsewhere"
     )

@@ -17,6 +17,7 @@ from onefold import class_archive, jvm
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
+from onefold.stack import inherited
 from onefold.stack.service import Ready, Service
 
 FORMAT_S = 60.0  # many times what it takes; a minute is a machine in deep trouble
@@ -112,6 +113,7 @@ class Broker:
             ready=Ready("kafka", self.bootstrap_servers),
             stop_signal=signal.SIGTERM,
             stop_s=STOP_S,
+            inherits=inherited.KAFKA,
         )
 
     def tool(self, main_class: str, *arguments: str) -> list[str]:
@@ -145,6 +147,7 @@ class Broker:
             errors="replace",
             timeout=FORMAT_S,
             stdin=subprocess.DEVNULL,
+            env=inherited.environment(inherited.KAFKA),
         )
         if done.returncode != 0:
             reason = jvm.last_words(done.stdout + done.stderr, done.returncode)

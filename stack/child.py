@@ -14,11 +14,15 @@ import psutil
 
 from onefold.operate import state
 from onefold.operate.errors import UserError
+from onefold.stack import inherited
+from onefold.stack.output import Output
 from onefold.stack.service import Service, is_ready
 
 GUARD = Path(__file__).with_name("parent_guard.py")
 LOG_TAIL = 12  # lines of a log that an error message quotes
 POLL_S = 0.05
+# For what an ended process has printed to be in its log. A process that it started may live on and hold the pipe open.
+FLUSH_S, FLUSH_LAST_S = 0.1, 2.0
 KILL_S = 5.0  # the kernel needs none; a process in the middle of a disk write may
 
 
@@ -28,6 +32,7 @@ class Child:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._process: subprocess.Popen[bytes] | None = None
+        self._output: Output | None = None
 
     @property
     def pid(self) -> int | None:
@@ -35,25 +40,30 @@ class Child:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Starts the program; its output goes to the end of its log."""
+        """Starts the program; its output goes to the end of its log, in files of a bounded size."""
         service = self.service
-        service.log.parent.mkdir(parents=True, exist_ok=True)
+        if self._output is not None:
+            self._output.close()
+        self._output = Output(service)
         owner = "-" if service.account is None else ":".join(map(str, service.account))
         guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(service.death_signal)), owner]
-        with service.log.open("ab") as log:
+        with self._output.opened() as log:
             self._process = subprocess.Popen(
                 [*guard, *service.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **service.environment},
+                env={**inherited.environment(service.inherits), **service.environment},
                 cwd=service.folder,
                 start_new_session=True,  # a Ctrl-C in the terminal is for the one who stops services in order
             )
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
-        return self._process.poll() if self._process else None
+        code = self._process.poll() if self._process else None
+        if self._output is not None:
+            self._output.keep() if code is None else self._output.wait(FLUSH_S)
+        return code
 
     def running(self) -> bool:
         """Whether the process is there."""
@@ -64,6 +74,7 @@ class Child:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._written()
 
     def ask_to_stop(self) -> None:
         """Sends the service's stop signal and does not wait."""
@@ -76,8 +87,15 @@ class Child:
         try:
             if self._process is not None:
                 self._process.wait(self.service.stop_s)
+                self._written()
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _written(self) -> None:
+        """Wait until its last words are in its log."""
+        if self._output is not None:
+            self._output.wait(FLUSH_LAST_S)
+            self._output.close()
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Returns when the service is ready. Raises UserError with the end of its log when it ends before, or takes

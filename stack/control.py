@@ -22,7 +22,7 @@ from onefold.operate.settings import Settings
 from onefold.stack import filelock, homes, metrics
 from onefold.stack.child import end_known, tail
 from onefold.stack.embedded import prepare
-from onefold.stack.plan import Plan, pipeline
+from onefold.stack.plan import Plan, logged, pipeline
 from onefold.stack.ports import Keeping, choose_ports, of_stack
 from onefold.stack.service import Service
 
@@ -177,7 +177,7 @@ def _plan(
         "postgres_dsn": settings.postgres_dsn or (parts.database.dsn if "postgres" in wanted else None),
         "dashboard": f"http://127.0.0.1:{ports.dashboard}" if settings.dashboard and not only else None,
     }
-    stages = [[service for name, service in services.items() if name in wanted]]
+    stages = [[logged(one, settings) for name, one in services.items() if name in wanted]]
     if not only:
         stages += pipeline(settings, domains, public)
         last = {} if settings.metrics_port else state.load(home / "run" / "plan.json").get("public", {})
@@ -188,8 +188,12 @@ def _plan(
 def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
     log = home / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    for last in log.parent.glob("*.log"):
-        last.replace(last.with_suffix(".log.before"))  # each run has logs of its own; those of the one before are kept
+    # Each run has logs of its own; those of the one before are kept, with what they were called then behind `before`.
+    for older in log.parent.glob("*.log.before*"):
+        older.unlink()
+    for last in [*log.parent.glob("*.log"), *log.parent.glob("*.log.[1-9]")]:
+        name, _, number = last.name.partition(".log")
+        last.replace(last.with_name(f"{name}.log.before{number}"))
     state.path(home).unlink(missing_ok=True)
     with log.open("ab") as out:
         return subprocess.Popen(

@@ -23,7 +23,7 @@ _MADE = {
     "checkpoints": ("sink-*",),
     "judge": ("*/*.checkpoint", "*/draft-*"),
     "kafka": ("data", "data.new", "server.properties", "format.properties"),
-    "logs": ("*.log", "*.log.before", "*.log.[1-9]"),
+    "logs": ("*.log", "*.log.before", "*.log.[1-9]", "*.log.before.[1-9]"),
     "objects": ("objects", "marks", "unfinished"),
     "postgres": ("data", "data.new", "password", "password.new"),
     "states": ("*/[0-9]*",),

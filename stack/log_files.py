@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +14,8 @@ from onefold.operate import logs
 from onefold.operate.errors import UserError
 
 _SUFFIX = ".log"
+# Of one log; their names end with one digit.
+FILES_MAX = 10
 # Read at once; some hundred lines.
 _BLOCK = 64 * 1024
 _JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, which helps nobody outside the log
@@ -37,15 +40,20 @@ def files(home: Path, service: str = "") -> dict[str, Path]:
     return {service: found[service]}
 
 
-def around(log: Path, at: int) -> list[str]:
+def around(log: Path, at: int, number: int = 0) -> list[str]:
     """The lines of a log before and after that many bytes, a few of each, as people read them; [] where there is none any more.
     Never raises.
+
+    Args:
+        number: that its file had then on the file system (its inode); 0: the newest file of the log is meant.
     """
     try:
-        with log.open("rb") as file:
+        with ExitStack() as opened:
+            files = [opened.enter_context(file) for file in _chain(log)]
+            file = next(one for one in files if number in (0, os.fstat(one.fileno()).st_ino))
             begin = file.seek(max(0, at - _BLOCK))
             before, after = file.read(at - begin), file.read(_BLOCK)
-    except OSError:
+    except (OSError, StopIteration):
         return []
     said = _readable(before.splitlines()[-_AROUND_LINES:])[-_AROUND_LINES:]
     said += _readable(after.splitlines()[:_AROUND_LINES])[:_AROUND_LINES]
@@ -56,12 +64,12 @@ def tail(log: Path, lines: int) -> list[str]:
     """So many of the last lines of a log, as people read them, without the frames of Java's stack traces; [] where there is no
     such file.
     """
-    try:
-        with log.open("rb") as file:
+    text = b""
+    for file in _chain(log):
+        with file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _BLOCK))
-            found = file.read().splitlines()
-    except OSError:
-        return []
+            text = file.read() + text if len(text) < _BLOCK else text
+    found = text.splitlines()
     return [line for line in _readable(found) if not _JAVA_FRAME.match(line)][-lines:]
 
 
@@ -76,7 +84,7 @@ class Reader:
     def __init__(self, home: Path, service: str = "") -> None:
         self._home = home
         self._service = service
-        self._open = {name: path.open("rb") for name, path in files(home, service).items()}
+        self._open: dict[str, BinaryIO] = {name: path.open("rb") for name, path in files(home, service).items()}
         self._began = {name: _after_last_line(file) for name, file in self._open.items()}
 
     @property
@@ -93,13 +101,14 @@ class Reader:
         """(service, line) for so many of the last lines of each before the end that this reader found."""
         for name, file in self._open.items():
             here = file.tell()
-            begin, text = self._began[name], b""
-            while begin > 0 and text.count(b"\n") <= number:
-                size = min(_BLOCK, begin)
-                begin = file.seek(begin - size)
-                text = file.read(size) + text
+            found = _last_lines(file, self._began[name], number)
             file.seek(here)
-            for line in text.splitlines(keepends=True)[-number:] if number else []:
+            chain = _chain(self._home / "logs" / f"{name}{_SUFFIX}")
+            for older in chain[_place(file, chain) + 1 :]:
+                found = _last_lines(older, older.seek(0, os.SEEK_END), number - len(found)) + found
+            for other in chain:
+                other.close()
+            for line in found:
                 yield name, _shown(line)
 
     def more(self) -> Iterator[tuple[str, str]]:
@@ -111,13 +120,23 @@ class Reader:
         for name, path in self._now().items():
             before = self._open.get(name)
             if before is None or not _is_still(before, path):
-                try:
-                    self._open[name] = path.open("rb")
-                except FileNotFoundError:  # it was put aside this very moment
-                    continue
-                if before is not None:
-                    before.close()
-                yield from _read_on(name, self._open[name])
+                yield from self._go_on(name, before, _chain(path))
+
+    def _go_on(self, name: str, before: BinaryIO | None, chain: list[BinaryIO]) -> Iterator[tuple[str, str]]:
+        """From the file that was the newest to the one that is."""
+        newer = chain[: _place(before, chain)]
+        for file in chain[len(newer) :]:
+            file.close()
+        if not newer:  # it was put aside this very moment
+            return
+        if before is not None:
+            yield from _read_on(name, before, is_whole=True)
+            before.close()
+        for file in reversed(newer[1:]):
+            yield from _read_on(name, file, is_whole=True)
+            file.close()
+        self._open[name] = newer[0]
+        yield from _read_on(name, newer[0])
 
     def _now(self) -> dict[str, Path]:
         try:
@@ -134,12 +153,44 @@ def _after_last_line(file: BinaryIO) -> int:
     return file.seek(end - unfinished)
 
 
-def _read_on(name: str, file: BinaryIO) -> Iterator[tuple[str, str]]:
+def _read_on(name: str, file: BinaryIO, *, is_whole: bool = False) -> Iterator[tuple[str, str]]:
+    """is_whole: nothing will be written to it any more."""
     while block := file.readline(_BLOCK):
-        if not block.endswith(b"\n") and len(block) < _BLOCK:
+        if not is_whole and not block.endswith(b"\n") and len(block) < _BLOCK:
             file.seek(-len(block), os.SEEK_CUR)  # the rest of it is yet to be written
             return
         yield name, _shown(block)
+
+
+def _chain(log: Path) -> list[BinaryIO]:
+    """The files of a log, open, the newest first, each once: a name may be given to another one meanwhile."""
+    found: list[BinaryIO] = []
+    for path in (log, *(log.with_name(f"{log.name}.{number}") for number in range(1, FILES_MAX))):
+        with suppress(OSError):
+            file = path.open("rb")
+            if _place(file, found) < len(found):
+                file.close()
+            else:
+                found.append(file)
+    return found
+
+
+def _place(file: BinaryIO | None, chain: list[BinaryIO]) -> int:
+    """Which of the files it is; their number when it is none of them."""
+    if file is None:
+        return len(chain)
+    mine = os.fstat(file.fileno())
+    same = (place for place, other in enumerate(chain) if os.path.samestat(mine, os.fstat(other.fileno())))
+    return next(same, len(chain))
+
+
+def _last_lines(file: BinaryIO, end: int, number: int) -> list[bytes]:
+    begin, text = end, b""
+    while begin > 0 and text.count(b"\n") <= number:
+        size = min(_BLOCK, begin)
+        begin = file.seek(begin - size)
+        text = file.read(size) + text
+    return text.splitlines(keepends=True)[-number:] if number > 0 else []
 
 
 def _readable(lines: Iterable[bytes]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onefold import pipelines
 from onefold.operate import state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
-from onefold.stack import cores
+from onefold.stack import cores, inherited
 from onefold.stack.service import Ready, Service
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def _sink(
     turns = ("--turn", turn) if settings.sink_standby else ()
     words = ("sink", *domains, "--instance", instance, "--after", PREPARE, *turns)
     sink = _onefold(settings, public, f"sink-{instance}", words, None, SINK_STOP_S, needed)
-    return replace(sink, early=True, spare=f"sink-{turn}-standby" if settings.sink_standby else "")
+    return replace(
+        sink, early=True, inherits=inherited.SINK, spare=f"sink-{turn}-standby" if settings.sink_standby else ""
+    )
 
 
 def _standby(settings: Settings, public: dict[str, Any], domains: Sequence[str], number: str) -> Service:
@@ -110,7 +112,7 @@ def _standby(settings: Settings, public: dict[str, Any], domains: Sequence[str],
 def _warm(settings: Settings, public: dict[str, Any]) -> Service:
     task = _onefold(settings, public, "warm", ("warm",), Ready("done"), WARM_STOP_S, needed=False)
     # Where the supervisor ends without a word it ends its JVM as well, and so it must not be killed.
-    return replace(task, death_signal=signal.SIGTERM, after_s=WARM_AFTER_S)
+    return replace(task, death_signal=signal.SIGTERM, after_s=WARM_AFTER_S, inherits=inherited.SINK)
 
 
 def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:
@@ -152,6 +154,11 @@ def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:
     return [_onefold(settings, public, "dashboard", ("dashboard", "--port", port), None, DASHBOARD_STOP_S)]
 
 
+def logged(service: Service, settings: Settings) -> Service:
+    """The service, with as many log files of such a size as are set."""
+    return replace(service, log_bytes=settings.log_file_mb * 1_000_000, log_files=settings.log_files)
+
+
 def _onefold(
     settings: Settings,
     public: dict[str, Any],
@@ -171,7 +178,7 @@ def _onefold(
     }
     if (project := project_file()) is not None:
         environment[PROJECT_VARIABLE] = str(project.parent)  # whatever folder the service runs in
-    return Service(
+    service = Service(
         name=name,
         argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
         log=settings.home / "logs" / f"{name}.log",
@@ -180,3 +187,4 @@ def _onefold(
         stop_s=stop_s,
         needed=needed,
     )
+    return logged(service, settings)

@@ -24,6 +24,7 @@ import psutil
 from onefold.exit_codes import USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
+from onefold.stack import inherited
 from onefold.stack.service import Ready, Service
 
 USER = DATABASE = "onefold"
@@ -108,6 +109,7 @@ class Postgres:
             # "immediate": when the supervisor was killed, leave at once but leave no shared memory
             death_signal=signal.SIGQUIT,
             account=account(),
+            inherits=inherited.POSTGRES,
         )
 
     def wipe(self) -> None:
@@ -173,6 +175,7 @@ class Postgres:
             user=owner[0] if owner else None,
             group=owner[1] if owner else None,
             extra_groups=[] if owner else None,
+            env=inherited.environment(inherited.POSTGRES),
             start_new_session=True,  # a Ctrl-C in the terminal is for us alone, or half a database could look whole
         )
         if done.returncode != 0:

@@ -49,6 +49,9 @@ class Service:
         early: it starts with the first stage, and waits itself for what it needs of those before its own.
         spare: the name of a service that goes on in its place when it ends: while that one runs, there is no hurry to start this
             one again.
+        inherits: the names of the variables that it gets of the supervisor's environment (`stack.inherited`); None: all.
+        log_bytes: after so many its log goes on in a new file.
+        log_files: so many are kept of them.
     """
 
     name: str
@@ -65,6 +68,9 @@ class Service:
     after_s: float = 0.0
     early: bool = False
     spare: str = ""
+    inherits: tuple[str, ...] | None = None
+    log_bytes: int = 10_000_000
+    log_files: int = 5
 
     def as_json(self) -> dict[str, Any]:
         """The service as plain JSON values, by the names that plan.json has."""
@@ -85,6 +91,7 @@ class Service:
                 "ready": Ready(**value["ready"]),
                 "folder": Path(value["folder"]) if value["folder"] else None,
                 "account": tuple(account) if account else None,
+                "inherits": tuple(inherits) if (inherits := value.get("inherits")) is not None else None,
             }
         )
 

@@ -141,18 +141,19 @@ class Managed:
         pause = self._pause
         self._pause = min(BACKOFF_MAX_S, 2 * pause)  # doubled step by step: a power of the failures overflows one day
         self.restarts += 1
-        self.last_end = {"why": why, "at": time.time(), "log_at": self._logged()}
+        self.last_end = {"why": why, "at": time.time(), **self._logged()}
         self._start_at = self._clock() + pause
         self._spared_until = self._clock() + SPARED_S
         pause = max(pause, SPARED_S) if self._is_spared else pause
         self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
 
-    def _logged(self) -> int:
-        """How many bytes its log has: around there stands what it said at its end."""
+    def _logged(self) -> dict[str, int]:
+        """How many bytes the newest file of its log has, and that file's inode: around there stands what it said at its end."""
         try:
-            return self.service.log.stat().st_size
+            found = self.service.log.stat()
         except OSError:
-            return 0
+            return {"log_at": 0, "log_file": 0}
+        return {"log_at": found.st_size, "log_file": found.st_ino}
 
 
 class Supervisor:

@@ -11,6 +11,7 @@ from typing import Any
 
 from onefold import class_archive, jvm
 from onefold.operate.errors import UserError
+from onefold.stack import inherited
 from onefold.stack.broker import JVM_FLAGS, Broker
 from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, is_ready
@@ -46,7 +47,11 @@ def make(file: Path, jars: Sequence[Path], executable: Path) -> bool:
             raise UserError("the machine is too busy to note which classes Kafka needs") from None
         with (Path(folder) / "log").open("wb") as out:
             process = subprocess.Popen(
-                broker.recording(draft), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+                broker.recording(draft),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=inherited.environment(inherited.KAFKA),
             )
         try:
             _wait_until_it_answers(process, broker.bootstrap_servers, Path(folder) / "log")

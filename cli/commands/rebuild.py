@@ -61,7 +61,7 @@ def replaced(rebuild: Rebuild, settings: Settings, dry_run: bool, as_json: bool)
 @contextmanager
 def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
     """A sink of its own that lands beside. It ends with this process, however that ends."""
-    from onefold.stack import homes
+    from onefold.stack import homes, inherited
     from onefold.stack.child import Child
     from onefold.stack.service import Ready, Service
 
@@ -83,6 +83,7 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
         ready=Ready("done"),
         environment=environment,
         stop_s=_STOP_S,
+        inherits=inherited.SINK,
     )
     homes.claim(settings.home)
     child = Child(service)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.command_line import Onefold
+from tests.support.command_line import CANARIES, Onefold
 
 
 # Not for the session: an idle stack takes a good part of a core, also from a test that is to have the machine for itself.
@@ -12,6 +12,6 @@ from tests.support.command_line import Onefold
 def onefold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     """The whole stack, up."""
     running = Onefold(tmp_path_factory.mktemp("product"))
-    running("up")
+    running("up", **CANARIES)
     yield running
     running("down", "--wipe", "--yes")

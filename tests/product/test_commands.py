@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
-from tests.support.command_line import Onefold
+from tests.support.command_line import CANARIES, Onefold
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
@@ -41,6 +42,30 @@ def test_logs_are_for_programs_in_their_files_and_for_people_where_asked(onefold
     assert json.loads(onefold("logs", "sink-1", "-n", "100000").splitlines()[0])["level"]
     shown = onefold("logs", "sink-1", "-n", "100000", ONEFOLD_LOG_FORMAT="human")
     assert f"{guaranteed['timestamp']} [{guaranteed['level']:9}] {guaranteed['event']}" in shown
+
+
+def environment_of(process: psutil.Process) -> str:
+    return Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="environments of processes are read in /proc")
+def test_keys_of_the_callers_shell_reach_only_services_that_run_code_of_pipelines(onefold: Onefold) -> None:
+    """Not Kafka, PostgreSQL, the sink, nor any process that these have started; and no argument holds a password."""
+    onefold.drained()
+    password = str(psycopg.conninfo.conninfo_to_dict(onefold.dsn)["password"])
+    seen = {}
+    for name, service in onefold.status()["services"].items():
+        if not service["pid"]:
+            continue
+        root = psutil.Process(service["pid"])
+        family = [root, *root.children(recursive=True)]
+        said = [environment_of(process) for process in family]
+        assert all("PATH=" in each for each in said), name
+        seen[name] = {value for value in CANARIES.values() if any(value in each for each in said)}
+        assert not any(password in word for process in family for word in process.cmdline()), name
+    code = ("processor-", "worker-", "dashboard")
+    assert seen == {name: set(CANARIES.values()) if name.startswith(code) else set() for name in seen}
+    assert {"kafka", "postgres", "sink-1", "dashboard", "processor-runner-1"} <= seen.keys()
 
 
 def test_every_service_says_that_it_gets_on(onefold: Onefold) -> None:

@@ -15,6 +15,8 @@ from onefold.operate import state
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Variables of a user's shell, which are nobody else's affair.
+CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-of-a-cloud", "MY_HANDLERS_KEY": "canary-of-a-handler"}
 
 
 class Onefold:

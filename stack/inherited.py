@@ -1,0 +1,50 @@
+"""Which variables of its caller's environment a service gets, by what runs in it.
+
+Third parties' programs get what they need to run, and so do services that run no code of a pipeline: a shell may hold keys of
+other systems. Processors, workers, auditors, `prepare` and the dashboard import the pipeline's code, which may read variables of
+its own, and get everything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+
+_PROGRAM = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR")
+_LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_*", "MALLOC_*")
+_TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_PYTHON = ("PYTHON*", "VIRTUAL_ENV", "NO_COLOR")
+_JVM = ("JAVA_*", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+POSTGRES = (*_PROGRAM, *_LIBRARIES)
+KAFKA = (*_PROGRAM, *_LIBRARIES, *_JVM)
+# It reads Kafka by Java's client, which may log in by Kerberos, and writes by libpq.
+SINK = (
+    *_PROGRAM,
+    *_LIBRARIES,
+    *_TRUST,
+    *_PYTHON,
+    *_JVM,
+    *_PROXIES,
+    "SPARK_*",
+    "PYSPARK_*",
+    "KRB5*",
+    "PG*",
+    "ONEFOLD_*",
+)
+
+
+def environment(names: Collection[str] | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of `environ` (default: this process's) that have one of these names.
+
+    Args:
+        names: with * for any characters; None: all variables.
+    """
+    environ = os.environ if environ is None else environ
+    return {
+        name: value
+        for name, value in environ.items()
+        if names is None or any(fnmatchcase(name, wanted) for wanted in names)
+    }

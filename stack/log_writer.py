@@ -1,0 +1,96 @@
+"""Writes what a service prints into its log, and begins a new file where the log has become too large.
+
+Run as `python -I -S log_writer.py <log> <bytes> <files>` with the service's output as standard input. A process for each service:
+it reads to the end, also of a service whose supervisor was killed. A log of five files is `x.log`, the newest, and `x.log.1` to
+`x.log.4`. A new file begins at the beginning of a line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+BLOCK = 64 * 1024  # what a pipe holds on Linux
+# A line that is longer than a whole file is cut.
+_LONGEST = 2
+
+
+class Writer:
+    """The files of a log.
+
+    Args:
+        limit: bytes after which a file ends with its line.
+        files: how many there are, the newest among them.
+    """
+
+    def __init__(self, path: Path, limit: int, files: int) -> None:
+        self._path, self._limit, self._files = path, limit, files
+        self._fd = -1
+        self._lost = 0
+        self._is_at_line_start = True
+
+    def write(self, block: bytes) -> None:
+        """Append it. What the disk does not take is counted, and the number written when it takes something again."""
+        try:
+            if self._lost:
+                self._append(f"onefold: {self._lost} bytes of this log could not be written\n".encode())
+                self._lost = 0
+            while block:
+                size = self._opened()
+                if size >= self._limit and (self._is_at_line_start or size >= _LONGEST * self._limit):
+                    self._begin()
+                    size = self._opened()
+                room = max(1, self._limit - size)
+                end = len(block) if len(block) <= room else block.find(b"\n", room - 1) + 1 or len(block)
+                self._append(block[:end])
+                block = block[end:]
+        except OSError:
+            self._lost += len(block)
+
+    def _opened(self) -> int:
+        """The size of the newest file, which is open then. A writer of an earlier process of the service may have begun it."""
+        with suppress(FileNotFoundError):
+            if self._fd >= 0 and os.path.samestat(os.fstat(self._fd), self._path.stat()):
+                return os.fstat(self._fd).st_size
+        self._close()
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return os.fstat(self._fd).st_size
+
+    def _append(self, block: bytes) -> None:
+        self._opened()
+        rest = memoryview(block)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        self._is_at_line_start = block.endswith(b"\n")
+
+    def _begin(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # until the file is closed
+        if os.path.samestat(os.fstat(self._fd), self._path.stat()):
+            names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, self._files))]
+            for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
+                with suppress(FileNotFoundError):
+                    newer.replace(older)
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def main(arguments: list[str]) -> None:
+    """Write standard input to the log until it ends. Signals are for the service, which may print something before its end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    path, limit, files = arguments
+    writer = Writer(Path(path), int(limit), int(files))
+    while block := os.read(0, BLOCK):
+        writer.write(block)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

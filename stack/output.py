@@ -1,0 +1,73 @@
+"""What a service prints, on its way to the log: through a pipe and a process that writes bounded files (`log_writer`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from onefold.stack import inherited
+from onefold.stack.service import Service
+
+WRITER = Path(__file__).with_name("log_writer.py")
+_DEVICES = Path("/dev")  # /dev/stdout is our own output, whatever that is, and no log of ours
+_LEFT: list[subprocess.Popen[bytes]] = []  # writers whose service has ended, and some process that it started has not
+
+
+class Output:
+    """The output of one process of a service. A writer that was killed is replaced, and nothing is lost: the pipe stays."""
+
+    def __init__(self, service: Service) -> None:
+        self._log, self._limit, self._files = service.log, service.log_bytes, service.log_files
+        self._pipe = -1
+        self._writer: subprocess.Popen[bytes] | None = None
+
+    def opened(self) -> BinaryIO:
+        """What the process is to write to; close it when the process is started."""
+        if self._log.parent == _DEVICES:
+            return self._log.open("ab")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._log.open("ab").close()  # a log that cannot be written to is said before the service starts
+        self._pipe, end = os.pipe()
+        try:
+            self._start()
+        except BaseException:
+            os.close(end)
+            self.close()
+            raise
+        return os.fdopen(end, "wb")
+
+    def keep(self) -> None:
+        """See that there is a writer."""
+        if self._writer is not None and self._writer.poll() is not None:
+            self._start()
+
+    def wait(self, seconds: float) -> None:
+        """Until everything is written, at most so long."""
+        if self._writer is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._writer.wait(seconds)
+
+    def close(self) -> None:
+        """Leave the rest to the writer."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        _LEFT[:] = [left for left in _LEFT if left.poll() is None]
+        if self._writer is not None and self._writer.poll() is None:
+            _LEFT.append(self._writer)
+        self._writer = None
+
+    def _start(self) -> None:
+        arguments = (str(self._log.absolute()), str(self._limit), str(self._files))
+        self._writer = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(WRITER), *arguments],
+            stdin=self._pipe,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=inherited.environment(inherited.POSTGRES),
+            start_new_session=True,  # a Ctrl-C in the terminal is for the services, whose last words it writes
+        )

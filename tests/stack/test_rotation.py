@@ -1,0 +1,207 @@
+"""Logs go on in new files while a service runs: no line is lost, also where a process of it is killed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from onefold.operate.settings import Settings
+from onefold.stack import plan
+from onefold.stack.child import Child
+from onefold.stack.log_files import Reader, around, tail
+from onefold.stack.log_writer import Writer
+from onefold.stack.service import Ready, Service
+from onefold.stack.supervisor import Managed
+from tests.support.waiting import eventually
+
+#: So many bytes a file, in which no line of these tests is alone.
+SMALL = 2_000
+LINES = 400
+#: Prints numbered lines, one after each line that it reads.
+COUNT = "import sys\nfor n, _ in enumerate(sys.stdin): print('line', n, 'x' * 20, flush=True)"
+
+
+def files(log: Path) -> list[Path]:
+    """The files of a log, the newest first."""
+    return [log, *sorted(log.parent.glob(f"{log.name}.*"))]
+
+
+def written(log: Path) -> list[str]:
+    return [line for file in reversed(files(log)) for line in file.read_text().splitlines()]
+
+
+def lines(count: int = LINES) -> list[str]:
+    return [f"line {n} {'x' * 20}" for n in range(count)]
+
+
+def program(tmp_path: Path, words: str, count: int = 10) -> Child:
+    argv = (sys.executable, "-c", words)
+    return Child(Service("one", argv, tmp_path / "one.log", Ready("done"), log_bytes=SMALL, log_files=count))
+
+
+def ended(child: Child) -> None:
+    eventually(lambda: child.poll() is not None, 30, "the service has ended")
+    child.stop()
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 64 * 1024])
+def test_files_end_with_a_line_and_hold_every_line(size: int, tmp_path: Path) -> None:
+    """However the output is cut into blocks."""
+    log, text = tmp_path / "one.log", "".join(f"{line}\n" for line in lines(200)).encode()
+    writer = Writer(log, SMALL, 10)
+    for begin in range(0, len(text), size):
+        writer.write(text[begin : begin + size])
+    assert written(log) == lines(200)
+    assert len(files(log)) == len(text) // SMALL + 1
+    assert all(file.read_bytes().endswith(b"\n") for file in files(log))
+    assert all(SMALL <= file.stat().st_size < SMALL + 50 for file in files(log)[1:])
+
+
+def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
+    child = program(tmp_path, f"for n in range({LINES}): print('line', n, 'x' * 20)", count=3)
+    child.start()
+    ended(child)
+    assert [file.name for file in files(tmp_path / "one.log")] == ["one.log", "one.log.1", "one.log.2"]
+    kept = written(tmp_path / "one.log")
+    assert kept == lines()[-len(kept) :]
+    assert all(file.stat().st_mode & 0o077 == 0 for file in files(tmp_path / "one.log")[:-1])
+
+
+def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "one.log", SMALL, 10)
+    for _ in range(100):
+        writer.write(b"y" * 100)
+    assert max(file.stat().st_size for file in files(tmp_path / "one.log")) <= 2 * SMALL
+    assert sum(file.stat().st_size for file in files(tmp_path / "one.log")) == 10_000
+
+
+def test_a_service_that_is_started_again_goes_on_in_the_same_files(tmp_path: Path) -> None:
+    child = program(tmp_path, "for n in range(50): print('line', n, 'x' * 20)")
+    for _ in range(3):
+        child.start()
+        ended(child)
+    assert written(tmp_path / "one.log") == lines(50) * 3
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Iterator[Child]:
+    """A service that prints a line whenever it is asked; `ask` has the end of a pipe to it."""
+    child = program(tmp_path, f"{COUNT}".replace("sys.stdin", f"open({str(tmp_path / 'ask')!r})"))
+    os.mkfifo(tmp_path / "ask")
+    child.start()
+    yield child
+    child.kill()
+
+
+def test_what_a_killed_writer_did_not_get_to_is_written_by_the_next_one(counting: Child, tmp_path: Path) -> None:
+    """The pipe stays, so the service does not even notice."""
+    log = tmp_path / "one.log"
+    with (tmp_path / "ask").open("w", buffering=1) as ask:
+        for number in range(LINES):
+            ask.write("\n")
+            if number % 100 == 50:
+                expected = lines(number + 1)
+                eventually(lambda: written(log) == expected, 30, "the writer has nothing under way")  # noqa: B023
+                writer_of(counting).kill()
+                writer_of(counting).wait()
+            if number % 100 == 90:
+                before = writer_of(counting)
+                eventually(lambda: counting.poll() is None and writer_of(counting) != before, 30, "a new one")  # noqa: B023
+    ended(counting)
+    assert (counting.poll(), written(log)) == (0, lines())
+
+
+def writer_of(child: Child) -> "subprocess.Popen[bytes]":
+    assert child._output is not None
+    assert child._output._writer is not None
+    return child._output._writer
+
+
+def test_last_words_are_written_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    """Its writer reads to the end, which the service is told of by its guard."""
+    words = (
+        "import signal, sys; signal.signal(15, lambda *_: (print('last words', flush=True), sys.exit())); "
+        "print('begun', flush=True); signal.pause()"
+    )
+    service = f"'one', ({sys.executable!r}, '-c', {words!r}), Path({str(tmp_path / 'one.log')!r}), Ready('done')"
+    supervisor = f"""
+import signal
+from pathlib import Path
+from onefold.stack.child import Child
+from onefold.stack.service import Ready, Service
+child = Child(Service({service}, death_signal=15))
+child.start()
+signal.pause()
+"""
+    log = tmp_path / "one.log"
+    running = subprocess.Popen([sys.executable, "-c", supervisor])
+    eventually(lambda: log.exists() and "begun" in log.read_text(), 30, "it has begun")
+    running.kill()
+    running.wait()
+    eventually(lambda: log.read_text() == "begun\nlast words\n", 10, "its last words")
+
+
+def test_a_reader_follows_across_files(tmp_path: Path) -> None:
+    """Also where several were begun between two looks."""
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "one.log"
+    writer, text = Writer(log, SMALL, 10), [f"{line}\n".encode() for line in lines()]
+    for line in text[:100]:
+        writer.write(line)
+    with closing(Reader(tmp_path)) as reader:
+        assert [line for _, line in reader.last(90)] == lines()[10:100], "of more than one file"
+        told = []
+        for begin, end in ((100, 101), (101, 130), (130, 330), (330, 331), (331, LINES)):
+            for line in text[begin:end]:
+                writer.write(line)
+            told += [line for _, line in reader.more()]
+        assert told == lines()[100:]
+        assert list(reader.more()) == []
+    assert tail(log, 30) == lines()[-30:]
+
+
+def test_a_reader_that_looks_all_the_time_sees_each_line_once(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "one.log"
+    log.touch()
+    child = Child(
+        Service("one", (sys.executable, "-c", f"for n in range(4 * {LINES}): print('line', n, 'x' * 20, flush=True)"),
+                log, Ready("done"), log_bytes=SMALL * 5, log_files=10)
+    )  # fmt: skip
+    with closing(Reader(tmp_path)) as reader:
+        child.start()
+        told: list[str] = []
+        eventually(
+            lambda: told.extend(line for _, line in reader.more()) or child.poll() is not None, 30, "it has ended"
+        )
+        child.stop()
+        told += [line for _, line in reader.more()]
+    assert told == lines(4 * LINES)
+
+
+def test_the_place_where_a_service_ended_is_found_in_an_older_file(tmp_path: Path) -> None:
+    managed = Managed(
+        Service("one", (sys.executable, "-c", "print('the reason'); raise SystemExit(1)"), tmp_path / "one.log",
+                Ready("status_file", str(tmp_path / "status")), log_bytes=SMALL, log_files=3)
+    )  # fmt: skip
+    eventually(lambda: managed.turn() or managed.state == "restarting", 30, "it has ended")
+    end = managed.describe()["last_end"]
+    place = (tmp_path / "one.log", end["log_at"], end["log_file"])
+    writer = Writer(tmp_path / "one.log", SMALL, 3)
+    writer.write(b"after\n" + b"z" * SMALL + b"\nnewer\n")
+    assert "newer" in (tmp_path / "one.log").read_text()
+    assert around(*place)[:2] == ["the reason", "after"]
+
+
+def test_a_plan_has_the_sizes_that_are_set(tmp_path: Path) -> None:
+    public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
+    stages = plan.pipeline(Settings(home=tmp_path, log_file_mb=3, log_files=7), ["runner"], public)
+    assert {(one.log_bytes, one.log_files) for stage in stages for one in stage} == {(3_000_000, 7)}
+    assert (Service("", (), tmp_path, Ready("done")).log_bytes, Service("", (), tmp_path, Ready("done")).log_files) == (
+        10_000_000,
+        5,
+    )
