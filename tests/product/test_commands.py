@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -45,7 +46,10 @@ def test_logs_are_for_programs_in_their_files_and_for_people_where_asked(onefold
 
 
 def environment_of(process: psutil.Process) -> str:
-    return Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+    """Empty when the process has ended meanwhile."""
+    with suppress(OSError):
+        return Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+    return ""
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="environments of processes are read in /proc")
@@ -60,7 +64,7 @@ def test_keys_of_the_callers_shell_reach_only_services_that_run_code_of_pipeline
         root = psutil.Process(service["pid"])
         family = [root, *root.children(recursive=True)]
         said = [environment_of(process) for process in family]
-        assert all("PATH=" in each for each in said), name
+        assert "PATH=" in said[0], name  # a backend of PostgreSQL writes its title over it
         seen[name] = {value for value in CANARIES.values() if any(value in each for each in said)}
         assert not any(password in word for process in family for word in process.cmdline()), name
     code = ("processor-", "worker-", "dashboard")

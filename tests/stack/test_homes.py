@@ -186,7 +186,7 @@ def test_data_that_no_stack_has_made_is_not_replaced(
     prepare: Callable[[Path], None], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A storage without Kafka's own file, a database without its password: no start of a stack leaves either."""
-    monkeypatch.setattr("onefold.stack.postgres.account", lambda: None)
+    monkeypatch.setattr("onefold.stack.accounts.maker", lambda: None)
     fill(tmp_path, (file,))
     with pytest.raises(UserError, match="holds files, and"):
         prepare(tmp_path)

@@ -1,0 +1,71 @@
+"""The account that PostgreSQL runs as where root starts a stack: PostgreSQL refuses root.
+
+Each stack has a numeric user id of its own, without an entry in /etc/passwd: nothing is added to the machine, and no other
+program runs as it. Only initdb looks its user up, so root has `nobody` make a database and then gives it to the stack's account.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+Account = tuple[int, int]  # uid, gid
+
+MAKER = "nobody"  # exists on every Unix
+# Far above what useradd, systemd and container engines give out (systemd's docs/UIDS-GIDS.md).
+_IDS = range(0x6F00_0000, 0x7000_0000)
+# In a user namespace, which has the first 65,536 ids only: those that systemd calls unused.
+_FEW_IDS = range(60_578, 61_184)
+_MAPS = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
+
+
+def maker() -> Account | None:
+    """The account that makes a database; None for the one that we have."""
+    if os.geteuid() != 0:
+        return None
+    entry = pwd.getpwnam(MAKER)
+    return entry.pw_uid, entry.pw_gid
+
+
+def of(home: Path, data: Path) -> Account | None:
+    """The account that the database in the folder `data` of the stack's `home` runs as; None for the one that we have.
+
+    A database that belongs to a user, or to a stack's account already, keeps its owner. One that 0.1.0 made belongs to `nobody`.
+    """
+    made = maker()
+    if made is None:
+        return None
+    if data.is_dir() and (found := data.stat()).st_uid not in (0, made[0]):
+        return found.st_uid, found.st_gid
+    number = next(_numbers(home))
+    return number, number
+
+
+def give(path: Path, account: Account) -> None:
+    """Give a folder with all that is in it, itself at last, so that an interrupted call is repeated. Links are not followed."""
+    for folder, names, files in os.walk(path):
+        for name in (*names, *files):
+            os.chown(Path(folder, name), *account, follow_symlinks=False)
+    os.chown(path, *account)
+
+
+def _numbers(home: Path) -> Iterator[int]:
+    ids = _IDS if all(_is_mapped(_IDS, file) for file in _MAPS) else _FEW_IDS
+    first = int.from_bytes(hashlib.sha256(str(home.resolve()).encode()).digest()[:8])
+    for step in range(len(ids)):
+        number = ids[(first + step) % len(ids)]
+        try:
+            pwd.getpwuid(number)
+        except KeyError:
+            yield number
+
+
+def _is_mapped(ids: range, file: Path) -> bool:
+    """Whether the user namespace of this process has all of them."""
+    if not file.exists():  # no Linux
+        return True
+    maps = (tuple(map(int, line.split())) for line in file.read_text(encoding="ascii").splitlines())
+    return any(begin <= ids[0] and ids[-1] < begin + count for begin, _, count in maps)
