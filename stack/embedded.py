@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.operate import private, settings
+from onefold.operate import settings
 from onefold.stack import homes, jars, java, warm
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import pwd
 import secrets
 import shutil
 import signal
