@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError
 from onefold.operate.reading import NoPlace, Place
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Rejected
+from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER, Envelope, Record
 from onefold.processor.runtime import dead_letters as written
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from onefold.processor.io.replays import Receipts
     from onefold.processor.io.serde import AvroCodec
 
-# The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
-_SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
 _AGO = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -74,6 +73,7 @@ class Letter(NamedTuple):
         reason: why the record was refused.
         key, value: the original's, or the first 64 KiB of them.
         sha256, length: of the whole original value.
+        signature: which pipeline wrote it and on which cluster (`Owner`); None: it does not say.
     """
 
     place: Place
@@ -84,6 +84,7 @@ class Letter(NamedTuple):
     value: bytes | None
     sha256: str
     length: int
+    signature: bytes | None = None
 
     @property
     def whole(self) -> bool:
@@ -169,6 +170,18 @@ class DeadLetters:
             there = admin.existing(asked)
             return admin.ask_topic_ids(asked, [topic for topic in self.topology.reads if topic in there])()
 
+    @cached_property
+    def owner(self) -> Owner:
+        """The pipeline on its cluster."""
+        from onefold.processor.io import admin
+
+        with said():
+            return Owner(admin.cluster_id(admin.connect(self.client)), self.name)
+
+    def _is_own(self, letter: Letter) -> bool:
+        """Another pipeline that reads the same input has the same topic for its dead letters."""
+        return letter.signature is None or self.owner.signed(letter.signature)
+
     def receipts(self) -> Receipts | None:
         """What was replayed so far; None before the first replay."""
         from onefold.processor.io import admin, replays
@@ -207,7 +220,8 @@ class DeadLetters:
             }
             for message in reading.between(self.client, ranges):
                 letter = _letter(message)
-                if wanted.takes(letter, self._state_key) and not self.is_replayed(letter, receipts):
+                is_wanted = self._is_own(letter) and wanted.takes(letter, self._state_key)
+                if is_wanted and not self.is_replayed(letter, receipts):
                     yield letter
 
     def one(self, at: Place) -> Letter:
@@ -217,7 +231,7 @@ class DeadLetters:
         if at.topic in self.topology.dead.values():
             with said():
                 found = reading.fetch(self.client, [at])
-            letters = [_letter(message) for message in found.values()]
+            letters = [letter for letter in map(_letter, found.values()) if self._is_own(letter)]
         else:
             letters = list(self.select(Wanted(topic=at.topic, places=frozenset({at}))))
         if not letters:
@@ -271,19 +285,6 @@ class DeadLetters:
             return json.dumps(self.codec.read_plainly(record), ensure_ascii=False, default=str)
         except (ProcessorError, KeyError, ValueError, RecursionError):
             return ""
-
-    def spelling(self, value: bytes | None) -> str:
-        """In which of the spellings of a contract the value seems to be, in a few words."""
-        if not value:
-            return "nothing" if value is None else "no bytes"
-        if value[0] == _SINGLE_OBJECT_BYTE:
-            return f"Avro single-object encoding, schema fingerprint {value[2:10].hex()}"
-        if value[0] == 0 and len(value) >= _CONFLUENT_HEADER_BYTES:
-            return f"Confluent's wire format, schema id {int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], 'big')}"
-        try:
-            return f"JSON, {type(json.loads(value)).__name__}"
-        except (ValueError, RecursionError) as error:
-            return f"no JSON ({first_line(error)}), and neither Avro nor Confluent's format by its first byte"
 
     def _state_key(self, letter: Letter) -> str | None:
         value, _ = self.decoded(letter, letter.value) if letter.whole else (None, "")
@@ -352,6 +353,7 @@ def _letter(message: Message) -> Letter:
         value,
         headers.get(written.DIGEST_HEADER, b"").decode(errors="replace"),
         int(length) if length.isdigit() else len(value or b""),
+        headers.get(PIPELINE_HEADER),
     )
 
 

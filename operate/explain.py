@@ -27,6 +27,7 @@ from onefold.operate.values import Values, differences, header, readable
 from onefold.operate.written import DecisionLog, Topics, Written
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
+from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER, TRACE_HEADER
 from onefold.spark_sink.decisions import offset_of
@@ -225,11 +226,14 @@ class _Work:
                 causes.append(Cause(how, Shown(str(place), problem=found)))
                 break
             causes.append(Cause(how, self._shown(found), found))
-            copied = header(found, TIMESTAMP_HEADER) is not None
+            copied = header(found, TIMESTAMP_HEADER) is not None and self._wrote(found)
             if not copied and place.topic not in self._topology.fed:
                 break
             stored, how = found, "a copy of" if copied else "caused by"
         return causes
+
+    def _wrote(self, copy: Stored) -> bool:
+        return Owner(self._reader.cluster_id(), self._topology.name).wrote(copy.place.topic, copy.headers)
 
     def _folded(self, written: Written, causes: Sequence[Cause], records_max: int) -> transactions.Folded | str | None:
         """The transaction that wrote an output record, why it is not known, or None: it names no input record."""

@@ -8,7 +8,7 @@ at. Kafka's client is imported when Kafka is asked.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onefold.operate import pipelines, positions
 from onefold.operate.positions import Behind, Place, Ranges
 from onefold.operate.settings import Settings
+from onefold.processor.core.owner import Owner
 from onefold.processor.core.values import Record
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def looked_at(behind: Mapping[str, Behind], settings: Settings) -> dict[str, Lag
     """The lag of the pipelines of which somebody has asked already what is behind. Reads nothing where nothing is."""
     # A partition may be one pipeline's output and another's input, and they are not equally far.
     wanted: list[Ranges] = [ranges for found in behind.values() for ranges in (found.inputs, found.outputs) if ranges]
-    seen = [_look(positions.quiet(settings), part) for part in _disjoint(wanted)]
+    seen = [_look(positions.quiet(settings), part, behind) for part in _disjoint(wanted)]
     return {name: _lag(found, seen) for name, found in behind.items()}
 
 
@@ -156,8 +157,8 @@ def _sum(parts: list[_Seen] | None, now_ms: int) -> tuple[int | None, float | No
     return sum(part.events for part in waiting), age_s
 
 
-def _look(client: Mapping[str, Any], ranges: Ranges) -> dict[Place, _Seen]:
-    """What is found in these ranges, as far as it can be read in time."""
+def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> dict[Place, _Seen]:
+    """What is found in these ranges of these pipelines, as far as it can be read in time."""
     from confluent_kafka import Consumer, KafkaException
 
     seen = {place: _Seen(start, end, start) for place, (start, end) in ranges.items()}
@@ -176,17 +177,18 @@ def _look(client: Mapping[str, Any], ranges: Ranges) -> dict[Place, _Seen]:
         "fetch.queue.backoff.ms": 5,
     }
     with suppress(KafkaException), closing(Consumer(settings)) as consumer:
-        _read(consumer, seen)
+        _read(consumer, seen, names)
     return seen
 
 
-def _read(consumer: Consumer, seen: dict[Place, _Seen]) -> None:
+def _read(consumer: Consumer, seen: dict[Place, _Seen], names: Iterable[str]) -> None:
     from confluent_kafka import KafkaError, TopicPartition
 
     deadline = time.monotonic() + READ_S
     left = set(seen)
     # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
-    consumer.list_topics(timeout=READ_S)
+    cluster_id = str(consumer.list_topics(timeout=READ_S).cluster_id or "")
+    owners = [Owner(cluster_id, name) for name in names]
     consumer.assign([TopicPartition(*place, one.start) for place, one in seen.items()])
     while left and (left_s := deadline - time.monotonic()) > 0:
         # It waits until it has all that it may return, or the time is over: so for the first one only.
@@ -197,7 +199,7 @@ def _read(consumer: Consumer, seen: dict[Place, _Seen]) -> None:
                 continue
             one = seen[place]
             if error is None:
-                _take(one, message)
+                _take(one, message, owners)
             elif error.code() == KafkaError._PARTITION_EOF:
                 one.at = one.end
             if one.enough or (error is not None and not error.retriable()):
@@ -205,21 +207,21 @@ def _read(consumer: Consumer, seen: dict[Place, _Seen]) -> None:
                 consumer.pause([TopicPartition(*place)])
 
 
-def _take(one: _Seen, message: Message) -> None:
+def _take(one: _Seen, message: Message, owners: Iterable[Owner]) -> None:
     """The next record of a partition. One that lies behind the end only says that nothing more lies before it."""
     offset = message.offset()
     assert offset is not None, "a record lies at an offset"
     if offset < one.end:
         if not one.records:
-            one.sent_ms = _sent_ms(message)
+            one.sent_ms = _sent_ms(message, owners)
         one.records += 1
     one.at = min(one.end, offset + 1)
 
 
-def _sent_ms(message: Message) -> int | None:
+def _sent_ms(message: Message, owners: Iterable[Owner]) -> int | None:
     """When it was sent, and if it is a copy, its original; in milliseconds since 1970. None: nobody has written it down."""
     envelope: Any = message  # its stub does not say that names of headers are texts
-    with suppress(ValueError):  # of a header that no processor wrote
-        sent_ms = Record("", 0, 0, None, None, envelope).timestamp_ms
-        return sent_ms if sent_ms > 0 else None
-    return None
+    record = Record(message.topic() or "", 0, 0, None, None, envelope)
+    is_own = any(owner.wrote(record.topic, envelope.headers() or ()) for owner in owners)
+    sent_ms = record.timestamp_ms if is_own else message.timestamp()[1]
+    return sent_ms if sent_ms > 0 else None

@@ -138,6 +138,7 @@ class LogReader:
         self._patience_s = patience_s
         self._consumer: Consumer | None = None
         self._partitions: dict[str, int] = {}
+        self._cluster_id = ""
         self._bounds: dict[tuple[str, int], Bounds] = {}
         self.records = 0
         self.bytes = 0
@@ -147,8 +148,10 @@ class LogReader:
         if not self._partitions:
             with self._said() as consumer:
                 # Not of the topic by its name: a broker may make one that it is asked for.
-                found = consumer.list_topics(timeout=self._left_s()).topics
-                self._partitions = {name: len(one.partitions) for name, one in found.items() if one.error is None}
+                found = consumer.list_topics(timeout=self._left_s())
+                self._cluster_id = str(found.cluster_id or "")
+                there = found.topics.items()
+                self._partitions = {name: len(one.partitions) for name, one in there if one.error is None}
         return self._partitions.get(topic, 0)
 
     def bounds(self, topic: str, partition: int) -> Bounds:
@@ -280,6 +283,11 @@ class LogReader:
             return admin.ask_topic_ids(asking, topics)()
         except ProcessorError as error:
             raise Silent(f"Kafka does not answer: {error}") from None
+
+    def cluster_id(self) -> str:
+        """Kafka's own id of the cluster. Asked once. Raises `Silent`."""
+        self.partitions("")
+        return self._cluster_id
 
     def close(self) -> None:
         """Leave."""

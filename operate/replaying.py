@@ -27,7 +27,8 @@ from onefold.operate import pipelines
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, said
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
-from onefold.processor.core.values import OWN_HEADERS, TIMESTAMP_HEADER
+from onefold.processor.core.owner import PIPELINE_HEADER, Owner
+from onefold.processor.core.values import OWN_HEADERS, REPLAYS_HEADER, TIMESTAMP_HEADER
 from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK
 
@@ -230,7 +231,7 @@ def _write(
             assert source is not None, "who has none is not put back"
             receipt = replays.Receipt(source, letters.topic_ids[source.topic], str(letter.place), now_ms)
             key, value = receipt.encode()
-            headers = _headers(source, original)
+            headers = _headers(source, original, letters.owner)
             _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
             _add(producer, letters.topology.replays, 0, key, value, [], answered)
         step("after_produce")
@@ -264,14 +265,19 @@ def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object],
         raise
 
 
-def _headers(source: Place, original: Original) -> list[tuple[str, bytes | None]]:
+def _headers(source: Place, original: Original, owner: Owner) -> list[tuple[str, bytes | None]]:
     """The sender's, where the record lay, and when it was sent: as of a copy, its own time is when it was put back."""
-    headers: list[tuple[str, bytes | None]] = [(replays.REPLAYS_HEADER, str(source).encode())]
+    headers: list[tuple[str, bytes | None]] = [
+        (REPLAYS_HEADER, str(source).encode()),
+        (PIPELINE_HEADER, owner.signature),
+    ]
     if original.envelope is None:
         return headers
     found = original.envelope.headers() or []
     sent = next((value for name, value in reversed(found) if name == TIMESTAMP_HEADER), None)
-    headers.append((TIMESTAMP_HEADER, sent or b"%d" % original.envelope.timestamp()[1]))
+    if sent is None or not owner.wrote(source.topic, found):
+        sent = b"%d" % original.envelope.timestamp()[1]
+    headers.append((TIMESTAMP_HEADER, sent))
     return [*((name, value) for name, value in found if not name.startswith(OWN_HEADERS)), *headers]
 
 

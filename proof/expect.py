@@ -7,44 +7,44 @@ A record of an input topic has exactly one fate:
     repartitioned  well-formed, but misrouted: it takes effect only as its copy in the partition of its key
     dead           inadmissible, by the contract or by a rule of the domain
 
+An input record with a null value is a tombstone. The workload says what becomes of it: a dead letter, nothing, or that the model
+is told which key it deletes, which is its Kafka key as a text.
+
 A tick is a record of the topic `<domain>.ticks`, and has one of these fates but that of a repartitioned one. It is ignored when
 its time is not later than that of the last tick of its partition that was not dead.
 
 The copy of a misrouted record is a record of the input topic itself, in the partition of its key, with the key's text as
-Kafka key, the same value, and a header that names the original. It must exist exactly once, and then has a fate of
-its own.
+Kafka key, the same value, and headers that name the original and the pipeline (see `owner`). It must exist exactly once, and
+then has a fate of its own.
 
-Memory grows with the rows, the dead letters and the misrouted records still waiting for their copy, plus one byte an
-input record (its fate); never with the records' contents.
+Memory grows with the rows, the dead letters, the misrouted records still waiting for their copy and the copies of a release that
+signed none, plus one byte an input record (its fate); never with the records' contents.
 """
 
 import functools
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from onefold.proof.contracts import contract_of, contracts
 from onefold.proof.decode import Inadmissible, Registry, decode, decode_output
 from onefold.proof.fates import Counts, Fate
-from onefold.proof.fed import Fed, Fields
+from onefold.proof.fed import Fed
 from onefold.proof.kinds import kind_of
-from onefold.proof.objects import Store
+from onefold.proof.models import DeletingModel, Feeding, Model, TickingModel
+from onefold.proof.owner import COPY_HEADER, SOURCE_HEADER, Owner
 from onefold.proof.placement import partition_of
 from onefold.proof.summed import Gathered, Sums
-from onefold.proof.verdict import CannotTell, Check, Finding
+from onefold.proof.verdict import CannotTell
 
-#: The header by which a record says which input record caused it, as text `topic/partition/offset`.
-SOURCE_HEADER = "onefold-source"
 #: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
 TICK = contract_of(
     {"type": "record", "name": "Tick", "namespace": "onefold", "fields": [{"name": "at_ms", "type": "long"}]}
 )
 #: The last millisecond of the year 9999: no tick is later.
 TICK_MS_MAX = 253_402_300_799_999
-#: The header that a copy has besides: when its original was sent. What the pipeline feeds itself has none.
-COPY_HEADER = "onefold-timestamp"
 #: Dead letters hold no more of the original value, or key, than this.
 DEAD_LETTER_BYTES_MAX = 65_536
 
@@ -144,60 +144,6 @@ class View:
     columns: tuple[str, ...]
 
 
-class Model(Protocol):
-    """What a domain's rows must be."""
-
-    @property
-    def rows(self) -> Mapping[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]:
-        """`rows[table][key]`: the values by column, and the source that last changed them."""
-
-    def key(self, value: dict[str, Any], source: Source, /) -> str:
-        """The text of the state key of a well-formed value."""
-
-    def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take one value; False when it changes nothing. Raises `Inadmissible` when a rule forbids it."""
-
-    def settle(self) -> None:
-        """Bring `rows` up to date with all that was applied."""
-
-
-class TickingModel(Model, Protocol):
-    """What is right in a domain with ticks."""
-
-    def tick(self, at_ms: int, source: Source) -> bool:
-        """Take one tick, which is for the keys of its partition alone: those whose values had a source in it. False when it
-        changes nothing. Raises `Inadmissible`, before it changes anything, when a rule forbids it.
-
-        Args:
-            at_ms: the time, in milliseconds since 1970. In one partition it only goes up.
-            source: of the tick.
-        """
-
-
-class Feeding(Model, Protocol):
-    """A model of a pipeline that feeds itself, or that has queues."""
-
-    def feeds(self) -> Iterable[tuple[str, Fields]]:
-        """What the value that was applied last makes the pipeline write into inputs of its own and into its queues: topic and
-        all fields. It is asked for after values that changed something.
-        """
-
-
-class Making(Model, Protocol):
-    """A model of a pipeline whose workers make objects in a store."""
-
-    def unmade(self) -> str:
-        """What was asked for and is not reported to be made, in one sentence; "" when all is."""
-
-    def judge_made(self, store: Store) -> tuple[list[Check], list[Finding]]:
-        """What was compared in the object store, and what is wrong there."""
-
-    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
-        """What says, whenever it is asked, what is wrong with the objects that were reported since. An error of the store may
-        come out of it; then it is asked again.
-        """
-
-
 @dataclass(frozen=True)
 class Workload:
     """A domain, as the judge sees it.
@@ -207,6 +153,8 @@ class Workload:
         ticks: its processors write ticks; its model has a `tick` (see `TickingModel`).
         made: its workers make objects, which are judged as well; its model is then `Making`.
         queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
+        tombstones: what becomes of an input record with a null value: "reject", it is a dead letter; "ignore", it changes
+            nothing; "event", the model has a `delete` for it (see `DeletingModel`).
         apart: rows and fates follow from the inputs of one partition, whatever is in the others, but for tables of sums; several
             processes may judge it then.
     """
@@ -221,6 +169,13 @@ class Workload:
     made: bool = False
     queues: tuple[str, ...] = ()
     apart: bool = False
+    tombstones: str = "reject"
+
+    def __post_init__(self) -> None:
+        if self.tombstones not in ("reject", "ignore", "event"):
+            raise ValueError(
+                f"the workload of {self.name} has tombstones={self.tombstones!r}: say reject, ignore or event"
+            )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -253,8 +208,9 @@ class Copy(NamedTuple):
 
 @dataclass
 class Expected:
-    """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `fed`: what the
-    pipeline must have written into inputs of its own, and has.
+    """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `unsigned`: records
+    that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `fed`: what the pipeline must
+    have written into inputs of its own, and has.
     """
 
     model: Model
@@ -262,8 +218,24 @@ class Expected:
     dead: dict[Source, DeadLetter] = field(default_factory=dict)
     uncopied: dict[Source, Copy] = field(default_factory=dict)
     unsent: list[tuple[Source, Source, Copy]] = field(default_factory=list)
+    unsigned: list[tuple[Source, Source, Copy]] = field(default_factory=list)
+    copied: set[tuple[Source, Copy]] = field(default_factory=set)
     fates: dict[tuple[str, int], bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     fed: Fed = field(default_factory=Fed)
+
+    def doubled(self) -> list[tuple[Source, Source]]:
+        """Copies that nothing asks for, each with its original. An unsigned one is known to be a copy when it is there twice."""
+        again = [one for one in self.unsigned if one[1:] in self.copied]
+        return [(lies_at, original) for lies_at, original, _ in (*self.unsent, *again)]
+
+    def is_copied(self, original: Source, copy: Copy, *, signed: bool) -> bool:
+        """Whether an original that waited for this copy has it now."""
+        if self.uncopied.get(original) != copy:
+            return False
+        del self.uncopied[original]
+        if not signed:
+            self.copied.add((original, copy))
+        return True
 
     def fate(self, source: Source) -> int:
         """The fate of an input record, `Fate.NONE` when there is none at that place."""
@@ -274,8 +246,12 @@ class Expected:
 class Oracle:
     """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets."""
 
-    def __init__(self, workload: Workload, partitions: int, registry: Registry | None = None) -> None:
+    def __init__(
+        self, workload: Workload, partitions: int, registry: Registry | None = None, owner: Owner | None = None
+    ) -> None:
         self._workload = workload
+        #: The pipeline on its cluster.
+        self.owner = owner or Owner("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
         self._partitions = partitions
@@ -291,10 +267,11 @@ class Oracle:
     def feed(self, record: Record) -> int:
         """Take one record of an input topic, or one tick; returns its fate."""
         source = Source(record.topic, record.partition, record.offset)
-        named = record.header(SOURCE_HEADER) if record.headers else None
-        fed = record.topic in self._workload.fed and record.header(COPY_HEADER) is None
-        if named is not None and not fed:
-            self._match_copy(record, source, named)
+        original = source_of(self.owner.copied(record)) if record.headers else None
+        is_copy = original is not None and record.header(COPY_HEADER) is not None
+        fed = record.topic in self._workload.fed and not is_copy
+        if original is not None and not fed:
+            self._match_copy(record, source, original)
         try:
             fate = self._judge(record, source, fed, self.withdrawn(record, source))
         except Inadmissible as reason:
@@ -323,20 +300,23 @@ class Oracle:
     def _judge(self, record: Record, source: Source, fed: bool, withdrawn: bool) -> int:
         if record.topic == self._ticks:
             return self._judge_tick(record, source)
-        value = decode(self._contracts[record.topic], record.value, self._registry)
+        deletes = record.value is None and self._workload.tombstones != "reject"
+        value = {} if deletes else decode(self._contracts[record.topic], record.value, self._registry)
         if fed:
             self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
         if withdrawn:
             raise Inadmissible("it was put back, and counts there")
+        if deletes and self._workload.tombstones == "ignore":
+            return Fate.IGNORED
         model = self.expected.model
-        key = model.key(value, source)
+        key = _deleted(record) if deletes else model.key(value, source)
         belongs = self._partitions_by_key.get(key)
         if belongs is None:
             belongs = self._partitions_by_key[key] = partition_of(key, self._partitions)
         if belongs != record.partition:
             self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
             return Fate.REPARTITIONED
-        if not model.apply(value, source):
+        if not (self._delete(key, source) if deletes else model.apply(value, source)):
             return Fate.IGNORED
         if self._workload.fed or self._workload.queues:
             for topic, fields in cast("Feeding", model).feeds():
@@ -356,14 +336,20 @@ class Oracle:
         self._ticked[record.partition] = at_ms
         return Fate.ACCEPTED if changed else Fate.IGNORED
 
-    def _match_copy(self, record: Record, lies_at: Source, named: bytes) -> None:
+    def _delete(self, key: str, source: Source) -> bool:
+        model = self.expected.model
+        if not hasattr(model, "delete"):
+            raise CannotTell(
+                f"the workload of {self._workload.name} says that it is told of tombstones, and has no delete"
+            )
+        return cast(DeletingModel, model).delete(key, source)
+
+    def _match_copy(self, record: Record, lies_at: Source, original: Source) -> None:
         """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
-        original = source_of(named) or Source("?", -1, -1)
-        copy = Copy(record.partition, record.key or b"", _digest(record.value))
-        if original.topic == record.topic and self.expected.uncopied.get(original) == copy:
-            del self.expected.uncopied[original]
-        else:
-            self.expected.unsent.append((lies_at, original, copy))
+        expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
+        copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
+        if not expected.is_copied(original, copy, signed=copies is expected.unsent):
+            copies.append((lies_at, original, copy))
 
     def _note(self, source: Source, fate: int) -> None:
         fates = self.expected.fates[source[:2]]
@@ -375,13 +361,21 @@ class Oracle:
 
 def match_late_originals(expected: Expected) -> None:
     """Copies that were read before their originals are no more unsent than these are uncopied."""
-    unsent = []
-    for lies_at, original, copy in expected.unsent:
-        if original.topic == lies_at.topic and expected.uncopied.get(original) == copy:
-            del expected.uncopied[original]
-        else:
-            unsent.append((lies_at, original, copy))
-    expected.unsent = unsent
+    for copies in (expected.unsent, expected.unsigned):
+        early, copies[:] = copies[:], []
+        for lies_at, original, copy in early:
+            if not expected.is_copied(original, copy, signed=copies is expected.unsent):
+                copies.append((lies_at, original, copy))
+
+
+def _deleted(record: Record) -> str:
+    """What a tombstone deletes: its Kafka key is the text of the state key."""
+    if record.key is None:
+        raise Inadmissible("null value, and no key")
+    try:
+        return record.key.decode()
+    except UnicodeDecodeError:
+        raise Inadmissible("null value, and a key that is no text") from None
 
 
 def _digest(value: bytes | None) -> bytes:

@@ -15,12 +15,14 @@ from typing import Any, cast
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
-from onefold.proof.expect import SOURCE_HEADER, Expected, Making, Oracle, Record
+from onefold.proof.expect import Expected, Oracle, Record
 from onefold.proof.invariants import invariants
 from onefold.proof.log import Log, Place, read_last
+from onefold.proof.models import Making
 from onefold.proof.objects import open_store
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.owner import SOURCE_HEADER, Owner
 from onefold.proof.parts import Part, shares, without_rows
 from onefold.proof.placement import ALL, Share
 from onefold.proof.registry import Registry
@@ -79,14 +81,15 @@ class Judge:
         others += [log] if from_log else []
         self._log = Log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
         self._decided = Decided(self._log.topics[log].topic_id, self._take_written) if from_log else None
-        self._outputs = Outputs(self._work)
+        owner = Owner(self._log.cluster_id, domain, self._log.topics[self._changelog].topic_id)
+        self._outputs = Outputs(self._work, owner)
         # What was published of what a log decided, in the output topics.
-        self._published = Outputs(self._work)
+        self._published = Outputs(self._work, owner)
         registry = Registry(schema_registry_url) if schema_registry_url else None
         topic_ids = {topic: self._log.topics[topic].topic_id for topic in reads}
         self._ask_receipts = partial(read_replays, client, domain, topic_ids)
-        self._replays = Replays(self._ask_receipts())
-        self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry)
+        self._replays = Replays(self._ask_receipts(), owner)
+        self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry, owner)
         self._oracle.withdrawn = self._replays.withdrawn
         self._order = Order(reads, self._oracle.feed) if several else None
         self._progresses: dict[int, dict[str, Any]] = {}
@@ -184,9 +187,7 @@ class Judge:
 
     def check_beginnings(self) -> None:
         """Is the log there from where this judge reads?"""
-        reads = self._work.reads
-        if len({self._log.topics[topic].partitions for topic in reads}) > 1:
-            raise CannotTell(f"the topics {', '.join(reads)} have different numbers of partitions")
+        self._log.check_partitions((*self._work.reads, self._changelog))
         for (topic, partition), start in self._log.starts().items():
             if start > self._log.positions[topic, partition] and topic != self._changelog:
                 raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
@@ -196,7 +197,8 @@ class Judge:
         if self._read % 10_000 == 0:
             self._progress("reading the topics", self._read)
         if record.topic in self._inputs:
-            self._order.feed(record) if self._order else self._oracle.feed(record)
+            if not self._oracle.owner.is_of_another(record):
+                self._order.feed(record) if self._order else self._oracle.feed(record)
         elif record.topic == self._changelog:
             self._take_progress(record)
         elif self._decided is None:
@@ -318,7 +320,7 @@ class Judge:
         if self._ask_receipts() != self._replays.receipts:
             raise CannotTell("dead letters were replayed while this was going on; ask again")
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
-        copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.unsent)
+        copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.doubled())
         others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]
         others.append(Check("repartitioned copies", expected.counts.repartitioned, copied))
         others += [

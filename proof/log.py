@@ -55,6 +55,8 @@ class Log:
         self._servers = client["bootstrap.servers"]
         quiet: dict[str, Any] = {**client, "logger": _QUIET}
         self._admin = AdminClient(quiet)
+        #: Kafka's own id of the cluster.
+        self.cluster_id = self._cluster_id()
         self.topics = self._describe(list(topics))
         self.places: list[Place] = [
             (name, p) for name, topic in self.topics.items() for p in share.of(topic.partitions)
@@ -79,6 +81,16 @@ class Log:
         # Given to the consumer by the first read: one that is told to begin at two places, one after the other, was seen to begin
         # at the first, on a machine that was very busy.
         self._begin_at = [TopicPartition(name, p, OFFSET_BEGINNING) for name, p in self.places]
+
+    def check_partitions(self, topics: Iterable[str]) -> None:
+        """Raises `CannotTell` when these topics do not have the same number of partitions."""
+        counts = {topic: self.topics[topic].partitions for topic in topics}
+        fewest = min(counts, key=lambda topic: counts[topic])
+        for topic, count in counts.items():
+            if count != counts[fewest]:
+                raise CannotTell(
+                    f"topic {topic} has {count} partitions, and {fewest} {counts[fewest]}: no processor reads all of them"
+                )
 
     def go_on(self, positions: dict[Place, int]) -> None:
         """Read from these offsets on, instead of from the beginning; before anything was read."""
@@ -185,6 +197,12 @@ class Log:
         except KafkaException as error:
             raise CannotTell(f"Kafka at {self._servers} does not say where topics end: {error.args[0].str()}") from None
         return found
+
+    def _cluster_id(self) -> str:
+        try:
+            return str(self._admin.list_topics(timeout=_ANSWER_S).cluster_id or "")
+        except KafkaException as error:
+            raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
 
     def _describe(self, names: list[str]) -> dict[str, Topic]:
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_S)

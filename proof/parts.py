@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from onefold.proof.expect import Expected, Model, Source, Table, Workload, match_late_originals
+from onefold.proof.expect import Expected, Source, Table, Workload, match_late_originals
 from onefold.proof.fates import Counts
 from onefold.proof.fed import Fed
+from onefold.proof.models import Model
 from onefold.proof.outputs import Outputs, Taken
 from onefold.proof.summed import Sums
 from onefold.proof.verdict import Check
@@ -79,6 +80,8 @@ def together(work: Workload, parts: Sequence[Part]) -> tuple[Expected, Outputs]:
         expected.dead |= part.expected.dead
         expected.uncopied |= part.expected.uncopied
         expected.unsent += part.expected.unsent
+        expected.unsigned += part.expected.unsigned
+        expected.copied |= part.expected.copied
         expected.fates |= part.expected.fates
         outputs.add(part.outputs)
     match_late_originals(expected)

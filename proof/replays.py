@@ -17,10 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.proof.expect import Record, Source, source_of
 from onefold.proof.log import Log
+from onefold.proof.owner import Owner
 from onefold.proof.verdict import CannotTell, Finding
 
-#: The header by which a record says that it was put back, and where it lay first, as text `topic/partition/offset`.
-REPLAYS_HEADER = "onefold-replays"
 _ANSWER_S = 15.0
 
 
@@ -30,16 +29,18 @@ class Replays:
 
     Attributes:
         receipts: the records that have one.
+        owner: the pipeline that puts records back.
     """
 
     receipts: Set[Source] = frozenset()
+    owner: Owner = field(default_factory=lambda: Owner("", ""))
     _digests: dict[Source, bytes] = field(default_factory=dict)
     _found: dict[Source, list[tuple[Source, bytes]]] = field(default_factory=dict)
 
     def withdrawn(self, record: Record, source: Source) -> bool:
         """Whether the input record counts no more where it lies. Takes note of records that were put back."""
-        if record.headers and (named := record.header(REPLAYS_HEADER)) is not None:
-            first = source_of(named) or Source("?", -1, -1)
+        first = source_of(self.owner.replayed(record)) if record.headers else None
+        if first is not None and (self.owner.wrote(record) or first in self.receipts):
             self._found.setdefault(first, []).append((source, _digest(record)))
         if source not in self.receipts:
             return False

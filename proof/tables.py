@@ -6,9 +6,10 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from onefold.proof.expect import Expected, Model, Table, View, Workload
+from onefold.proof.expect import Expected, Table, View, Workload
 from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS, taking
+from onefold.proof.models import Model
 from onefold.proof.placement import ALL, Share
 from onefold.proof.verdict import CannotTell, Check, Finding
 

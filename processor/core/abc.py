@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Headers, Record
 
@@ -44,6 +45,7 @@ class Inputs(Protocol):
     """Reading: one task's partition of every input. Every method may raise the errors of `core.errors`."""
 
     partition: int
+    owner: Owner
 
     def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong: Kafka's default, whoever produced them."""
@@ -63,7 +65,8 @@ class Inputs(Protocol):
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
         """What is there, at most so many records, in order within each topic; waits at most that time for the first,
-        and less when an input's end is found. Each has its envelope, of which nothing was taken out yet.
+        and less when an input's end is found. Each has its envelope, of which nothing was taken out yet. They are those of
+        the owner (`Owner.of`): what another pipeline put into a topic for itself alone is passed like a marker.
 
         It does not wait for more. How many come together is the broker's business: a transaction costs the same whatever
         is in it.
@@ -157,7 +160,9 @@ class Codec(Protocol):
     """Bytes to values and back, by the contracts."""
 
     def decode(self, record: Record) -> Any:
-        """The value of an input record; raises `Rejected` with the reason when it breaks its contract."""
+        """The value of an input record; None for a tombstone, where the topology takes them. Raises `Rejected` with the reason
+        when it breaks its contract.
+        """
 
     def encode(self, topic: str, value: Fields) -> bytes:
         """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""

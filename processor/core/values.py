@@ -14,6 +14,8 @@ OWN_HEADERS = "onefold-"
 SOURCE_HEADER = "onefold-source"
 #: Header of a repartitioned copy: the timestamp of the original, in milliseconds since 1970, as decimal digits.
 TIMESTAMP_HEADER = "onefold-timestamp"
+#: Header of a record that was put back: `topic/partition/offset` of where it lay first.
+REPLAYS_HEADER = "onefold-replays"
 #: Header by which tracing systems know an event in every program (W3C Trace Context); another one has what they add to it.
 TRACE_HEADER = "traceparent"
 _TRACE_HEADERS = frozenset((TRACE_HEADER, "tracestate"))
@@ -102,8 +104,11 @@ class Event(NamedTuple):
 
     Attributes:
         topic, partition, offset: where the record lies. Of one partition of one topic the offsets go up; see `Topology`.
-        value: by the topic's contract; its fields are attributes named as there.
+        value: by the topic's contract; its fields are attributes named as there. None for a tombstone, which only a topology
+            with tombstones="event" is given.
         envelope: what `timestamp_ms` and `headers` are taken from, when they are asked for.
+        key: the record's Kafka key; None when it has none. That of a tombstone is the state key's text, as UTF-8. That of a
+            record which was repartitioned is the state key's text, too, whatever its sender gave it.
     """
 
     topic: str
@@ -111,6 +116,7 @@ class Event(NamedTuple):
     offset: int
     value: Any
     envelope: Envelope | None = None
+    key: bytes | None = None
 
     @property
     def timestamp_ms(self) -> int:

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
@@ -122,6 +122,23 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
             f"keys would move away from their states. Make new topics and replay into them"
         )
     return next(iter(counts.values()))
+
+
+def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int]:
+    """How many partitions each of these topics has; those that are not there are left out.
+
+    Raises:
+        Retriable: the cluster does not answer.
+        Refused: it does not allow it.
+    """
+    found = {}
+    for topic, asked in admin.describe_topics(TopicCollection(list(topics)), request_timeout=CALL_TIMEOUT_S).items():
+        try:
+            found[topic] = len(asked.result().partitions)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise _unanswered(error, f"topic {topic} cannot be described") from error
+    return found
 
 
 def decision_logs(admin: AdminClient, topic: str) -> int:
@@ -361,11 +378,19 @@ def connect(client: Mapping[str, str]) -> AdminClient:
 
 def existing(admin: AdminClient) -> dict[str, int]:
     """Topics and their numbers of partitions."""
+    return {name: len(topic.partitions) for name, topic in _metadata(admin).topics.items()}
+
+
+def cluster_id(admin: AdminClient) -> str:
+    """Kafka's own id of the cluster; "" where it gives itself none."""
+    return str(_metadata(admin).cluster_id or "")
+
+
+def _metadata(admin: AdminClient) -> ClusterMetadata:
     try:
-        topics = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
+        return admin.list_topics(timeout=CALL_TIMEOUT_S)
     except KafkaException as error:
         raise _unanswered(error, "the cluster does not answer") from error
-    return {name: len(topic.partitions) for name, topic in topics.items()}
 
 
 def _unanswered(error: KafkaException, what: str) -> Refused | Retriable:

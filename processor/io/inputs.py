@@ -10,9 +10,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused
+from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
-from onefold.processor.io.admin import ask_topic_ids, connect, identity, partitions_of
+from onefold.processor.io.admin import ask_topic_ids, cluster_id, connect, identity, partitions_of
 from onefold.processor.io.kafka_errors import translate
 from onefold.processor.io.partitioner import partition_of
 
@@ -37,17 +38,26 @@ class KafkaInputs:
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
         fetch_wait_ms: how long the broker gathers records for a fetch.
+        partitions: of the inputs, when the process was started; None: as many as there are now.
     """
 
     def __init__(
-        self, topology: Topology, partition: int, client: Mapping[str, str], *, fetch_wait_ms: int = FETCH_WAIT_MS
+        self,
+        topology: Topology,
+        partition: int,
+        client: Mapping[str, str],
+        *,
+        fetch_wait_ms: int = FETCH_WAIT_MS,
+        partitions: int | None = None,
     ) -> None:
         self.partition = partition
         self._topology = topology
         self._client = dict(client)
         self._fetch_wait_ms = fetch_wait_ms
         self._admin = connect(self._client)
-        self._partitions = partitions_of(self._admin, topology)
+        self._partitions = partitions or partitions_of(self._admin, topology)
+        (life,) = ask_topic_ids(self._admin, [topology.changelog])().values()
+        self.owner = Owner(cluster_id(self._admin), topology.name, life)
         self._consumer: Consumer | None = None
         self._positions: dict[str, int] = {}
 
@@ -111,7 +121,8 @@ class KafkaInputs:
             self._positions[topic] = max(self._positions[topic], offset + 1)
         keys, values = map(Message.key, messages), map(Message.value, messages)
         # The message itself is the envelope: the timestamp and the headers stay in it until somebody asks.
-        return list(map(_record, zip(topics, repeat(self.partition), offsets, keys, values, messages, strict=False)))
+        found = map(_record, zip(topics, repeat(self.partition), offsets, keys, values, messages, strict=False))
+        return self.owner.of(list(found))
 
     def positions(self) -> dict[str, int]:
         """Per input topic the offset to read next, markers at the end included."""

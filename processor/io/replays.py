@@ -21,8 +21,6 @@ from onefold.processor.core.values import Fields, Record
 from onefold.processor.io import admin as kafka
 from onefold.processor.io.reading import Place, between
 
-#: Header of a record that was put back: `topic/partition/offset` of where it lay first.
-REPLAYS_HEADER = "onefold-replays"
 #: Of a receipt's form. What is only added needs no new number.
 VERSION = 1
 

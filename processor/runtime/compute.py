@@ -4,13 +4,14 @@ What it gives is a value, `Prepared`: folded, encoded, and not yet true. Whoever
 Kafka transaction (`transact`), or a decision log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from onefold.processor.core.abc import Codec, Write
+from onefold.processor.core.abc import Codec, Inputs, Write
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.fold import States, fold
+from onefold.processor.core.owner import PIPELINE_HEADER
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import (
     SOURCE_HEADER,
@@ -48,15 +49,15 @@ class Compute:
     """Folds and encodes for one task.
 
     Args:
-        partition: of the inputs and of the changelog: the task's number.
-        partition_of: the partition of the inputs where all records of a key belong.
+        inputs: say where the records of a key belong, and sign what is written into topics of others.
     """
 
-    def __init__(self, topology: Topology, codec: Codec, partition: int, partition_of: Callable[[str], int]) -> None:
+    def __init__(self, topology: Topology, codec: Codec, inputs: Inputs) -> None:
         self._topology = topology
         self._codec = codec
-        self._partition = partition
-        self._partition_of = partition_of
+        self._partition = inputs.partition
+        self._partition_of = inputs.partition_of
+        self._signature = inputs.owner.signature
         self._bugs = Bugs()
 
     def prepare(
@@ -139,7 +140,8 @@ class Compute:
             raise _Unencodable(cause, str(reason)) from reason
         for record, key, key_partition in transaction.misrouted:
             # Its own timestamp is when it is copied: an old one could be deleted, by age, before it is read.
-            kept = [(SOURCE_HEADER, record.source), (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)]
+            sent_ms = (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)
+            kept = [(SOURCE_HEADER, record.source), sent_ms, (PIPELINE_HEADER, self._signature)]
             add((record.topic, key_partition, key.encode(), record.value, [*record.headers, *kept]))
         writes += [self._dead(letter) for letter in transaction.dead_letters]
         return writes, states
@@ -156,7 +158,7 @@ class Compute:
 
     def _dead(self, letter: DeadLetter) -> Write:
         topic = self._topology.dead[letter.record.topic]
-        return (topic, self._partition, key_of(letter), value_of(letter), headers_of(letter))
+        return (topic, self._partition, key_of(letter), value_of(letter), headers_of(letter, self._signature))
 
 
 class _Unencodable(Exception):

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from onefold.processor.core.owner import PIPELINE_HEADER
 from onefold.processor.core.values import SOURCE_HEADER, DeadLetter, trace_of
 
 REASON_HEADER = "onefold-reason"
@@ -26,13 +27,14 @@ def value_of(letter: DeadLetter) -> bytes | None:
     return value if value is None else value[:VALUE_BYTES_MAX]
 
 
-def headers_of(letter: DeadLetter) -> list[tuple[str, bytes | None]]:
-    """Origin, reason, digest and length of the whole value, and by what it is traced."""
+def headers_of(letter: DeadLetter, signature: bytes) -> list[tuple[str, bytes | None]]:
+    """Origin, reason, digest and length of the whole value, which pipeline wrote it, and by what it is traced."""
     value = letter.record.value or b""
     return [
         (SOURCE_HEADER, letter.record.source),
         (REASON_HEADER, letter.reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace")),
         (DIGEST_HEADER, hashlib.sha256(value).hexdigest().encode()),
         (LENGTH_HEADER, str(len(value)).encode()),
+        (PIPELINE_HEADER, signature),
         *trace_of(letter.record),
     ]

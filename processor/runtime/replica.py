@@ -88,7 +88,7 @@ class Replica:
         self.publishes = False  # whether it does, as far as it knows
         self._inputs, self._log, self._changelog = inputs, log, changelog
         self._codec, self._proposals = codec, proposals
-        self._compute = Compute(topology, codec, inputs.partition, inputs.partition_of)
+        self._compute = Compute(topology, codec, inputs)
         self._step = step
         self._beat = beat
         self._keeping = keeping or Keeping(topology, codec, inputs.partition, beat=beat)

@@ -58,7 +58,7 @@ class Task:
         self.topology = topology
         self._session = session
         self._codec = codec
-        self._compute = Compute(topology, codec, session.partition, session.partition_of)
+        self._compute = Compute(topology, codec, session)
         self._transact = Transact(session, topology.changelog, session.partition, step)
         self._step = step
         self._beat = beat

@@ -60,7 +60,8 @@ class _Producer:
 class SimulatedLog:
     """Topics, partitions, producers and transactions. Not a broker: no time passes in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster_id: str = "") -> None:
+        self.cluster_id = cluster_id
         self._topics: dict[str, _Topic] = {}
         self._producers: dict[str, _Producer] = {}
         self._state: dict[int, str] = {0: "committed"}

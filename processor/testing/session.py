@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from onefold.processor.core.abc import ChangelogIs, Identity, Write, transactional_id
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
+from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.testing.log import SimulatedEnvelope, SimulatedLog
@@ -18,6 +19,7 @@ class SimulatedInputs:
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
+        self.owner = Owner(log.cluster_id, topology.name, log.identity(topology.changelog, partition).topic_id)
         self._partitions = log.partitions(topology.inputs[0])
         self._log = log
         self._topology = topology
@@ -49,7 +51,7 @@ class SimulatedInputs:
                 Record(topic, self.partition, at, entry.key, entry.value, SimulatedEnvelope(entry))
                 for at, entry in found
             ]
-        return records
+        return self.owner.of(records)
 
     def positions(self) -> Mapping[str, int]:
         """Per input topic the offset to read next, markers included."""

@@ -25,12 +25,14 @@ from onefold.proof.audit.topics import topics_of
 from onefold.proof.audit.versions import Key, Versions, finding
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.decided import WRITES_MAX, Decided
-from onefold.proof.expect import SOURCE_HEADER, Making, Oracle, Record, Source, Table, Workload, source_of
+from onefold.proof.expect import Oracle, Record, Source, Table, Workload, source_of
 from onefold.proof.fates import Fate
 from onefold.proof.log import Log, Place
+from onefold.proof.models import Making
 from onefold.proof.objects import Store
 from onefold.proof.order import Order
 from onefold.proof.outputs import FATES, Outputs, Written
+from onefold.proof.owner import SOURCE_HEADER, Owner
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.replays import read as read_replays
@@ -71,9 +73,8 @@ class Following:
         alive: Callable[[], object] = lambda: None,
     ) -> None:
         self._work, self._alive = workload, alive
-        self.landed_from = landed_from
+        self._client, self.landed_from = client, landed_from
         self.landed_topics = [landed_from] if landed_from else [*workload.outputs]
-        self._client = client
         self._topics = topics = topics_of(workload, landed_from)
         self._tables = workload.outputs
         self._log = Log(client, topics.all)
@@ -92,8 +93,7 @@ class Following:
         self._pending = Pending()
         self._letters: list[Source] = []
         self._gate: Gate | None = None
-        self.findings: list[Finding] = []
-        self.judged = 0
+        self.findings, self.judged = list[Finding](), 0
         # When all was read that the processor had said of how far it is.
         self._told_at = self._compared_at = time.monotonic()
         self._records_before = 0  # what whoever left a checkpoint had read
@@ -114,21 +114,20 @@ class Following:
         return self._log.gone()
 
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
-        work = self._work
-        ids = self.topic_ids
+        work, ids = self._work, self.topic_ids
+        self._log.check_partitions((*work.reads, self._topics.changelog))
+        owner = Owner(self._log.cluster_id, work.name, ids[self._topics.changelog])
         receipts = read_replays(self._client, work.name, {topic: ids[topic] for topic in work.reads})
-        self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry)
-        self._outputs = Outputs(work)
+        self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry, owner)
+        self._outputs, self._replays = Outputs(work, owner), Replays(receipts, owner)
         self._order = Order(work.reads, self._apply) if self._topics.order else None
-        self._replays = Replays(receipts)
         self._decided = Decided(ids[self.landed_from], self._take_written) if self.landed_from else None
         self._proved = Proved(kept, work, registry, self, ids, receipts, from_log=self.landed_from is not None)
         starts = {place: start for place, start in self._log.starts().items() if place[0] != self._topics.changelog}
         found = self._proved.find(starts, self._log.stable_ends())
         positions = dict(self._log.positions)
         if found is not None:
-            positions, state = found[0].positions, found[1]
-            self._records_before = found[0].records
+            positions, state, self._records_before = found[0].positions, found[1], found[0].records
             self._oracle, self._outputs = state["_oracle"], state["_outputs"]
             self._order, self._replays, self._decided = state["_order"], state["_replays"], state["_decided"]
             if self._order is not None:
@@ -380,7 +379,8 @@ class Following:
         return True
 
     def _feed(self, record: Record) -> None:
-        (self._order.feed if self._order else self._apply)(record)
+        if not self._oracle.owner.is_of_another(record):
+            (self._order.feed if self._order else self._apply)(record)
 
     def _apply(self, record: Record) -> None:
         fate = self._oracle.feed(record)

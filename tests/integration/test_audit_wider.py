@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 
 from onefold.processor.core.topology import Topology
 from onefold.proof.decided import Decided
-from onefold.proof.expect import SOURCE_HEADER
 from onefold.proof.log import Log
+from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.verdict import UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import bank, runner, sheets

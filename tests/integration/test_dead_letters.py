@@ -25,9 +25,9 @@ from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
+from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.reading import between
-from onefold.processor.io.replays import REPLAYS_HEADER
 from onefold.proof.expect import Record
 from tests.support.dying import dies
 from tests.support.infrastructure import delete_topics

@@ -203,7 +203,9 @@ def test_a_record_has_its_timestamp_and_its_headers(world: World, session: Sessi
 def test_a_copy_keeps_the_timestamp_and_the_headers_of_its_original(world: World, session: Session) -> None:
     """Also through a second copy. The processor's own headers are not among those that the sender set."""
     sent = [("trace", b"1"), ("empty", None)]
-    own = [("onefold-source", b"t/1/0"), ("onefold-timestamp", b"1700000000123")]
+    signature = ("onefold-pipeline", session.owner.signature)
+    source = f"{world.input}/1/0".encode()
+    own = [("onefold-source", source), ("onefold-timestamp", b"1700000000123"), signature]
     session.begin()
     session.produce([(world.input, 0, b"k", b"copy", [*sent, *own])])
     session.commit()

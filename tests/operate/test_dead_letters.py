@@ -23,7 +23,8 @@ from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.changelog import Progress
 from onefold.proof.expect import Record as Judged
 from onefold.proof.expect import Source
-from onefold.proof.replays import REPLAYS_HEADER, Replays
+from onefold.proof.owner import PIPELINE_HEADER, REPLAYS_HEADER, Owner
+from onefold.proof.replays import Replays
 from tests.support.single_object import single_object
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -215,13 +216,15 @@ class TestJudge:
     FIRST = Source("t", 0, 1)
 
     def kinds(self, *records: Judged, receipts: frozenset[Source] = frozenset({FIRST})) -> list[str]:
-        replays = Replays(receipts)
+        replays = Replays(receipts, Owner("", "p"))
         for record in records:
             replays.withdrawn(record, Source(*record[:3]))
         return [finding.kind for finding in replays.findings()]
 
     def record(self, offset: int, value: bytes = b"v", partition: int = 0, first: bytes | None = b"t/0/1") -> Judged:
-        headers: list[tuple[str, bytes | None]] = [(REPLAYS_HEADER, first)] if first is not None else []
+        headers: list[tuple[str, bytes | None]] = (
+            [(REPLAYS_HEADER, first), (PIPELINE_HEADER, b"/p/")] if first is not None else []
+        )
         return Judged("t", partition, offset, b"k", value, headers)
 
     def test_once_and_as_it_was_is_right(self) -> None:

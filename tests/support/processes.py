@@ -27,6 +27,7 @@ from onefold.proof.kinds import KINDS
 from onefold.proof.log import Log
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
+from onefold.proof.owner import Owner
 from onefold.proof.replays import Replays, read
 from onefold.proof.workloads.shaping import Input
 from tests.support.waiting import eventually
@@ -183,9 +184,11 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     """Every row, dead letter and repartitioned copy is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
     partitions = len(AdminClient({**client}).list_topics().topics[topology.inputs[0]].partitions)
-    oracle = Oracle(workload, partitions)
     with closing(Log(client, topology.inputs)) as log:
-        replays = Replays(read(client, topology.name, {name: topic.topic_id for name, topic in log.topics.items()}))
+        owner = Owner(log.cluster_id, topology.name)
+        oracle = Oracle(workload, partitions, owner=owner)
+        receipts = read(client, topology.name, {name: topic.topic_id for name, topic in log.topics.items()})
+        replays = Replays(receipts, owner)
     oracle.withdrawn = replays.withdrawn
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
@@ -199,7 +202,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         for record in records(client, topic):
             oracle.take_job(record)
     expected = oracle.settled()
-    outputs = Outputs(workload)
+    outputs = Outputs(workload, owner)
     for topic in topology.dead.values():
         for record in records(client, topic):
             outputs.feed(record)
@@ -222,7 +225,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     findings = [*outputs.judge(expected), *expected.fed.findings(), *replays.findings()]
     assert not findings, findings
     assert not expected.uncopied, "misrouted records without a copy"
-    assert not expected.unsent, "copies of nothing"
+    assert not expected.doubled(), "copies of nothing"
     return expected
 
 

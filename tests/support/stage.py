@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from psycopg import sql
 
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import SOURCE_HEADER, Expected, Oracle, Record, Source, Table, Workload
+from onefold.proof.expect import Expected, Oracle, Record, Source, Table, Workload
+from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER
 from onefold.proof.placement import partition_of
 from onefold.proof.workloads.shaping import Input
 from tests.support.migrated import migrate_all
@@ -118,8 +119,10 @@ class Stage:
 
     def copy(self, source: Source, partition: int, key: bytes) -> str:
         """Misrouted a record once more; returns where the copy lies."""
-        header = [(SOURCE_HEADER, str(source).encode())]
-        record = self._send(source.topic, partition, key, self.originals[source].value, header)
+        cluster_id, name = AdminClient(self.client).list_topics(timeout=30).cluster_id, self.workload.name
+        by = f"{cluster_id}/{name}/{self._ids[f'{name}.changelog']}".encode()
+        headers = [(SOURCE_HEADER, str(source).encode()), (COPY_HEADER, b"1"), (PIPELINE_HEADER, by)]
+        record = self._send(source.topic, partition, key, self.originals[source].value, headers)
         return f"{record.topic}/{record.partition}/{record.offset}"
 
     def report_progress(self, **counts: int) -> None:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.cli.commands.dead_letters import common
+from onefold.operate.errors import first_line
 from onefold.operate.settings import load
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters import DeadLetters, Letter, Original
 
+# The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
+_SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
 # Of a value, unless all of it is asked for: enough to see what it is.
 BYTES_SHOWN = 512
 _LINE_BYTES = 16
@@ -49,6 +52,20 @@ def _held(letter: Letter, found: Original | str) -> Original:
     return Original(letter.key, letter.value, None, found) if isinstance(found, str) else found
 
 
+def _spelling(value: bytes | None) -> str:
+    """In which of the spellings of a contract the value seems to be, in a few words."""
+    if not value:
+        return "nothing" if value is None else "no bytes"
+    if value[0] == _SINGLE_OBJECT_BYTE:
+        return f"Avro single-object encoding, schema fingerprint {value[2:10].hex()}"
+    if value[0] == 0 and len(value) >= _CONFLUENT_HEADER_BYTES:
+        return f"Confluent's wire format, schema id {int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], 'big')}"
+    try:
+        return f"JSON, {type(json.loads(value)).__name__}"
+    except (ValueError, RecursionError) as error:
+        return f"no JSON ({first_line(error)}), and neither Avro nor Confluent's format by its first byte"
+
+
 def _headers(original: Original) -> list[tuple[str, bytes | None]]:
     return list(original.envelope.headers() or []) if original.envelope is not None else []
 
@@ -65,7 +82,7 @@ def _data(letters: DeadLetters, letter: Letter, found: Original | str, replayed:
         "key_hex": None if original.key is None else original.key.hex(),
         "value_hex": None if original.value is None else original.value.hex(),
         "lacks": original.lacks,
-        "spelling": letters.spelling(original.value),
+        "spelling": _spelling(original.value),
         "decoded": None if problem else str(value),
         "refused_now": problem,
         "says": letters.plainly(letter, original.value) if problem else None,
@@ -86,7 +103,7 @@ def _lines(
     if original.lacks:
         yield f"lacks        {common.wrapped(original.lacks, ' ' * 13).strip()}"
     value, problem = letters.decoded(letter, original.value)
-    yield f"spelled as   {letters.spelling(original.value)}"
+    yield f"spelled as   {_spelling(original.value)}"
     now = f"refused: {problem}" if problem else f"admitted: {value}"
     yield f"contract now {common.wrapped(now, ' ' * 13).strip()}"
     if problem and (says := letters.plainly(letter, original.value)):
