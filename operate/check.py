@@ -141,6 +141,11 @@ def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
     if workload.ticks != (topology.tick is not None):
         says, lacks = ("has ticks", "no tick") if workload.ticks else ("has no ticks", "a tick")
         yield f"{where} {says}, and the topology declares {lacks}: give the model the tick function that belongs to it"
+    if workload.tombstones != topology.tombstones:
+        yield (
+            f"{where} says tombstones={workload.tombstones!r}, and the topology says {topology.tombstones!r}: say what becomes "
+            f"of a null value in both, and alike"
+        )
     for topic in sorted({*workload.fed} ^ {*topology.fed}):
         yield f"{where} and the topology do not agree whether {topic} is fed by {pipeline.name} itself: say it in fed=(...)"
     for topic in sorted({*workload.outputs} - {*topology.outputs}):

@@ -10,6 +10,7 @@ from onefold.operate.errors import UserError
 from onefold.operate.reading import Stored
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.fold import tombstone_key
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io import contracts
@@ -45,7 +46,9 @@ class Values:
         self._outputs = AvroCodec(written, found)
 
     def value(self, stored: Stored) -> Any:
-        """The value as a handler sees it. Raises `ProcessorError` when it breaks its contract, or no registry answers."""
+        """The value as a handler sees it, None for a tombstone. Raises `ProcessorError` when it breaks its contract, or no
+        registry answers.
+        """
         record = Record(stored.topic, *stored.place[1:], stored.key, stored.value)
         codec = self._codec if stored.topic in self.topology.reads else self._outputs
         return codec.decode(record)
@@ -70,7 +73,8 @@ class Values:
         if choose is None:
             return None
         try:
-            return str(choose(self.value(stored)))
+            value = self.value(stored)
+            return str(choose(value)) if value is not None else tombstone_key(stored.key)
         except Exception:  # noqa: BLE001 - a user's function, over anybody's bytes: then nothing is said of the state
             return None
 

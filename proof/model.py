@@ -73,6 +73,9 @@ Apply = Callable[[Fields, Mapping[str, Rows]], None]
 #: gives; for the rest it is as `Apply`.
 ApplyTick = Callable[[int, Mapping[str, Rows]], None]
 
+#: Takes the state key that a tombstone deletes, as a text, and the tables; for the rest it is as `Apply`.
+ApplyDelete = Callable[[str, Mapping[str, Rows]], None]
+
 #: The field by which inputs belong together, or a function of the input.
 Key = str | Callable[[Fields], Any]
 
@@ -83,11 +86,13 @@ class _Made:
     def __init__(
         self,
         apply: Mapping[str, Apply],
+        delete: Mapping[str, ApplyDelete],
         tick: ApplyTick | None,
         key: Mapping[str, Key],
         tables: tuple[Table, ...],
     ) -> None:
         self._apply = apply
+        self._delete = delete
         self._tick = tick
         self._key = key
         self._tables = {table.name: Rows(table) for table in tables}
@@ -105,6 +110,10 @@ class _Made:
     def apply(self, value: dict[str, Any], source: Source) -> bool:
         """Whether it changed a row."""
         return self._changes(source, lambda: self._apply[source.topic](value, self._tables))
+
+    def delete(self, key: str, source: Source) -> bool:
+        """Whether it changed a row."""
+        return self._changes(source, lambda: self._delete[source.topic](key, self._tables))
 
     def tick(self, at_ms: int, source: Source) -> bool:
         """Whether it changed a row."""
@@ -132,6 +141,8 @@ def model(
     views: tuple[View, ...] = (),
     tick: ApplyTick | None = None,
     apart: bool = False,
+    tombstones: str = "reject",
+    delete: ApplyDelete | Mapping[str, ApplyDelete] | None = None,
 ) -> Workload:
     """A workload whose rows `apply` makes.
 
@@ -146,18 +157,32 @@ def model(
         tick: takes a tick and puts rows, where the topology declares one.
         apart: whatever `apply` and `tick` look up was put for inputs of the same partition, as it is where all rows have the
             key of their input. `verify --from-start` may use all cores then.
+        tombstones: what becomes of a null value, as in the topology: "reject", "ignore" or "event".
+        delete: with "event", takes the state key that a tombstone deletes, as a text, and puts rows; or one such function for
+            each input topic, by its name.
 
     Raises:
-        ValueError: `apply` or `key` names topics, and not just those of `inputs`.
+        ValueError: `apply`, `key` or `delete` names topics, and not just those of `inputs`; or `tombstones` is none of the
+            three, or "event" without a `delete`.
     """
     applies = apply if isinstance(apply, Mapping) else dict.fromkeys(inputs, apply)
     keys = key if isinstance(key, Mapping) else dict.fromkeys(inputs, key)
-    for what, given in (("apply", set(applies)), ("key", set(keys))):
+    if (delete is not None) != (tombstones == "event"):
+        raise ValueError(f"the model of {name} has a delete if, and only if, it has tombstones='event'")
+    deletes = delete if isinstance(delete, Mapping) else {} if delete is None else dict.fromkeys(inputs, delete)
+    for what, given in (("apply", set(applies)), ("key", set(keys)), ("delete", set(deletes or inputs))):
         if given != set(inputs):
             raise ValueError(
                 f"the model of {name} reads {', '.join(inputs)}, and its {what} is for"
                 f" {', '.join(sorted(given)) or 'none of them'}: give one for each, or one for all"
             )
     return Workload(
-        name, inputs, tables, lambda: _Made(applies, tick, keys, tables), views, ticks=tick is not None, apart=apart
+        name,
+        inputs,
+        tables,
+        lambda: _Made(applies, deletes, tick, keys, tables),
+        views,
+        ticks=tick is not None,
+        apart=apart,
+        tombstones=tombstones,
     )

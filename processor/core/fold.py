@@ -90,7 +90,7 @@ def fold(
         topology: the pipeline.
         states: read only; the new states are in the transaction.
         records: of this task's partition of every topic that it reads.
-        decode: turns a record into the value of its contract, or raises `Rejected`.
+        decode: turns a record into the value of its contract, a tombstone into None, or raises `Rejected`.
         partition_of: the partition where all records of a key belong.
         ticked_ms: the time of the last tick that was folded.
     """
@@ -125,23 +125,30 @@ def _fold_records(
     key_of, handle, known = topology.keys, topology.handle, states.get
     every, latest, changes, befores = into.every, into.latest, into.changes, into.befores
     misrouted, dead_letters, offsets_next = into.misrouted, into.dead_letters, into.offsets_next
+    ignores_tombstones = topology.tombstones == "ignore"
     folded = ignored = 0
     output: Any  # two parts, or more
     produced: Produced
     for record in records:
         folded += 1
-        topic, partition, offset, _, _, envelope = record
+        topic, partition, offset, record_key, _, envelope = record
         offsets_next[topic] = offset + 1
         try:
             value = decode(record)
-            key = str(key_of[topic](value))
+            if value is not None:
+                key = str(key_of[topic](value))
+            elif ignores_tombstones:
+                ignored += 1
+                continue
+            else:
+                key = tombstone_key(record_key)
             changed = changes.get(key)
             state = known(key) if changed is None else changed[0]
             # A key that has a state here belongs here: the hash is computed for new keys only.
             if state is None and (at := partition_of(key)) != partition:
                 misrouted.append(Misrouted(record, key, at))
                 continue
-            state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value, envelope)))
+            state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value, envelope, record_key)))
         except Rejected as reason:
             dead_letters.append(DeadLetter(record, str(reason)))
             continue
@@ -165,6 +172,16 @@ def _fold_records(
                 rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
     into.folded += folded
     into.ignored += ignored
+
+
+def tombstone_key(record_key: bytes | None) -> str:
+    """The state key that a tombstone is for. Raises `Rejected` when its Kafka key is none."""
+    if record_key is None:
+        raise Rejected("the value is null, and there is no key that says what is deleted")
+    try:
+        return record_key.decode()
+    except UnicodeDecodeError as error:
+        raise Rejected(f"the value is null, and its key is no UTF-8 text that says what is deleted: {error}") from None
 
 
 def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Record], Any], into: _Into) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Event, Outputs
@@ -30,6 +30,10 @@ OnTick = Callable[[str, Any, int], tuple[Any, Outputs]]
 # A tick is a record and a transaction in each partition. What comes more often is no tick, and a day is the longest that
 # somebody would wait for one to see whether it works.
 _TICK_MIN_MS, _TICK_MAX_MS = 1_000, 86_400_000
+
+
+#: What becomes of an input record with a null value.
+Tombstones = Literal["reject", "ignore", "event"]
 
 
 @dataclass(frozen=True)
@@ -104,10 +108,15 @@ class Topology:
             outputs that tell differences, such as what to add to a sum: a key that changed ten times costs one record and
             not ten.
         tick: when the pipeline needs time, how often and for what.
+        tombstones: what becomes of a tombstone: an input record with a null value, by which compacted topics and change data
+            capture delete a key. "reject": it is a dead letter. "ignore": it is read, counted as ignored, and changes nothing.
+            "event": `handle` gets an `Event` whose value is None and whose `key` says what is deleted. Its state key is
+            the Kafka key as UTF-8 text, since there is no value to ask `key` of; a tombstone without such a key is a dead
+            letter. An empty value is no tombstone.
 
     Raises:
-        Refused: `key` has a function for some inputs and not for all of them, another topic has the name of the ticks', or
-            nobody else writes to any of the inputs.
+        Refused: `key` has a function for some inputs and not for all of them, another topic has the name of the ticks',
+            nobody else writes to any of the inputs, or `tombstones` is none of the three.
     """
 
     name: str
@@ -118,8 +127,12 @@ class Topology:
     outputs: Mapping[str, tuple[str, ...] | None]
     emit_change: EmitChange | None = None
     tick: Tick | None = None
+    tombstones: Tombstones = "reject"
 
     def __post_init__(self) -> None:
+        if self.tombstones not in get_args(Tombstones):
+            known = ", ".join(map(repr, get_args(Tombstones)))
+            raise Refused(f"{self.name} has tombstones={self.tombstones!r}; it is one of {known}")
         if self.keys.keys() != set(self.inputs):
             raise Refused(f"{self.name} has keys for {', '.join(self.keys)}, and reads {', '.join(self.inputs)}")
         if self.ticks in (*self.inputs, *self.outputs):

@@ -120,15 +120,20 @@ class AvroCodec:
             contracts = {**contracts, topology.ticks: of_ticks()}
         self._decode_json = {topic: _json_decoders(contracts[topic]) for topic in topology.reads}
         self._inputs = {topic: contracts[topic] for topic in topology.reads}
+        self._may_be_null = frozenset(topology.inputs if topology.tombstones != "reject" else ())
         self._encode = {topic: encoder(contracts[topic].schema, contracts[topic].prefix) for topic in topology.outputs}
         self._registry = registry
         self._state_encode = msgspec.json.Encoder().encode
         self._state_decode: Callable[[bytes], Any] = msgspec.json.Decoder(topology.state).decode
 
     def decode(self, record: Record) -> Any:
-        """The value of an input record; raises `Rejected` with the reason when it breaks its contract."""
+        """The value of an input record; None for a tombstone, where the topology takes them. Raises `Rejected` with the reason
+        when it breaks its contract.
+        """
         data = record.value
         if not data:
+            if data is None and record.topic in self._may_be_null:
+                return None
             raise Rejected("the value is empty" if data is not None else "the value is null")
         if len(data) > INPUT_BYTES_MAX:
             raise Rejected(f"the value has {len(data)} bytes; at most {INPUT_BYTES_MAX} are taken")

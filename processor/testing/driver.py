@@ -87,30 +87,33 @@ class TopologyDriver:
     def send(
         self,
         topic: str,
-        value: Mapping[str, Any] | bytes,
+        value: Mapping[str, Any] | bytes | None,
         *,
+        key: str | bytes | None = None,
         partition: int | None = None,
         timestamp_ms: int = 0,
         headers: Headers = (),
     ) -> None:
-        """One input record. A mapping goes as JSON, into the partition of its key; bytes go as they are.
+        """One input record. A mapping goes as JSON, into the partition of its key; bytes go as they are. None is a tombstone.
 
         Args:
             topic: one of the inputs.
-            value: the fields of its contract, or any bytes.
-            partition: where it is to lie; bytes without it go to partition 0.
+            value: the fields of its contract, any bytes, or None.
+            key: the Kafka key of bytes and tombstones. A mapping has that of its state.
+            partition: where it is to lie. Without it a record lies in the partition of its key, or in 0 when it has none.
             timestamp_ms: the record's timestamp, in milliseconds since 1970.
             headers: (name, bytes or None) each.
 
         Raises:
             Rejected: the fields break the contract; send them as bytes to see what becomes of them.
         """
-        if isinstance(value, bytes):
-            self.log.append(topic, None, value, partition=partition or 0, timestamp_ms=timestamp_ms, headers=headers)
-            return
-        data = json.dumps(value, default=spelled).encode()
-        key = self._key(topic, data)
-        self.log.append(topic, key.encode(), data, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        if isinstance(value, Mapping):
+            value = json.dumps(value, default=spelled).encode()
+            key = self._key(topic, value)
+        if key is None:
+            partition = partition or 0
+        data = key.encode() if isinstance(key, str) else key
+        self.log.append(topic, data, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def tick(self, at_ms: int) -> None:
         """A tick in each partition, of this time in milliseconds since 1970; one that is not later than the last one folded
