@@ -27,7 +27,7 @@ def _printable(shown: list[str]) -> list[str]:
 
 
 def _changing(found: dict[str, Any]) -> list[str]:
-    return [*_lags(found), *_held(found), *_replicas(found), *_jobs(found)]
+    return [*_lags(found), *_partitions(found), *_held(found), *_replicas(found), *_jobs(found)]
 
 
 def _services(home: Path, found: dict[str, Any]) -> list[str]:
@@ -71,6 +71,10 @@ def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
         return f"unknown {done}"
     age = "age unknown" if age_s is None else f"{age_s:,.1f} s"
     return f"{most if events else ''}{events:,} {done} ({age})"
+
+
+def _partitions(found: dict[str, Any]) -> list[str]:
+    return [f"{'partitions of ' + domain:{WIDTH}} {says}" for domain, says in found["partitions"].items()]
 
 
 def _held(found: dict[str, Any]) -> list[str]:

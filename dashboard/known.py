@@ -73,6 +73,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         to_land=Waiting(lag.output_events, lag.output_s, land_s),
         silent=asked.lag.problem if asked.lag.problem == KAFKA_IS_SILENT else "",
         held=[one for one in asked.lag.held if _is_of(name, one.topic)],
+        partitions=asked.lag.partitions.get(name, ""),
         dead=asked.dead.get(name),
         rejected=domain.rejected if domain else 0,
         queues=[one for one in snapshot.jobs if _is_of(name, one.queue)],

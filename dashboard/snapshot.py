@@ -87,6 +87,7 @@ class LagNow:
         asked_at, answered_at: when, by the database's clock; None before the first answer.
         problem: why it is unknown, in one sentence.
         held: what open transactions hold back.
+        partitions: per pipeline to whose topics some were added, in one sentence.
     """
 
     lag: Lags
@@ -94,6 +95,7 @@ class LagNow:
     answered_at: datetime | None
     problem: str = ""
     held: Collection[Held] = ()
+    partitions: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, domain: str) -> int | None:
         """Events of a domain that are not landed yet."""

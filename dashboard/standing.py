@@ -36,19 +36,20 @@ class Rank(IntEnum):
     WRONG = 1
     DIFFERS = 2
     HELD = 3
-    STILL = 4
-    NOT_LANDED = 5
-    SILENT = 6
-    UNKNOWN = 7
-    REFUSED = 8
-    DEAD = 9
-    RESTARTED = 10
-    OLD = 11
-    NEVER = 12
-    UNCOMPARED = 13
-    BEHIND = 14
-    WELL = 15
-    EMPTY = 16
+    UNREAD = 4
+    STILL = 5
+    NOT_LANDED = 6
+    SILENT = 7
+    UNKNOWN = 8
+    REFUSED = 9
+    DEAD = 10
+    RESTARTED = 11
+    OLD = 12
+    NEVER = 13
+    UNCOMPARED = 14
+    BEHIND = 15
+    WELL = 16
+    EMPTY = 17
 
 
 class Waiting(NamedTuple):
@@ -116,6 +117,7 @@ class Facts:
         now: by the database's clock.
         landed: whether anything has.
         silent: why nobody knows what waits, in one sentence, or "".
+        partitions: what is wrong with the partitions of its topics, in one sentence, or "".
         rejected: output records that could not be landed.
         queues: of its jobs.
         broken: rows that break an invariant, in words.
@@ -131,6 +133,7 @@ class Facts:
     to_land: Waiting = UNASKED
     silent: str = ""
     held: Collection[Held] = ()
+    partitions: str = ""
     dead: Dead | None = None
     rejected: int = 0
     queues: Collection[Jobs] = ()
@@ -262,6 +265,9 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
         )  # fmt: skip
     for held in facts.held:
         yield _said(facts, Rank.HELD, "bad", "is held back", f"{sentence(str(held))}", held.remedy)
+    if facts.partitions:
+        detail = f"{sentence(facts.partitions)} See docs/operating.md, partitions added."
+        yield _said(facts, Rank.UNREAD, "bad", "has partitions that nobody reads", detail, "onefold status")
     sides = (("folded", "processor", facts.to_fold), ("landed", "sink", facts.to_land))
     for done, who, waiting in sides:
         if waiting.stands(stall_s):

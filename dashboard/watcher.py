@@ -24,7 +24,7 @@ from onefold.dashboard.reader import Reader
 from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
-from onefold.operate import held, lag, replicas, state
+from onefold.operate import held, lag, partitions, replicas, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.replicas import ReplicasNow
 from onefold.operate.settings import Settings
@@ -176,7 +176,8 @@ class Watcher:
             self._moved(found, problem)
             # A Kafka that did not answer is not kept waiting for twice.
             stuck = () if problem else tuple(await asyncio.to_thread(held.held, self._settings))
-            self._lag = LagNow(found, asked_at, answered_at, problem, stuck)
+            uneven = {} if problem else await asyncio.to_thread(partitions.added, self._settings)
+            self._lag = LagNow(found, asked_at, answered_at, problem, stuck, uneven)
             self._replicas = {} if problem else await asyncio.to_thread(replicas.replicas_of_all, self._settings)
             looked_at = sorted({view.name for view in self._watched if isinstance(view, OfPipeline)})
             self._tasks = (

@@ -6,16 +6,16 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import structlog
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
+from onefold.processor.clock import Clock
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
-from onefold.processor.core.ticks import Ticking
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import check_decision_logs, connect, create_topics, last_progresses, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
@@ -24,10 +24,10 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
 from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.open_files import within_limit
+from onefold.processor.io.partitions import Partitions
 from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
-from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.kept import IN_MEMORY, Kept, keeping
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
@@ -119,19 +119,21 @@ def run(
         )
         gc.set_threshold(*GC_THRESHOLDS)
         keep = partial(keeping, kept, partitions, replicas, step)
+        logs = min(decision_logs or partitions, partitions)
+        watched = Partitions(topology, client, partitions, logs if replicas > 1 else None, telemetry)
+        watched.watch(stop)
         if replicas > 1:
-            logs = min(decision_logs or partitions, partitions)
             retention = _retentions(topology, client, logs, partitions, decisions_kept_s, decided_tables, step)
-            pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep))
+            pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep, (partitions, logs)))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
             start = within_limit(pool, client, replicated=True)
             assignment: Assignment = EveryTask(partitions, start, stop.wait, seen_by)
         else:
-            pool = pool_of(_tasks(topology, codec, client, instance, step, keep))
-            start = within_limit(pool, client, replicated=False)
+            pool = pool_of(_tasks(topology, codec, client, instance, step, keep, (partitions, logs)))
+            start = partial(_start, within_limit(pool, client, replicated=False), partitions)
             assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
-        clock = _Clock(topology, client, pool) if topology.tick is not None else None
-        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry).run(status, stop)
+        clock = Clock(topology, client, pool) if topology.tick is not None else None
+        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))
         log.error(str(error))
@@ -153,6 +155,11 @@ def _stopped_by_signals() -> threading.Event:
     return stop
 
 
+def _start(start: Callable[[list[int]], None], partitions: int, given: Sequence[int]) -> None:
+    """The group also gives partitions that were added since; no task of these has states (see `Partitions`)."""
+    start([partition for partition in given if partition < partitions])
+
+
 def _tasks(
     topology: Topology,
     make_codec: Callable[[], Codec],
@@ -160,12 +167,13 @@ def _tasks(
     instance: str,
     step: Callable[[str], None],
     keep: Keep,
+    sizes: tuple[int | None, int | None] = (None, None),
 ) -> Callable[[int, Callable[[], None]], Task]:
-    """Tasks that decide by Kafka transactions."""
+    """Tasks that decide by Kafka transactions. `sizes`: partitions of the inputs and of the decision log."""
     compute_lock = threading.Lock()
 
     def make(partition: int, beat: Callable[[], None]) -> Task:
-        session = KafkaSession(topology, partition, client)
+        session = KafkaSession(topology, partition, client, partitions=sizes[0])
 
         def take_back() -> None:
             decisions = KafkaDecisionLog(topology.decisions, partition, client)
@@ -227,8 +235,9 @@ def _replicas(
     step: Callable[[str], None],
     retention: Callable[[int], Retention],
     keep: Keep,
+    sizes: tuple[int | None, int | None] = (None, None),
 ) -> Callable[[int, Callable[[], None]], Replicated]:
-    """Tasks with replicas, decided in a log."""
+    """Tasks with replicas, decided in a log. `sizes`: partitions of the inputs and of the decision log."""
     compute_lock = threading.Lock()
     proposals = AvroProposals()
     neighbours = ConnectedNeighbours(instance, str(client["bootstrap.servers"]))
@@ -237,12 +246,12 @@ def _replicas(
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
-            return KafkaDecisionLog(topology.decisions, partition, client)
+            return KafkaDecisionLog(topology.decisions, partition, client, sizes[1])
 
         passed_on = PassedOn(threading.Condition())
 
         def publisher() -> Publisher:
-            session = KafkaSession(topology, partition, client)
+            session = KafkaSession(topology, partition, client, partitions=sizes[0])
             deletes = retention(partition)
             return Publisher(
                 topology, partition, instance, session, decisions(), proposals, step, deletes, passed_on=passed_on
@@ -253,9 +262,9 @@ def _replicas(
         replica = Replica(
             topology,
             instance,
-            KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS),
+            KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=sizes[0]),
             log,
-            KafkaSession(topology, partition, client),
+            KafkaSession(topology, partition, client, partitions=sizes[0]),
             task_codec,
             proposals,
             step,
@@ -274,26 +283,6 @@ def _replicas(
     return make
 
 
-class _Clock:
-    """The only clock whose time a fold ever sees, and only as records: it writes the ticks of the tasks that run here."""
-
-    def __init__(self, topology: Topology, client: Mapping[str, str], pool: TaskPool) -> None:
-        assert topology.tick is not None, "there is a tick"
-        self._ticking = Ticking(topology.tick.every_ms)
-        self._writer = TickWriter(topology, client)
-        self._pool = pool
-
-    def strike(self) -> None:
-        """Write what is due. A task that has not caught up since it was opened gets none: it would find all of them at once,
-        and the first before the records that have waited longer.
-        """
-        self._writer.write(self._ticking.due(self._pool.caught_up(), time.time_ns() // 1_000_000))
-
-    def close(self) -> None:
-        """Write no more."""
-        self._writer.close()
-
-
 class _Instance:
     """The main thread of an instance: stays in the group, watches the tasks, tells how they are, and what time it is."""
 
@@ -303,10 +292,12 @@ class _Instance:
         pool: TaskPool,
         assignment: Assignment,
         watchdog_s: float,
-        clock: _Clock | None,
+        clock: Clock | None,
         telemetry: Telemetry,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._domain = domain
+        self._trouble = trouble
         self._telemetry = telemetry
         self._pool = pool
         self._assignment = assignment
@@ -330,7 +321,7 @@ class _Instance:
         state, detail = self._state()
         self._pool.check()
         self._assignment.publish(self._pool.offsets_next())
-        status.write(state, detail)
+        status.write(state, "; ".join(filter(None, (self._trouble(), detail))))
         self._tell()
         if self._clock is not None:
             self._clock.strike()

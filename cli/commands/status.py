@@ -61,9 +61,10 @@ def _watched(show_password: bool) -> Sequence[str]:
 def describe(settings: Settings, show_password: bool = False, guarantee: bool = True) -> dict[str, Any]:
     """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "metrics": {service: address}, "services":
     {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and do not answer, "lag": {domain: {...}} as
-    `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "not_running": [domain],
-    "replicas": {domain: {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some, "jobs":
-    {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
+    `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions": {domain:
+    sentence} of those to whose topics some were added, "not_running": [domain], "replicas": {domain: {"decisions_a_second",
+    "unpublished", "replicas": {name: {...}}}} of those that have some, "jobs": {queue: {...}}, "guarantee": {"holds", "lines",
+    "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
     The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
     asked for.
     """
@@ -86,6 +87,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
         "lag": _lag(settings, kafka, postgres) if asked else {},
         "held": _held(settings) if kafka else [],
         "missing_topics": _missing_topics(settings) if kafka else {},
+        "partitions": _partitions(settings) if kafka else {},
         "not_running": _not_running(running),
         "replicas": _replicas(settings) if kafka else {},
         "jobs": _jobs(settings) if postgres else {},
@@ -159,6 +161,12 @@ def _guarantee(settings: Settings, kafka_answers: bool) -> dict[str, Any]:
     found = facts.of_all(settings) if kafka_answers else facts.without_kafka(settings)
     judged = judge(found, settings.allowed())
     return {**judged.as_data(), "lines": judged.lines(END_TO_END)}
+
+
+def _partitions(settings: Settings) -> dict[str, str]:
+    from onefold.operate import partitions
+
+    return partitions.added(settings)
 
 
 def _missing_topics(settings: Settings) -> dict[str, list[str]]:

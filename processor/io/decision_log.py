@@ -29,13 +29,14 @@ class KafkaDecisionLog:
         topic: of the decision log.
         task: whose log it is. When there are fewer partitions than tasks, some share one.
         client: librdkafka settings, at least `bootstrap.servers`.
+        logs: its partitions, when the process was started; None: as many as there are now.
     """
 
-    def __init__(self, topic: str, task: int, client: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, task: int, client: Mapping[str, str], logs: int | None = None) -> None:
         self._topic = topic
         self._client = dict(client)
         self._admin = connect(self._client)
-        self._partition = task % decision_logs(self._admin, topic)
+        self._partition = task % (logs or decision_logs(self._admin, topic))
         self._shared = self._partition != task
         self._failure: KafkaError | None = None
         self._consumer: Consumer | None = None

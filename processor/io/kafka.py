@@ -82,12 +82,19 @@ class KafkaSession(KafkaInputs):
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
         reinitialise_when_ambiguous: False switches the defence above off. Only its own test does that.
+        partitions: as of `KafkaInputs`.
     """
 
     def __init__(
-        self, topology: Topology, partition: int, client: Mapping[str, str], *, reinitialise_when_ambiguous: bool = True
+        self,
+        topology: Topology,
+        partition: int,
+        client: Mapping[str, str],
+        *,
+        reinitialise_when_ambiguous: bool = True,
+        partitions: int | None = None,
     ) -> None:
-        super().__init__(topology, partition, client)
+        super().__init__(topology, partition, client, partitions=partitions)
         self._transactional_id = transactional_id(topology.name, partition)
         self._reinitialise_when_ambiguous = reinitialise_when_ambiguous
         self._ambiguous = AmbiguousRequests()

@@ -41,6 +41,7 @@ STARTED_OVER = "onefold_processor_restarts_total"
 TRANSACTION_S = "onefold_processor_transaction_seconds"
 TASKS = "onefold_processor_tasks"
 TO_FOLD = "onefold_processor_lag_records"
+UNREAD = "onefold_processor_unread_partitions"
 
 BATCHES = "onefold_sink_batches_total"
 OFFSETS = "onefold_sink_offsets_total"
@@ -85,6 +86,13 @@ METRICS = (
     Metric(TRANSACTION_S, "histogram", "processor", "seconds", "From the records of a transaction to its commit."),
     Metric(TASKS, "gauge", "processor", "tasks", "Tasks that this process has now."),
     Metric(TO_FOLD, "gauge", "processor", "offsets", "Of its tasks, the input offsets that are not folded yet."),
+    Metric(
+        UNREAD,
+        "gauge",
+        "processor",
+        "partitions",
+        "Input partitions that were added since it started: no task reads them.",
+    ),
     Metric(BATCHES, "counter", "sink", "batches", "Batches landed."),
     Metric(OFFSETS, "counter", "sink", "offsets", "Offsets landed, those of markers and aborted records too."),
     Metric(ROWS, "counter", "sink", "rows", "Rows that merges have inserted, changed or deleted."),

@@ -172,7 +172,7 @@ def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.Monkey
     """What keeps them apart is one and the same for all of them."""
     driver = driver_with(10)
     monkeypatch.setattr(
-        service, "KafkaSession", lambda topology, at, client: SimulatedSession(driver.log, topology, at)
+        service, "KafkaSession", lambda topology, at, client, **_: SimulatedSession(driver.log, topology, at)
     )
     keep = partial(keeping, IN_MEMORY, 2, 1, lambda name: None)
     make = service._tasks(RUNNER, lambda: driver.codec, {}, "one", lambda name: None, keep)

@@ -1,0 +1,48 @@
+"""Whether somebody has added partitions to the topics of a pipeline, which its processors do not read.
+
+Kafka's client is imported when Kafka is asked.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from onefold.operate import pipelines
+from onefold.operate.positions import CALL_S, quiet
+from onefold.operate.settings import Settings
+from onefold.pipelines import Faulty
+from onefold.processor import loading
+
+
+def added(settings: Settings) -> dict[str, str]:
+    """Per pipeline whose inputs and changelog differ in their partitions one sentence. {} when Kafka does not answer."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        there = AdminClient(quiet(settings)).list_topics(timeout=CALL_S).topics
+    except KafkaException:
+        return {}
+    found = {}
+    for name, pipeline in pipelines.found().pipelines.items():
+        with suppress(Faulty):  # `check` says what is wrong with it
+            topology = loading.load_topology(pipeline)
+            counts = {
+                topic: len(there[topic].partitions) for topic in (*topology.reads, topology.changelog) if topic in there
+            }
+            if topology.changelog in counts and (sentence := _sentence(counts, topology.changelog)):
+                found[name] = sentence
+    return found
+
+
+def _sentence(counts: dict[str, int], changelog: str) -> str:
+    states = counts[changelog]
+    for topic, partitions in counts.items():
+        if partitions == states:
+            continue
+        differ = f"topic {topic} has {partitions} partitions, and {changelog} {states}"
+        if partitions < states:
+            return f"{differ}: a start is refused"
+        unread = f"{topic}/{states}" if partitions == states + 1 else f"{topic}/{states} to {topic}/{partitions - 1}"
+        return f"{differ}: no task reads what lies in {unread}, and a start is refused"
+    return ""

@@ -1,0 +1,97 @@
+"""Whether the topics of a pipeline still have the partitions with which its processor was started.
+
+Kafka adds partitions to a topic while it is used. Producers then send keys to other partitions than before, where no task has
+their states. A start is refused then. A processor that runs goes on with the partitions that it has, whose tasks keep their
+states, and says that nobody reads the others.
+"""
+
+import threading
+from collections.abc import Mapping
+
+import structlog
+
+from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect, partition_counts
+from onefold.telemetry import SILENT, UNREAD, Telemetry
+
+log = structlog.get_logger()
+
+# One question about a few topics. Somebody who adds partitions looks for what comes of it within a minute.
+LOOK_EVERY_S = 10.0
+
+
+class Partitions:
+    """Looks again and again.
+
+    Args:
+        tasks: how many partitions the inputs and the changelog have.
+        logs: so many partitions of the decision log the tasks share; None: there is no such log.
+
+        telemetry: told what is different, and how many partitions no task reads.
+
+    Attributes:
+        trouble: what is different now, in one sentence, or "".
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        client: Mapping[str, str],
+        tasks: int,
+        logs: int | None = None,
+        telemetry: Telemetry = SILENT,
+    ) -> None:
+        self._topology, self._client = topology, dict(client)
+        self._tasks, self._logs = tasks, logs
+        self._telemetry = telemetry
+        self.trouble = ""
+
+    def watch(self, stop: threading.Event) -> None:
+        """Look until asked to stop, in a thread of its own: a broker that does not answer may keep it waiting."""
+
+        def look() -> None:
+            while not stop.wait(LOOK_EVERY_S):
+                try:
+                    self.look()
+                except ProcessorError as error:  # the tasks say that Kafka does not answer
+                    log.debug("the topics cannot be described", reason=str(error))
+
+        threading.Thread(target=look, name="partitions", daemon=True).start()
+
+    def look(self) -> None:
+        """Ask once. Raises `Retriable` when the cluster does not answer, and `Refused` when it does not allow it."""
+        topology = self._topology
+        decisions = [topology.decisions] if self._logs is not None else []
+        counts = partition_counts(connect(self._client), [*topology.reads, topology.changelog, *decisions])
+        sentences = []
+        for topic in topology.reads:
+            if (found := counts.get(topic, self._tasks)) > self._tasks:
+                lies_in = _numbers(topic, self._tasks, found)
+                sentences.append(f"{self._differs(topic, found)}: no task reads what lies in {lies_in}")
+        if (found := counts.get(topology.changelog, self._tasks)) > self._tasks:
+            sentences.append(self._differs(topology.changelog, found))
+        if (
+            self._logs is not None
+            and min(found := counts.get(topology.decisions, self._logs), self._tasks) > self._logs
+        ):
+            sentences.append(f"topic {topology.decisions} has {found} partitions, and its tasks share {self._logs}")
+        unread = sum(max(0, counts.get(topic, 0) - self._tasks) for topic in topology.reads)
+        self._telemetry.put(UNREAD, unread, domain=topology.name)
+        self._say("; ".join(sentences))
+
+    def _differs(self, topic: str, found: int) -> str:
+        return f"topic {topic} has {found} partitions, and {self._topology.name} was started with {self._tasks}"
+
+    def _say(self, what: str) -> None:
+        trouble = (
+            what and f"{what}. Its tasks go on, and the next start is refused: see docs/operating.md, partitions added"
+        )
+        if trouble and trouble != self.trouble:
+            log.error(trouble)
+        self.trouble = trouble
+        self._telemetry.faulty(self._topology.name, trouble)
+
+
+def _numbers(topic: str, first: int, end: int) -> str:
+    return f"{topic}/{first}" if end == first + 1 else f"{topic}/{first} to {topic}/{end - 1}"
