@@ -119,17 +119,15 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
     if len(set(counts.values())) > 1:
         raise Refused(
             f"inputs and changelog must have the same number of partitions, but have {counts}: "
-            f"keys would move away from their states. Make new topics and replay into them"
+            f"keys would move away from their states. Start over with `onefold reset {topology.name}`, or make new topics and "
+            f"replay into them"
         )
     return next(iter(counts.values()))
 
 
 def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each of these topics has; those that are not there are left out.
-
-    Raises:
-        Retriable: the cluster does not answer.
-        Refused: it does not allow it.
+    """How many partitions each of these topics has; those that are not there are left out. Raises `Retriable` when the cluster
+    does not answer, `Refused` when it does not allow it.
     """
     found = {}
     for topic, asked in admin.describe_topics(TopicCollection(list(topics)), request_timeout=CALL_TIMEOUT_S).items():
