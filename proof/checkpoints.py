@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from onefold import pipelines
-from onefold.proof.expect import Source, Workload
+from onefold.proof.expect import Workload
 from onefold.proof.kinds import KINDS
+from onefold.proof.record import Source
 
 #: (topic, partition)
 Place = tuple[str, int]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 
-from onefold.proof.expect import Record
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
 _FOLDER = Path(str(resources.files("onefold"))) / "avro" / "engine"

@@ -36,6 +36,7 @@ from onefold.proof.kinds import kind_of
 from onefold.proof.models import DeletingModel, Feeding, Model, TickingModel
 from onefold.proof.owner import COPY_HEADER, SOURCE_HEADER, Owner
 from onefold.proof.placement import partition_of
+from onefold.proof.record import Record, Source, source_of
 from onefold.proof.summed import Gathered, Sums
 from onefold.proof.verdict import CannotTell
 
@@ -47,44 +48,6 @@ TICK = contract_of(
 TICK_MS_MAX = 253_402_300_799_999
 #: Dead letters hold no more of the original value, or key, than this.
 DEAD_LETTER_BYTES_MAX = 65_536
-
-
-class Source(NamedTuple):
-    """Where an input record lies."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}"
-
-
-def source_of(text: bytes | None) -> Source | None:
-    """The source that a header names, or None when it names none."""
-    try:
-        topic, partition, offset = (text or b"").decode().rsplit("/", 2)
-        return Source(topic, int(partition), int(offset))
-    except ValueError:
-        return None
-
-
-class Record(NamedTuple):
-    """A record of any topic as it was read."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]] = []  # noqa: RUF012 - never written to
-
-    def header(self, name: str) -> bytes | None:
-        """The last header of that name, as Kafka's own clients choose."""
-        for key, value in reversed(self.headers):
-            if key == name:
-                return value
-        return None
 
 
 @dataclass(frozen=True)

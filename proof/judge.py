@@ -15,7 +15,7 @@ from typing import Any, cast
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
-from onefold.proof.expect import Expected, Oracle, Record
+from onefold.proof.expect import Expected, Oracle
 from onefold.proof.invariants import invariants
 from onefold.proof.log import Log, Place, read_last
 from onefold.proof.models import Making
@@ -25,6 +25,7 @@ from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.owner import SOURCE_HEADER, Owner
 from onefold.proof.parts import Part, shares, without_rows
 from onefold.proof.placement import ALL, Share
+from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.replays import read as read_replays

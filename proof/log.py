@@ -24,8 +24,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.proof.expect import Record
 from onefold.proof.placement import ALL, Share
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
 #: (topic, partition)

@@ -13,7 +13,8 @@ has to hold tens of millions of rows, or that adds all of them up at the end, is
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onefold.proof.expect import Source, Table, View, Workload
+from onefold.proof.expect import Table, View, Workload
+from onefold.proof.record import Source
 from onefold.proof.verdict import CannotTell
 
 #: A row or an input, by field.

@@ -1,15 +1,12 @@
 """What a model of a pipeline gives the judge: which rows there must be, and what else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from onefold.proof.expect import Source
-    from onefold.proof.fed import Fields
-    from onefold.proof.objects import Store
-    from onefold.proof.verdict import Check, Finding
+from onefold.proof.fed import Fields
+from onefold.proof.objects import Store
+from onefold.proof.record import Source
+from onefold.proof.verdict import Check, Finding
 
 
 class Model(Protocol):

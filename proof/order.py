@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from onefold.proof.expect import Record
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
 _VERSION = 1

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import Inadmissible, decode_output
-from onefold.proof.expect import Expected, Record, Source, Table, Workload, source_of
+from onefold.proof.expect import Expected, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.owner import SOURCE_HEADER, Owner
 from onefold.proof.placement import Share
+from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import Finding
 
 

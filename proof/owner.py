@@ -7,13 +7,9 @@ topic, and copies of an earlier life, are no records of this one: their original
 named no pipeline: its copies and replays are told by what they name, and where it lies.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from onefold.proof.expect import Record
+from onefold.proof.record import Record
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"

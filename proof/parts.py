@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from onefold.proof.expect import Expected, Source, Table, Workload, match_late_originals
+from onefold.proof.expect import Expected, Table, Workload, match_late_originals
 from onefold.proof.fates import Counts
 from onefold.proof.fed import Fed
 from onefold.proof.models import Model
 from onefold.proof.outputs import Outputs, Taken
+from onefold.proof.record import Source
 from onefold.proof.summed import Sums
 from onefold.proof.verdict import Check
 

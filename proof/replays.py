@@ -15,9 +15,9 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onefold.proof.expect import Record, Source, source_of
 from onefold.proof.log import Log
 from onefold.proof.owner import Owner
+from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import CannotTell, Finding
 
 _ANSWER_S = 15.0

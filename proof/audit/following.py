@@ -25,7 +25,7 @@ from onefold.proof.audit.topics import topics_of
 from onefold.proof.audit.versions import Key, Versions, finding
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.decided import WRITES_MAX, Decided
-from onefold.proof.expect import Oracle, Record, Source, Table, Workload, source_of
+from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.log import Log, Place
 from onefold.proof.models import Making
@@ -33,6 +33,7 @@ from onefold.proof.objects import Store
 from onefold.proof.order import Order
 from onefold.proof.outputs import FATES, Outputs, Written
 from onefold.proof.owner import SOURCE_HEADER, Owner
+from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.replays import read as read_replays

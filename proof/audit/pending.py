@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onefold.proof.audit.versions import Key, Version
-from onefold.proof.expect import Source, Table
+from onefold.proof.expect import Table
+from onefold.proof.record import Source
 
 Named = tuple[Table, Key, Version]
 

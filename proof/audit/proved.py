@@ -13,9 +13,10 @@ from typing import Any
 
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Oracle, Source, Workload
+from onefold.proof.expect import Oracle, Workload
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
+from onefold.proof.record import Source
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 

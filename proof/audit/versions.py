@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from onefold.proof.audit.sums import Added, Together
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Source, Table, Workload
+from onefold.proof.expect import Table, Workload
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.outputs import Written
+from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Sums
 from onefold.proof.tables import differing, row_of
 from onefold.proof.verdict import Finding

@@ -17,7 +17,8 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.expect import Column, Table, Workload
+from onefold.proof.record import Source
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 STREAMS = ("averages.left", "averages.right")

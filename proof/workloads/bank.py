@@ -18,7 +18,8 @@ from decimal import Decimal
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.expect import Column, Table, Workload
+from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Row
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 

@@ -16,7 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Column, Source, Table, View, Workload
+from onefold.proof.expect import Column, Table, View, Workload
+from onefold.proof.record import Source
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "campaigns.sends"

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Source, Table, Workload
+from onefold.proof.expect import Table, Workload
+from onefold.proof.record import Source
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "runner.updates"

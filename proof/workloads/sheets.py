@@ -33,8 +33,9 @@ from hashlib import sha256
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Source, Table, Workload
+from onefold.proof.expect import Table, Workload
 from onefold.proof.objects import Store
+from onefold.proof.record import Source
 from onefold.proof.verdict import Check, Finding
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 from onefold.proof.workloads.sheet_snapshots import Judge, Line, Made, judged

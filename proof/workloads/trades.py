@@ -17,7 +17,8 @@ from itertools import product
 from typing import Any
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Column, Source, Table, Workload
+from onefold.proof.expect import Column, Table, Workload
+from onefold.proof.record import Source
 from onefold.proof.summed import Sums
 from onefold.proof.workloads.trade_feed import TOPIC, generate, live
 

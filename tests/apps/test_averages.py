@@ -15,9 +15,10 @@ from onefold.processor.io import contracts
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.testing import TopologyDriver
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Oracle, Record, Source
+from onefold.proof.expect import Oracle
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
+from onefold.proof.record import Record, Source
 from onefold.proof.workloads import averages
 from onefold.proof.workloads.shaping import Shape
 

@@ -33,7 +33,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
-from onefold.proof.expect import Source
+from onefold.proof.record import Source
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.postgres import Postgres
 from tests.support.migrated import migrate_all

@@ -28,7 +28,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.reading import between
-from onefold.proof.expect import Record
+from onefold.proof.record import Record
 from tests.support.dying import dies
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import drained, instance, judge, produce, records

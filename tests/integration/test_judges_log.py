@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.proof.expect import Record
 from onefold.proof.log import Log
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce

@@ -17,8 +17,8 @@ import pytest
 
 from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
-from onefold.proof.expect import Record, Source
 from onefold.proof.fates import Fate
+from onefold.proof.record import Record, Source
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades

@@ -13,8 +13,8 @@ import pytest
 
 from onefold.proof.audit.tables import Tables
 from onefold.proof.audit.versions import Version, Versions, Wanted, told_of
-from onefold.proof.expect import Source
 from onefold.proof.outputs import Written
+from onefold.proof.record import Source
 from onefold.proof.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
 
 PARTITIONS = 2

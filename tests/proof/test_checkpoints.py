@@ -19,9 +19,10 @@ from onefold.proof.audit.auditor import Auditor, Standing
 from onefold.proof.audit.proved import Proved
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Oracle, Record
+from onefold.proof.expect import Oracle
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
+from onefold.proof.record import Record
 from onefold.proof.replays import Replays
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify

@@ -10,7 +10,7 @@ from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.values import Counts
 from onefold.processor.io.proposals import AvroProposals
 from onefold.proof.decided import Decided
-from onefold.proof.expect import Record
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
 LOG = "made_up.decisions"

@@ -14,8 +14,8 @@ from onefold.processor.apps import bank as app
 from onefold.processor.core.values import Event, Output
 from onefold.proof.audit.owed import Owed
 from onefold.proof.decided import Decided
-from onefold.proof.expect import Source
 from onefold.proof.fed import Fed
+from onefold.proof.record import Source
 from onefold.proof.workloads import bank
 from onefold.proof.workloads.shaping import Shape
 from onefold.testing import STEPS, TopologyDriver

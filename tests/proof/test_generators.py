@@ -6,8 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from onefold.proof.expect import Expected, Record
+from onefold.proof.expect import Expected
 from onefold.proof.placement import partition_of
+from onefold.proof.record import Record
 from onefold.proof.workloads import UnknownDomain, averages, bank, campaigns, runner, sheets, trades, workload
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.expected import expect

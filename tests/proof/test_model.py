@@ -11,10 +11,11 @@ import pytest
 from onefold import pipelines
 from onefold.proof import expect, outputs
 from onefold.proof.contracts import Contract, contract_of
-from onefold.proof.expect import Column, Expected, Oracle, Record, Source, Table, Workload
+from onefold.proof.expect import Column, Expected, Oracle, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.kinds import kind_of
 from onefold.proof.model import model
+from onefold.proof.record import Record, Source
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import UNKNOWN, CannotTell, Finding
 from onefold.proof.verify import verify

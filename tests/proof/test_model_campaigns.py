@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Source
+from onefold.proof.record import Source
 from onefold.proof.workloads import campaigns
 from onefold.proof.workloads.campaigns import instant
 

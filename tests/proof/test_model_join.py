@@ -9,9 +9,10 @@ import pytest
 
 from onefold.proof import expect
 from onefold.proof.contracts import contract_of
-from onefold.proof.expect import Oracle, Record, Source, Table
+from onefold.proof.expect import Oracle, Table
 from onefold.proof.fates import Fate
 from onefold.proof.model import Apply, Key, Rows, model
+from onefold.proof.record import Record, Source
 from onefold.proof.verdict import CannotTell
 from tests.support.rooms import ROOT
 

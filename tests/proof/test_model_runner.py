@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Record, Source
+from onefold.proof.record import Record, Source
 from onefold.proof.workloads import runner
 from tests.support.expected import expect
 

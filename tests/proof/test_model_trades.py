@@ -15,8 +15,8 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import Inadmissible, decode
-from onefold.proof.expect import Source
 from onefold.proof.models import Model
+from onefold.proof.record import Source
 from onefold.proof.workloads import trades
 from onefold.proof.workloads.trade_feed import Feed, Mix
 from tests.proof.test_generators import log_of

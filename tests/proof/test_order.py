@@ -16,8 +16,8 @@ from onefold.processor.core.values import Record as Read
 from onefold.processor.runtime import interleaving
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedLog, SimulatedSession
-from onefold.proof.expect import Record
 from onefold.proof.order import Order
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from tests.support.clock import Clock
 

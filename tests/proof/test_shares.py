@@ -18,8 +18,9 @@ import psycopg
 import pytest
 
 from onefold.proof import parts, shares
-from onefold.proof.expect import Column, Source, View
+from onefold.proof.expect import Column, View
 from onefold.proof.placement import ALL, Share
+from onefold.proof.record import Source
 from onefold.proof.summed import Gathered
 from onefold.proof.tables import Snapshot
 from onefold.proof.verdict import INVALID, VALID, Verdict

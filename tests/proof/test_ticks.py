@@ -10,11 +10,12 @@ import pytest
 
 from onefold.proof import expect, outputs
 from onefold.proof.contracts import contract_of
-from onefold.proof.expect import Oracle, Record, Source, Table, Workload
+from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.model import model
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
+from onefold.proof.record import Record, Source
 from onefold.proof.verdict import CannotTell
 from onefold.testing import TopologyDriver
 from tests.support.command_line import ROOT

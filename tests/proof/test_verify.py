@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.proof.expect import Source
 from onefold.proof.fates import Fate
 from onefold.proof.owner import SOURCE_HEADER
+from onefold.proof.record import Source
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner

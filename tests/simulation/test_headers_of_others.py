@@ -15,8 +15,8 @@ from onefold.processor.testing import SimulatedLog, TopologyDriver
 from onefold.processor.testing.log import Entry, SimulatedEnvelope
 from onefold.processor.testing.partition import partition_of
 from onefold.proof import workloads
-from onefold.proof.expect import Record as Judged
 from onefold.proof.owner import Owner as JudgesOwner
+from onefold.proof.record import Record as Judged
 from tests.support.judged import judged
 
 RUNNER = topology_of("runner")

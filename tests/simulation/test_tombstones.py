@@ -16,9 +16,10 @@ from onefold.processor.core.errors import Refused
 from onefold.processor.testing.partition import partition_of
 from onefold.proof import expect, outputs
 from onefold.proof.contracts import contract_of
-from onefold.proof.expect import Oracle, Record, Table, Workload
+from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.model import model
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.judged import judged

@@ -21,7 +21,7 @@ from onefold.processor.runtime.replica import Replica
 from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
 from onefold.proof.decode import decode_output
-from onefold.proof.expect import Record
+from onefold.proof.record import Record
 from tests.support.clock import Clock
 from tests.support.processes import records
 from tests.support.waiting import eventually

@@ -1,9 +1,10 @@
 """The judge on a simulated log: it reads the topics as they are, and compares with what the log must give."""
 
-from onefold.proof.expect import Expected, Oracle, Record, Workload
+from onefold.proof.expect import Expected, Oracle, Workload
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.owner import Owner
+from onefold.proof.record import Record
 from onefold.proof.verdict import Finding
 from onefold.testing import TopologyDriver
 

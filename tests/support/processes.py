@@ -22,12 +22,13 @@ from onefold.processor.io.admin import identity, lag
 from onefold.proof import workloads
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import decode_output
-from onefold.proof.expect import Expected, Oracle, Record
+from onefold.proof.expect import Expected, Oracle
 from onefold.proof.kinds import KINDS
 from onefold.proof.log import Log
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from onefold.proof.owner import Owner
+from onefold.proof.record import Record
 from onefold.proof.replays import Replays, read
 from onefold.proof.workloads.shaping import Input
 from tests.support.waiting import eventually

@@ -22,9 +22,10 @@ from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
-from onefold.proof.expect import Expected, Oracle, Record
+from onefold.proof.expect import Expected, Oracle
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.record import Record
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import workload
 

@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from psycopg import sql
 
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Expected, Oracle, Record, Source, Table, Workload
+from onefold.proof.expect import Expected, Oracle, Table, Workload
 from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER
 from onefold.proof.placement import partition_of
+from onefold.proof.record import Record, Source
 from onefold.proof.workloads.shaping import Input
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
