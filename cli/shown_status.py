@@ -74,7 +74,7 @@ def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
 
 
 def _partitions(found: dict[str, Any]) -> list[str]:
-    return [f"{'partitions of ' + domain:{WIDTH}} {says}" for domain, says in found["partitions"].items()]
+    return [f"{'partitions of ' + domain:{WIDTH}} {says}" for domain, says in found.get("partitions", {}).items()]
 
 
 def _held(found: dict[str, Any]) -> list[str]:

@@ -94,10 +94,9 @@ class Following:
         self._pending = Pending()
         self._letters: list[Source] = []
         self._gate: Gate | None = None
-        self.findings, self.judged = list[Finding](), 0
+        self.findings, self.judged, self._records_before = list[Finding](), 0, 0
         # When all was read that the processor had said of how far it is.
         self._told_at = self._compared_at = time.monotonic()
-        self._records_before = 0  # what whoever left a checkpoint had read
         self._start(registry, kept)
 
     @property

@@ -40,6 +40,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"held": [LOADER]}, "shop is held back", "the transaction of loader is open for 93 s", LOADER.remedy),
     ({"held": [LOADER._replace(committed=True)]}, "shop is held back", "may have been committed",
      "onefold kafka transactions describe-producers --topic shop.sales --partition 1"),
+    ({"partitions": "topic shop.orders has 3 partitions, and shop.changelog 2"}, "shop has partitions that nobody reads",
+     "Topic shop.orders has 3 partitions, and shop.changelog 2. See", "onefold status"),
     ({"to_fold": Waiting(3, 100.0, 61.0), "services": [FOLDER]}, "shop stands still",
      f"3 records wait to be folded, the oldest for 100{SP}s, and nothing has moved for 61{SP}s.",
      "onefold logs processor-shop-1"),
