@@ -13,7 +13,6 @@ from pathlib import Path
 import structlog
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
-from onefold.processor.clock import Clock
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.topology import Topology
@@ -28,6 +27,7 @@ from onefold.processor.io.partitions import Partitions
 from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
+from onefold.processor.io.tick_writer import Clock
 from onefold.processor.kept import IN_MEMORY, Kept, keeping
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
@@ -132,7 +132,7 @@ def run(
             pool = pool_of(_tasks(topology, codec, client, instance, step, keep, (partitions, logs)))
             start = partial(_start, within_limit(pool, client, replicated=False), partitions)
             assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
-        clock = Clock(topology, client, pool) if topology.tick is not None else None
+        clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
     except Refused as error:
         status.write("stopped", str(error))

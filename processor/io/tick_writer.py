@@ -1,11 +1,12 @@
 """Writing the ticks of a pipeline: inputs like others, by a plain producer and in no transaction."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.processor.core.ticks import tick_record
+from onefold.processor.core.ticks import Ticking, tick_record
 from onefold.processor.core.topology import Topology
 
 log = structlog.get_logger()
@@ -69,3 +70,27 @@ class TickWriter:
         if not self._fails:
             self._fails = True
             log.warning("ticks cannot be written, so time stands still", topic=self._topic, reason=reason)
+
+
+class Clock:
+    """The only clock whose time a fold ever sees, and only as records: it writes the ticks of the tasks that run here.
+
+    Args:
+        caught_up: gives the partitions whose tasks have caught up since they were opened.
+    """
+
+    def __init__(self, topology: Topology, client: Mapping[str, str], caught_up: Callable[[], Iterable[int]]) -> None:
+        assert topology.tick is not None, "there is a tick"
+        self._ticking = Ticking(topology.tick.every_ms)
+        self._writer = TickWriter(topology, client)
+        self._caught_up = caught_up
+
+    def strike(self) -> None:
+        """Write what is due. A task that has not caught up since it was opened gets none: it would find all of them at once,
+        and the first before the records that have waited longer.
+        """
+        self._writer.write(self._ticking.due(self._caught_up(), time.time_ns() // 1_000_000))
+
+    def close(self) -> None:
+        """Write no more."""
+        self._writer.close()

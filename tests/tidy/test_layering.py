@@ -66,7 +66,6 @@ MAY_IMPORT = {
         "onefold.processor.io.proposals",
     ),
     "onefold.processor.kept": ("onefold.processor.core", "onefold.processor.io.disk", "onefold.processor.runtime"),
-    "onefold.processor.clock": ("onefold.processor.core", "onefold.processor.io", "onefold.processor.runtime"),
     "onefold.processor.service": ("onefold.processor",),  # where the parts are put together
     # Without a Kafka client: a pipeline is checked where none is installed.
     "onefold.processor.loading": (
