@@ -16,9 +16,10 @@ from statistics import median
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from psycopg import sql
 
+from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Sender
@@ -147,7 +148,7 @@ def _delete_a_row(dsn: str, name: str) -> dict[str, str]:
 def _double_an_output(client: dict[str, str], name: str) -> dict[str, str]:
     """One of the last records of an output topic, as it lies there, once more. Returns what the auditor has to say."""
     topic, partition = min(judged(name).outputs), 0
-    with closing(Consumer({**client, "group.id": "onefold-bench", "log_level": 0})) as consumer:
+    with closing(kafka_client.consumer({**client, "group.id": "onefold-bench"})) as consumer:
         bounds: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
         if bounds is None:  # so the client says that it took too long
             raise RuntimeError(f"Kafka does not say where {topic}/{partition} ends")
@@ -155,7 +156,7 @@ def _double_an_output(client: dict[str, str], name: str) -> dict[str, str]:
         found = consumer.consume(1, timeout=10)
     if not found or found[0].error() is not None:
         raise RuntimeError(f"{topic}/{partition} has no record that could be doubled")
-    record, producer, lies_at = found[0], Producer({**client, "log_level": 0}), list[int | None]()
+    record, producer, lies_at = found[0], kafka_client.producer(client), list[int | None]()
     producer.produce(
         topic,
         record.value(),

@@ -10,9 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-
+from onefold import kafka_client
 from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
 from onefold.stack.child import Child
@@ -84,14 +82,13 @@ class BenchmarkEnvironment:
 
     def fill(self, inputs: Iterator[Input]) -> int:
         """Produce all inputs as fast as they are generated; returns how many."""
-        producer = Producer(
+        producer = kafka_client.producer(
             {
                 **self.client,
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": 20,
-                "log_level": 0,
                 "queue.buffering.max.messages": 200_000,
             }
         )
@@ -117,7 +114,7 @@ class BenchmarkEnvironment:
 
     def to_land(self, topics: Sequence[str]) -> int:
         """Offsets of these output topics, over all partitions, markers too."""
-        return sum(positions.stable_ends(AdminClient({**self.client}), topics).values())
+        return sum(positions.stable_ends(kafka_client.admin({**self.client}), topics).values())
 
     def landed(self, domain: str) -> int:
         """Offsets that the sink has landed, over all output partitions of the domain."""

@@ -12,6 +12,7 @@ from itertools import islice
 import psycopg
 from confluent_kafka import Producer
 
+from onefold import kafka_client
 from onefold.proof.workloads.shaping import Input
 from onefold.proof.workloads.trade_feed import Feed
 
@@ -46,10 +47,9 @@ class Feeder:
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
             "linger.ms": _LINGER_MS,
-            "log_level": 0,
             "queue.buffering.max.messages": 200_000,
         }
-        self._producer = Producer(self._settings)
+        self._producer = kafka_client.producer(self._settings)
         self._held: Producer | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -79,7 +79,7 @@ class Feeder:
 
     def _transactional(self) -> Producer:
         identity = {"transactional.id": "onefold-bench-feeder", "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS}
-        return Producer({**self._settings, **identity})
+        return kafka_client.producer({**self._settings, **identity})
 
     def start(self, count: int, rate: int) -> None:
         """The next `count` messages at `rate` a second, in a thread of its own."""

@@ -11,8 +11,9 @@ from contextlib import closing
 from itertools import chain, islice
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.decision import Kind, Position, Proposal, decide
 from onefold.processor.core.decision_log import Note
 from onefold.processor.io.proposals import AvroProposals
@@ -113,7 +114,7 @@ class Follower:
 
     def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:
         settings = {"group.id": "onefold-bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        consumer = Consumer({**self._client, **settings, **fetches, "log_level": 0})
+        consumer = kafka_client.consumer({**self._client, **settings, **fetches})
         consumer.assign([TopicPartition(topic, partition, at) for (topic, partition), at in starts.items()])
         return consumer
 
@@ -176,7 +177,7 @@ class Sender:
     """
 
     def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int, ahead: int = 0) -> None:
-        self._producer = Producer({**client, "partitioner": "murmur2_random", "log_level": 0})
+        self._producer = kafka_client.producer({**client, "partitioner": "murmur2_random"})
         made = [(one.topic, one.value, one.key) for one in islice(inputs, ahead)]
         self._inputs = chain(made, ((one.topic, one.value, one.key) for one in inputs))
         self._rate = rate

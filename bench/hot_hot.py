@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
-
+from onefold import kafka_client
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Follower, Sender
@@ -138,7 +137,7 @@ def measure(
         sink = start_sink(environment, workload.name, mode) if plan.rows else None
         decision_logs = None if plan.rows is RowsFrom.LOG else found()[workload.name].decision_logs
         logs = min(decision_logs or partitions, partitions) if mode == "hot_hot" else partitions
-        ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
+        ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
         follower = Follower(environment.client, topic, ends, partitions, logs)
         rows = Rows(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
@@ -230,7 +229,7 @@ def _of_mode(
     ended, decided = time.time(), _decided(follower) - decided
     sender.stop()
     environment.say(f"{mode}: draining")
-    ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
+    ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
     _wait_until_true(environment, follower, ends)
     follower.stop()
     if rows is not None:

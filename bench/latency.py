@@ -21,9 +21,9 @@ from itertools import groupby
 from typing import Any
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
+from onefold import kafka_client
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.rows import ROWS_FROM
@@ -109,8 +109,8 @@ def _produce(
     """Produce at a steady rate. Per event the moment at which it was handed to the client, in order; the moment from which on
     they count.
     """
-    settings = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2, "log_level": 0}
-    producer = Producer({**environment.client, **settings})
+    settings = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2}
+    producer = kafka_client.producer({**environment.client, **settings})
     produced: dict[Source, float] = {}
 
     def delivered(at: float, error: Any, message: Message) -> None:
@@ -234,7 +234,7 @@ class _TopicsReader(_Reader):
         super().__init__(environment.dsn, workload)
         self._client = environment.client
         self._topics = (*workload.inputs, *workload.landed)
-        self._kafka = AdminClient({**self._client})
+        self._kafka = kafka_client.admin({**self._client})
         # Per input record when the last of its outputs so far was landed; per repartitioned copy its original.
         self._arrived: dict[Source, float] = {}
         self._originals: dict[Source, Source] = {}
@@ -255,8 +255,8 @@ class _TopicsReader(_Reader):
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
         settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
-        quick = {"enable.auto.commit": False, "fetch.wait.max.ms": 100, "log_level": 0}
-        with closing(Consumer({**self._client, **settings, **quick})) as consumer:
+        quick = {"enable.auto.commit": False, "fetch.wait.max.ms": 100}
+        with closing(kafka_client.consumer({**self._client, **settings, **quick})) as consumer:
             topics = consumer.list_topics(timeout=10).topics
             places = [(topic, partition) for topic in self._topics for partition in topics[topic].partitions]
             consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])

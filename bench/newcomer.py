@@ -11,8 +11,7 @@ import time
 from itertools import islice
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
-
+from onefold import kafka_client
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Follower, Sender
 from onefold.bench.hot_hot import judged, process, start_sink
@@ -56,7 +55,7 @@ def measure(
     elastic.stop()
 
     environment.environment["ONEFOLD_REPLICAS"] = "2"
-    ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
+    ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
     logs = min(found()[name].decision_logs or partitions, partitions)
     follower = Follower(environment.client, topology.decisions, ends, partitions, logs)
     sender = Sender(environment.client, inputs, rate)
@@ -72,7 +71,7 @@ def measure(
     finally:
         sender.stop()
     environment.say("draining")
-    ends = positions.stable_ends(AdminClient({**environment.client}), workload.inputs)
+    ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
     environment.wait(
         lambda: all(follower.reached[place] >= end for place, end in ends.items()), _DRAIN_S, "all is decided"
     )

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, ConsumerGroupState, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
@@ -68,7 +69,7 @@ def fold(
         children.append(environment.start(f"processor-{number}", *words))
     shared_at = 0.0
     if instances > 1:
-        admin = AdminClient({**environment.client})
+        admin = kafka_client.admin({**environment.client})
         environment.wait(lambda: _shared_out(admin, domain, instances), _SHARE_S, "every processor has tasks")
         shared_at = time.time()
     broker = environment.infrastructure.kafka
@@ -148,7 +149,7 @@ def _commits(environment: BenchmarkEnvironment, domain: str) -> list[Commit]:
     """Every transaction that folded something, in order of time."""
     topic = f"{domain}.changelog"
     settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
-    with closing(Consumer({**environment.client, **settings, "enable.auto.commit": False})) as consumer:
+    with closing(kafka_client.consumer({**environment.client, **settings, "enable.auto.commit": False})) as consumer:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         commits: list[Commit] = []

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from onefold import kafka_client
 from onefold.exit_codes import UNAVAILABLE
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
@@ -41,7 +41,7 @@ class Load:
     def __init__(self, domain: str, settings: Settings, seed: int) -> None:
         self.sent = 0
         self._events = _events(domain, settings, seed)
-        self._producer = Producer(_client(settings), logger=_silent())
+        self._producer = kafka_client.producer(_client(settings))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
@@ -83,7 +83,7 @@ def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
 
 def _records(topics: tuple[str, ...], settings: Settings) -> int:
     """How many have ever been written there. Raises UserError when Kafka does not say."""
-    consumer = Consumer({**_client(settings), "group.id": "onefold-load"}, logger=_silent())
+    consumer = kafka_client.consumer({**_client(settings), "group.id": "onefold-load"})
     try:
         partitions = [
             TopicPartition(topic, partition)
@@ -116,12 +116,4 @@ def _client(settings: Settings) -> dict[str, str | int | bool]:
         "message.max.bytes": RECORD_BYTES_MAX,
         "linger.ms": 5,
         "reconnect.backoff.max.ms": 1000,  # what is measured is how soon the stack is back, not how soon we ask again
-        "log_level": 0,
     }
-
-
-def _silent() -> logging.Logger:
-    """Servers that are away are what this is for."""
-    logger = logging.getLogger("onefold.load")
-    logger.disabled = True
-    return logger

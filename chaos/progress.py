@@ -7,7 +7,6 @@ much of the log lands nothing.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +14,8 @@ from contextlib import suppress
 
 import psycopg
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
+from onefold import kafka_client
 from onefold.operate import positions
 from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
@@ -74,9 +73,7 @@ class ProgressMonitor:
         outputs = set(workloads.workload(domain).outputs)
         self._stages = {"processor": Stage(), "sink": Stage()}
         self._stop = threading.Event()
-        self._admin = AdminClient(
-            {**settings.client(), "reconnect.backoff.max.ms": "1000", "log_level": "0"}, logger=_silent()
-        )
+        self._admin = kafka_client.admin({**settings.client(), "reconnect.backoff.max.ms": "1000"})
         ask: dict[str, Callable[[], tuple[dict[Place, int], dict[Place, int]]]] = {
             "processor": lambda: (positions.stable_ends(self._admin, [topology.changelog], CALL_S), {}),
             "sink": lambda: self._landed(settings.postgres(), topology, outputs),
@@ -116,10 +113,3 @@ class ProgressMonitor:
         if any(topic == topology.decisions for topic, _ in landed):
             return positions.decided(dsn, topology.name, topology.decisions, CALL_S).reached, ends
         return {place: offset for place, offset in landed.items() if place[0] in topics}, ends
-
-
-def _silent() -> logging.Logger:
-    """Servers that are away are what this is for."""
-    logger = logging.getLogger("onefold.chaos.progress")
-    logger.disabled = True
-    return logger

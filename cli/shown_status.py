@@ -59,7 +59,8 @@ def _lag(domain: str, lag: dict[str, Any], found: dict[str, Any]) -> str:
     if domain in found["not_running"]:
         return "not running: `onefold check` lists what is wrong, `onefold up` takes it in"
     if missing := found["missing_topics"].get(domain):
-        return f"Kafka has no topic {', '.join(missing)}: `onefold prepare` makes it"
+        made = "`onefold prepare` makes it" if not found["refused"] else "it does not exist, or may not be described"
+        return f"Kafka shows no topic {', '.join(missing)}: {made}"
     most = "" if lag["exact"] else "at most "
     return f"{_behind(most, lag, 'input', 'to fold')}, {_behind(most, lag, 'output', 'to land')}"
 

@@ -35,13 +35,14 @@ class Task(NamedTuple):
 def of(name: str, settings: Settings) -> Sequence[Task] | None:
     """All of a pipeline, or None when Kafka does not answer. Blocks for some seconds then."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+
+    from onefold import kafka_client
 
     try:
         topology = loading.load_topology(pipelines.found()[name])
     except Faulty:
         return None
-    kafka = AdminClient(positions.quiet(settings))
+    kafka = kafka_client.admin(settings.client())
     try:
         there = kafka.list_topics(timeout=positions.CALL_S).topics
         numbers = sorted({number for topic in topology.reads if topic in there for number in there[topic].partitions})

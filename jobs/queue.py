@@ -16,6 +16,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from onefold import kafka_client
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message
 from onefold.jobs.writer import Writer
@@ -100,9 +101,9 @@ class KafkaQueue:
         self._invisible: list[tuple[float, int, Receipt]] = []
         self._numbers = count()
         self._commit_at = 0.0
-        self._away = Away(queue, _ANSWER_S)
+        self._away = Away(queue, _ANSWER_S, client)
         self._writer = Writer(client, still)
-        self._consumer = Consumer(
+        self._consumer = kafka_client.consumer(
             {
                 **client,
                 "group.id": topics.group_of(queue),

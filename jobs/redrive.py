@@ -9,11 +9,12 @@ from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onefold import kafka_client
 from onefold.jobs import topics
 from onefold.jobs.protocols import Done, Effect, Job
 from onefold.processor.core.errors import Rejected, Retriable
-from onefold.processor.io.admin import CALL_TIMEOUT_S
 from onefold.processor.io.contracts import Contract
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
 
 
 class Lacking(NamedTuple):
@@ -60,15 +61,15 @@ def intentions(
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
-        "log_level": 0,
     }
-    with closing(Consumer(settings)) as consumer:
+    with closing(kafka_client.consumer(settings)) as consumer:
         try:
             found = consumer.list_topics(queue, timeout=CALL_TIMEOUT_S).topics[queue]
             places = [TopicPartition(queue, partition, since_ms) for partition in found.partitions]
             starts = consumer.offsets_for_times(places, timeout=CALL_TIMEOUT_S) if places else []
         except KafkaException as error:
-            raise Retriable(f"{queue} cannot be read: {error.args[0].str()}") from error
+            found = kafka_client.explain(error.args[0], client)
+            raise Retriable(found.sentence if found else f"{queue} cannot be read: {error.args[0].str()}") from error
         for start in starts:
             yield from _of_partition(consumer, start, queue, contract, complain)
 

@@ -21,7 +21,7 @@ from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
 from onefold.pipelines import Pipeline
-from onefold.processor.core.errors import Misconfigured, Refused, Retriable
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
 from onefold.status_file import Status
 from onefold.telemetry import JOB_S, JOBS, SILENT, WORKER_WAITS, Telemetry
@@ -113,7 +113,7 @@ class Desk:
         self._looked_at = 0.0
         self._outcomes: Counter[Outcome] = Counter()
         self._thread: threading.Thread | None = None
-        self.waits_for = f"{queue}: it begins"
+        self.waits_for, self._began = f"{queue}: it begins", False
         self.error: BaseException | None = None
 
     @property
@@ -205,7 +205,7 @@ class Desk:
                 queue = KafkaQueue(self._queue, contract, context.client, self._instance, still=pending.still)
                 open_now.callback(queue.close)
                 worker = self._worker(queue, pending, effect, limits, step, stop)
-                self.waits_for = ""
+                self.waits_for, self._began = "", True
                 while not stop.is_set():
                     outcome = worker.work(_ROUND_S)
                     self._came_to(outcome, pending, limits)
@@ -214,6 +214,8 @@ class Desk:
                         effect = effect_of(self._pipeline, self._queue, context)
                         worker = self._worker(queue, pending, effect, limits, step, stop)
             except (Retriable, psycopg.Error) as error:
+                if isinstance(error, Unauthenticated) and not self._began:
+                    raise Refused(str(error)) from error
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 if self.waits_for != f"{self._queue}: {first}":
                     log.warning("waiting", queue=self._queue, reason=first)

@@ -21,9 +21,9 @@ from onefold.pipelines import JOB_FIELDS
 from onefold.pipelines import again_of as again_of
 from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
-from onefold.processor.io.admin import CALL_TIMEOUT_S, RECORD_BYTES_MAX
+from onefold.processor.io.admin import RECORD_BYTES_MAX
 from onefold.processor.io.contracts import Contract
-from onefold.processor.io.kafka_errors import again_or_never
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
 from onefold.processor.io.serde import decode_plain
 
 # What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
@@ -87,6 +87,7 @@ def create(admin: AdminClient, queue: str) -> list[str]:
     try:
         existing = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
         if queue not in existing:
+            check_visible(admin, [queue])
             raise Retriable(f"topic {queue} does not exist; `onefold prepare` makes it")
         retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
         missing = [
@@ -109,4 +110,4 @@ def create(admin: AdminClient, queue: str) -> list[str]:
                     raise
         return made
     except KafkaException as error:
-        raise again_or_never(error.args[0], f"the topics of {queue} cannot be made") from error
+        raise unanswered(error, f"the topics of {queue} cannot be made", admin) from error

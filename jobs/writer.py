@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
+from onefold import kafka_client
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job
 from onefold.processor.core.errors import Retriable
@@ -40,7 +41,7 @@ class Writer:
     def __init__(self, client: Mapping[str, str], still: Callable[[], None]) -> None:
         self._still = still
         self._is_ready = False
-        self._producer = Producer(
+        self._producer = kafka_client.producer(
             {
                 **client,
                 # Of this writer alone: it fences nobody, and nobody fences it.
@@ -51,7 +52,6 @@ class Writer:
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "message.max.bytes": RECORD_BYTES_MAX,
                 "linger.ms": 0,
-                "log_level": 0,
             }
         )
 

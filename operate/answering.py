@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from onefold.operate import hiding, positions
 from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
 
+if TYPE_CHECKING:
+    from onefold.kafka_client import Trouble
 
-def kafka(settings: Settings) -> str:
-    """Why it does not answer, "" when it does. Raises UserError when none is set and the embedded stack is not running."""
+
+def kafka(settings: Settings) -> Trouble | None:
+    """Why it cannot be used, None when it can. Raises UserError when none is set and the embedded stack is not running."""
+    from onefold import kafka_client
+
+    return kafka_client.trouble(settings.client())
+
+
+def hidden(topics: Collection[str], settings: Settings) -> Trouble | None:
+    """Whether Kafka hides some of these topics, which a list of all has not; None where they do not exist, or it is away."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
+    from onefold import kafka_client
+
+    client = kafka_client.admin(settings.client())
     try:
-        AdminClient(positions.quiet(settings)).list_topics(timeout=positions.CALL_S)
+        found = kafka_client.undescribable(client, topics, positions.CALL_S)
     except KafkaException:
-        # What librdkafka says of it is of its own parts; the reason, as a refused password, is in the broker's log.
-        return f"Kafka at {hiding.address(settings.kafka())} does not answer"
-    return ""
+        return None
+    return kafka_client.cannot_describe(client, found) if found else None
 
 
 def postgres(settings: Settings) -> str:

@@ -15,14 +15,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from onefold.exit_codes import REFUSED, USAGE
+from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
+from onefold.operate.errors import SEE_STATUS, UserError, of_processor
 from onefold.operate.reading import NoPlace, Place
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
-from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Rejected
+from onefold.processor.core.errors import ProcessorError, Rejected
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER, Envelope, Record
@@ -149,7 +149,7 @@ class DeadLetters:
 
     def __init__(self, domain: str, settings: Settings) -> None:
         (self.name,) = pipelines.checked([domain])
-        self.client = {**settings.usable_client(), "log_level": "0"}
+        self.client = settings.usable_client()
         self._registry = settings.schema_registry_url
         with said():
             self.topology: Topology = loading.topology_of(self.name)
@@ -201,7 +201,7 @@ class DeadLetters:
 
     def select(self, wanted: Wanted) -> Iterator[Letter]:
         """The dead letters that are wanted, in the order of their places within a partition."""
-        from onefold.processor.io import admin, reading
+        from onefold.processor.io import admin, kafka_errors, reading
 
         topics = self._topics(wanted.topic)
         receipts = self.receipts() if wanted.open else None
@@ -209,6 +209,7 @@ class DeadLetters:
             kafka = admin.connect(self.client)
             there = admin.existing(kafka)
             if missing := [topic for topic in topics if topic not in there]:
+                kafka_errors.check_visible(kafka, missing)
                 raise UserError(f"Kafka has no topic {missing[0]}", "`onefold prepare` makes it.")
             ranges = {
                 (topic, partition): (
@@ -330,14 +331,9 @@ class said:  # noqa: N801 - read as a word: with said()
         from confluent_kafka import KafkaException
 
         if isinstance(error, KafkaException):
-            raise UserError(f"Kafka does not answer: {error.args[0].str()}", _HINT) from None
-        if isinstance(error, Refused):
-            raise UserError(str(error), exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED) from None
+            raise UserError(f"Kafka does not answer: {error.args[0].str()}", SEE_STATUS, UNAVAILABLE) from None
         if isinstance(error, ProcessorError) and not isinstance(error, Rejected):
-            raise UserError(str(error), _HINT) from None
-
-
-_HINT = "See whether it runs with `onefold status`."
+            raise of_processor(error) from None
 
 
 def _letter(message: Message) -> Letter:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from onefold.exit_codes import FAILED
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
+from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Retriable, Unauthenticated
+
+if TYPE_CHECKING:
+    from onefold.kafka_client import Trouble
+
+SEE_STATUS = "See whether it runs with `onefold status`."
 
 
 def first_line(error: BaseException) -> str:
@@ -28,6 +35,11 @@ class UserError(Exception):
         self.hint = hint
         self.exit_code = exit_code
 
+    @classmethod
+    def of(cls, trouble: Trouble) -> UserError:
+        """Kafka cannot be used: 3 where a person has to mend something, 69 where something is not there."""
+        return cls(trouble.sentence, trouble.remedy, trouble.exit_code)
+
     def as_text(self) -> str:
         """The error as two lines for a terminal."""
         return f"error: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
@@ -35,3 +47,15 @@ class UserError(Exception):
     def as_json(self) -> str:
         """The error as one JSON object for a program."""
         return json.dumps({"error": self.message, "hint": self.hint, "exit_code": self.exit_code}, ensure_ascii=False)
+
+
+def of_processor(error: ProcessorError, what: str = "") -> UserError:
+    """What a command says of an error of the processor's clients, and ends with.
+
+    Args:
+        what: has failed, as the sentence's beginning.
+    """
+    sentence = f"{what}: {error}" if what else str(error)
+    if isinstance(error, Refused | Unauthenticated):
+        return UserError(sentence, exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED)
+    return UserError(sentence, SEE_STATUS, UNAVAILABLE if isinstance(error, Retriable) else FAILED)

@@ -93,7 +93,7 @@ def explain(
     began = time.monotonic()
     values = Values(pipeline, topology, settings.schema_registry_url)
     try:
-        client = positions.quiet(settings)
+        client = settings.client()
     except UserError as error:
         explanation.notes.append(error.message)
         return explanation

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold import kafka_client
 from onefold.operate import merges, pipelines
 from onefold.operate.errors import first_line
 from onefold.operate.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
@@ -91,9 +92,9 @@ def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
 
 
 def without_kafka(settings: Settings) -> Facts:
-    """What PostgreSQL says, where Kafka does not answer."""
+    """What PostgreSQL says, where Kafka cannot be asked."""
     postgres, unknown = _asked(settings, [table for pipeline, _ in _loaded() for table in merges.written(pipeline)])
-    return Facts(postgres=postgres, unknown={"it does not answer": ["Kafka"], **unknown})
+    return Facts(postgres=postgres, unknown={"it cannot be asked": ["Kafka"], **unknown})
 
 
 def _loaded() -> Iterator[tuple[Pipeline, Topology]]:
@@ -123,7 +124,7 @@ def of_postgres(connection: psycopg.Connection[Any], tables: Sequence[str]) -> P
 
 def of_topics(roles: Sequence[tuple[str, Role]], client: Mapping[str, str]) -> Facts:
     """How these topics are set, and the log of transactions. One that is not there is left out: it has lost nothing yet."""
-    admin = AdminClient({**client, "log_level": 0})
+    admin = kafka_client.admin(client)
     names = list(dict.fromkeys([*(name for name, _ in roles), TRANSACTIONS]))
     unknown: Unknown = defaultdict(list)
     described, configs = _answers(admin, names, unknown)

@@ -151,7 +151,8 @@ def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
     write, and that it keeps its states in; None when Kafka does not answer.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+
+    from onefold import kafka_client
 
     topics: dict[str, Collection[str]] = {}
     for name, pipeline in pipelines.found().pipelines.items():
@@ -159,7 +160,7 @@ def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
             topics[name] = {*_transactional(loading.load_topology(pipeline)), *pipeline.topics_of_workers}
     asked = {topic for several in topics.values() for topic in several}
     try:
-        found = _held(AdminClient(positions.quiet(settings)), positions.quiet(settings), asked)
+        found = _held(kafka_client.admin(settings.client()), settings.client(), asked)
     except KafkaException:
         return None
     return {name: [one for one in found if one.topic in several] for name, several in topics.items()}
@@ -202,9 +203,9 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
 
 
 def _consumer(client: Mapping[str, Any]) -> Consumer:
-    from confluent_kafka import Consumer
+    from onefold import kafka_client
 
-    return Consumer(
+    return kafka_client.consumer(
         {
             **client,
             # Required by the client and never used.

@@ -87,7 +87,7 @@ def looked_at(behind: Mapping[str, Behind], settings: Settings) -> dict[str, Lag
     """The lag of the pipelines of which somebody has asked already what is behind. Reads nothing where nothing is."""
     # A partition may be one pipeline's output and another's input, and they are not equally far.
     wanted: list[Ranges] = [ranges for found in behind.values() for ranges in (found.inputs, found.outputs) if ranges]
-    seen = [_look(positions.quiet(settings), part, behind) for part in _disjoint(wanted)]
+    seen = [_look(settings.client(), part, behind) for part in _disjoint(wanted)]
     return {name: _lag(found, seen) for name, found in behind.items()}
 
 
@@ -159,7 +159,9 @@ def _sum(parts: list[_Seen] | None, now_ms: int) -> tuple[int | None, float | No
 
 def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> dict[Place, _Seen]:
     """What is found in these ranges of these pipelines, as far as it can be read in time."""
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import KafkaException
+
+    from onefold import kafka_client
 
     seen = {place: _Seen(start, end, start) for place, (start, end) in ranges.items()}
     settings = {
@@ -176,7 +178,7 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
         "max.partition.fetch.bytes": _FETCH_BYTES,
         "fetch.queue.backoff.ms": 5,
     }
-    with suppress(KafkaException), closing(Consumer(settings)) as consumer:
+    with suppress(KafkaException), closing(kafka_client.consumer(settings)) as consumer:
         _read(consumer, seen, names)
     return seen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from onefold.operate import pipelines
-from onefold.operate.positions import CALL_S, quiet
+from onefold.operate.positions import CALL_S
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
@@ -17,10 +17,11 @@ from onefold.processor import loading
 def added(settings: Settings) -> dict[str, str]:
     """Per pipeline whose inputs and changelog differ in their partitions one sentence. {} when Kafka does not answer."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+
+    from onefold import kafka_client
 
     try:
-        there = AdminClient(quiet(settings)).list_topics(timeout=CALL_S).topics
+        there = kafka_client.admin(settings.client()).list_topics(timeout=CALL_S).topics
     except KafkaException:
         return {}
     found = {}

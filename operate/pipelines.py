@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, first_line, of_processor
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Found, find
 from onefold.processor.core.errors import ProcessorError
@@ -94,7 +94,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
     from onefold.processor import loading
     from onefold.processor.io import admin
 
-    client = {**settings.client(), "log_level": "0"}  # a failed call is reported in our words, not also in librdkafka's
+    client = settings.client()
     try:
         return [
             topic
@@ -102,7 +102,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
             for topic in admin.create_topics(loading.topology_of(name), settings.partitions, client)
         ]
     except ProcessorError as error:
-        raise UserError(f"the topics could not be made: {error}") from None
+        raise of_processor(error, "the topics could not be made") from None
 
 
 def migrate_engine(settings: Settings) -> list[str]:

@@ -180,9 +180,10 @@ def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
     None when Kafka does not answer.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
-    kafka = AdminClient(quiet(settings))
+    from onefold import kafka_client
+
+    kafka = kafka_client.admin(settings.client())
     try:
         ends = _offsets_at(kafka, topics, CALL_S, committed=True)
         starts = _offsets_at(kafka, topics, CALL_S, committed=True, earliest=True)
@@ -255,10 +256,11 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
     not there, which is no reason to call the pipeline drained.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+
+    from onefold import kafka_client
 
     try:
-        there = AdminClient(quiet(settings)).list_topics(timeout=CALL_S).topics
+        there = kafka_client.admin(settings.client()).list_topics(timeout=CALL_S).topics
     except KafkaException:
         return None
     missing = {}
@@ -270,11 +272,6 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
         if lacking := [topic for topic in (*topology.inputs, *topology.outputs) if topic not in there]:
             missing[name] = lacking
     return missing
-
-
-def quiet(settings: Settings) -> dict[str, Any]:
-    """A client's settings. librdkafka's own complaints would mix with a command's output: what fails is said in our words."""
-    return {**settings.client(), "log_level": "0"}
 
 
 def behind(topology: Topology, settings: Settings, ask_database: bool = True) -> Behind:
@@ -354,17 +351,18 @@ def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standi
     from onefold.processor.io import admin
 
     try:
-        return admin.standing(topology, quiet(settings)), ""
+        return admin.standing(topology, settings.client()), ""
     except ProcessorError as error:
         return None, first_line(error)
 
 
 def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int] | None:
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+
+    from onefold import kafka_client
 
     try:
-        return stable_ends(AdminClient(quiet(settings)), topics)
+        return stable_ends(kafka_client.admin(settings.client()), topics)
     except KafkaException:
         return None
 

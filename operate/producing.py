@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from onefold import kafka_client
 from onefold.exit_codes import UNAVAILABLE
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
@@ -76,10 +77,12 @@ def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Mes
 
 
 def _open(client: Mapping[str, str]) -> Producer:
-    producer = Producer(_settings(client), logger=logging.getLogger("onefold.produce"))
+    producer = kafka_client.producer(_settings(client), logger=logging.getLogger("onefold.produce"))
     try:
         producer.init_transactions(START_S)
     except KafkaException as error:
+        if found := kafka_client.explain(error.args[0], client):
+            raise UserError.of(found) from None
         raise UserError(
             f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {START_S:.0f} s "
             f"({error.args[0].name()})",
@@ -100,7 +103,6 @@ def _settings(client: Mapping[str, str]) -> dict[str, str | int]:
         "compression.type": "lz4",
         "linger.ms": 5,
         "message.max.bytes": RECORD_BYTES_MAX,  # as the topics: what is too large becomes a dead letter there
-        "log_level": 0,
     }
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
+    from onefold.kafka_client import Trouble
+
 # What is read backwards at most before it is said that there may be more: 10,000 records are a tenth of a second of a core.
 RECORDS_MAX = 10_000
 BYTES_MAX = 8_000_000
@@ -36,7 +38,15 @@ _CUT = 300
 
 
 class Silent(Exception):
-    """Kafka did not answer in time, or answered that it cannot. The message is one sentence."""
+    """Kafka did not answer in time, or answered that it cannot. The message is one sentence.
+
+    Attributes:
+        trouble: why Kafka lets nobody in, where that is it.
+    """
+
+    def __init__(self, message: str, trouble: Trouble | None = None) -> None:
+        super().__init__(message)
+        self.trouble = trouble
 
 
 class NoPlace(ValueError):
@@ -152,7 +162,20 @@ class LogReader:
                 self._cluster_id = str(found.cluster_id or "")
                 there = found.topics.items()
                 self._partitions = {name: len(one.partitions) for name, one in there if one.error is None}
-        return self._partitions.get(topic, 0)
+        if topic not in self._partitions:
+            self._partitions[topic] = 0
+            self._refuse_hidden(topic)
+        return self._partitions[topic]
+
+    def _refuse_hidden(self, topic: str) -> None:
+        """A list of all topics leaves those out that one may not describe."""
+        from onefold import kafka_client
+
+        with self._said():
+            client = kafka_client.admin(self._client)
+            if kafka_client.undescribable(client, [topic], self._left_s()):
+                trouble = kafka_client.cannot_describe(client, [topic])
+                raise Silent(trouble.sentence, trouble)
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """What it holds, asked once. Raises `Silent`."""
@@ -300,17 +323,23 @@ class LogReader:
         """The consumer; what it raises becomes a sentence."""
         from confluent_kafka import KafkaException
 
+        from onefold import kafka_client
+
         self._left_s()
         try:
             yield self._open()
         except KafkaException as error:
-            raise Silent(f"Kafka does not answer: {error.args[0].str()}") from None
+            found = kafka_client.explain(error.args[0], self._client)
+            sentence = found.sentence if found else f"Kafka does not answer: {error.args[0].str()}"
+            raise Silent(sentence, found) from None
 
     def _open(self) -> Consumer:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import KafkaException
+
+        from onefold import kafka_client
 
         if self._consumer is None:
-            self._consumer = Consumer(
+            self._consumer = kafka_client.consumer(
                 {
                     **self._client,
                     # Required by the client and never used.
@@ -326,7 +355,6 @@ class LogReader:
                     "max.partition.fetch.bytes": _FETCH_BYTES,
                     "queued.max.messages.kbytes": 4_096,
                     "fetch.queue.backoff.ms": 5,
-                    "log_level": 0,
                 }
             )
             with suppress(KafkaException):

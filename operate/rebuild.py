@@ -93,7 +93,7 @@ class Rebuild:
         self._dsn = settings.postgres()
         with said():
             self._topology = loading.topology_of(self.name)
-            self._kafka = admin.connect({**settings.usable_client(), "log_level": "0"})
+            self._kafka = admin.connect(settings.usable_client())
         self._inputs: Mapping[Place, int] | None = None
         self._ends: Mapping[Place, int] | None = None
 

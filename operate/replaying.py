@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from onefold import kafka_client
 from onefold.operate import pipelines
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, said
 from onefold.operate.errors import UserError
@@ -302,9 +303,8 @@ def _open(client: Mapping[str, str], domain: str) -> Producer:
         "delivery.timeout.ms": TRANSACTION_MS // 2,
         "message.max.bytes": admin.RECORD_BYTES_MAX,
         "compression.type": "lz4",
-        "log_level": 0,
     }
-    producer = Producer(settings, logger=logging.getLogger("onefold.replay"))
+    producer = kafka_client.producer(settings, logger=logging.getLogger("onefold.replay"))
     producer.init_transactions(_CALL_S * 2)
     return producer
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onefold.operate import pipelines
-from onefold.operate.positions import CALL_S, quiet
+from onefold.operate.positions import CALL_S
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
@@ -84,17 +84,19 @@ class ReplicasNow(NamedTuple):
 
 def replicas_of_all(settings: Settings, only: str | None = None) -> dict[str, ReplicasNow]:
     """Of each pipeline whose tasks are decided in a log, or of this one. Those that Kafka does not answer for are left out."""
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import KafkaException
+
+    from onefold import kafka_client
 
     found = {}
     client = {
-        **quiet(settings),
+        **settings.client(),
         "group.id": "onefold-watches-replicas",  # required by the client and never used
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "queued.max.messages.kbytes": 4_096,
     }
-    with closing(Consumer(client)) as consumer:
+    with closing(kafka_client.consumer(client)) as consumer:
         try:
             topics = consumer.list_topics(timeout=CALL_S).topics
             for name, topic in _decision_logs().items():

@@ -28,9 +28,10 @@ from itertools import chain
 from typing import Any
 
 import psycopg
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from onefold import kafka_client
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import emptying, pipelines, positions, replicas, reset_session
 from onefold.operate.dead_letters import said
@@ -78,7 +79,7 @@ class Reset:
             raise ValueError(f"the jobs of {self.name} are handed in exactly when it has some")
         self._jobs = jobs
         self._settings = settings
-        self._client = {**settings.usable_client(), "log_level": "0"}
+        self._client = settings.usable_client()
         self._dsn = settings.postgres()
         self._inputs = inputs
         self._keep_tables = keep_tables
@@ -277,11 +278,10 @@ class Reset:
         so either no other reset has begun by then, or nobody sees it.
         """
         for partition in range(partitions):
-            producer = Producer(
+            producer = kafka_client.producer(
                 {
                     **self._client,
                     "transactional.id": transactional_id(self.name, partition),
-                    "log_level": 0,
                 }
             )
             producer.init_transactions(_CALL_S * 2)

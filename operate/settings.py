@@ -260,11 +260,13 @@ class Settings(BaseSettings):
 
     def usable_client(self) -> dict[str, str]:
         """`client`, after librdkafka has checked it. Raises UserError (exit code 2) when it refuses a setting."""
-        from confluent_kafka import KafkaException, Producer  # most commands need no Kafka, and no time for its client
+        from confluent_kafka import KafkaException  # most commands need no Kafka, and no time for its client
+
+        from onefold import kafka_client
 
         client = self.client()
         try:
-            Producer({**client, "log_level": 0})
+            kafka_client.producer(client)
         except KafkaException as error:
             reason = hiding.scrub(error.args[0].str(), self.kafka_options)
             raise UserError(f"the Kafka settings cannot be used: {reason}", _help(), USAGE) from None

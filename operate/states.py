@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onefold.exit_codes import USAGE
-from onefold.operate import pipelines, positions
-from onefold.operate.errors import UserError
+from onefold.operate import pipelines
+from onefold.operate.errors import SEE_STATUS, UserError
 from onefold.operate.reading import Bounds, LogReader, Silent, Stored
 from onefold.operate.settings import Settings
 from onefold.operate.values import differences, readable
@@ -111,11 +111,13 @@ def _look(settings: Settings, domain: str, progress: Told | None) -> Iterator[_L
     def decode(data: bytes) -> Any:
         return json.loads(codec.encode_state(codec.decode_state(topology, data)))
 
-    with closing(LogReader(positions.quiet(settings), PATIENCE_S)) as reader:
+    with closing(LogReader(settings.client(), PATIENCE_S)) as reader:
         try:
             yield _Look(topology, reader, decode, progress or (lambda what, records: None))
         except Silent as silent:
-            raise UserError(str(silent), "See whether it runs with `onefold status`.") from None
+            if silent.trouble is not None:
+                raise UserError.of(silent.trouble) from None
+            raise UserError(str(silent), SEE_STATUS) from None
 
 
 class _Look:

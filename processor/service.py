@@ -14,12 +14,13 @@ import structlog
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.abc import Assignment, Codec
-from onefold.processor.core.errors import Misconfigured, Refused, Retriable
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import check_decision_logs, connect, create_topics, last_progresses, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
 from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.open_files import within_limit
@@ -134,7 +135,7 @@ def run(
             assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
         clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
-    except Refused as error:
+    except (Refused, Unauthenticated) as error:
         status.write("stopped", str(error))
         log.error(str(error))
         return USAGE if isinstance(error, Misconfigured) else REFUSED
@@ -367,6 +368,7 @@ def _wait_for_topics(
     said = ""
     while not stop.is_set():
         try:
+            check_reachable(client)
             partitions = partitions_of(connect(client), topology)
             decisions = min(decision_logs or partitions, partitions) if hot else None
             create_topics(topology, partitions, client, inputs=False, decisions=decisions)
@@ -375,7 +377,7 @@ def _wait_for_topics(
             guarantee()
             return partitions
         except Retriable as error:
-            if time.monotonic() > deadline:
+            if isinstance(error, Unauthenticated) or time.monotonic() > deadline:
                 raise
             status.write("waiting", str(error))
             if str(error) != said:

@@ -14,7 +14,6 @@ from typing import Any
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_INVALID,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -22,8 +21,9 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold import kafka_client
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
@@ -53,8 +53,7 @@ class Log:
 
     def __init__(self, client: dict[str, Any], topics: Iterable[str], share: Share = ALL) -> None:
         self._servers = client["bootstrap.servers"]
-        quiet: dict[str, Any] = {**client, "logger": _QUIET}
-        self._admin = AdminClient(quiet)
+        self._admin = kafka_client.admin(client)
         #: Kafka's own id of the cluster.
         self.cluster_id = self._cluster_id()
         self.topics = self._describe(list(topics))
@@ -64,7 +63,7 @@ class Log:
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
         #: How many were read.
         self.records = 0
-        self._consumer = Consumer(
+        self._consumer = kafka_client.consumer(
             {
                 **client,
                 # Never joined and never committed to; librdkafka wants a name.
@@ -75,7 +74,6 @@ class Log:
                 "enable.partition.eof": True,
                 "check.crcs": True,
                 "fetch.wait.max.ms": 50,
-                "logger": _QUIET,
             }
         )
         # Given to the consumer by the first read: one that is told to begin at two places, one after the other, was seen to begin
@@ -184,7 +182,7 @@ class Log:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     return name
-                raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
+                raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
         return ""
 
     def _offsets(self, spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
@@ -195,14 +193,15 @@ class Log:
             if OFFSET_INVALID in found.values():  # what librdkafka says of a partition whose leader changed meanwhile
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         except KafkaException as error:
-            raise CannotTell(f"Kafka at {self._servers} does not say where topics end: {error.args[0].str()}") from None
+            what = f"Kafka at {self._servers} does not say where topics end"
+            raise cannot_tell(error, self._admin, what) from None
         return found
 
     def _cluster_id(self) -> str:
         try:
             return str(self._admin.list_topics(timeout=_ANSWER_S).cluster_id or "")
         except KafkaException as error:
-            raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
+            raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
 
     def _describe(self, names: list[str]) -> dict[str, Topic]:
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_S)
@@ -214,9 +213,17 @@ class Log:
                 code = error.args[0].code()
                 if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise CannotTell(f"there is no topic {name}") from None
-                raise CannotTell(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
+                if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise CannotTell(kafka_client.cannot_describe(self._admin, [name]).sentence) from None
+                raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
             found[name] = Topic(str(answer.topic_id), len(answer.partitions))
         return found
+
+
+def cannot_tell(error: KafkaException, admin: kafka_client.Admin, what: str) -> CannotTell:
+    """Why a call failed: what has failed and Kafka's own words, or why the cluster is out of reach."""
+    found = kafka_client.explain(error.args[0], admin)
+    return CannotTell(found.sentence if found else f"{what}: {error.args[0].str()}")
 
 
 def read_last(
@@ -243,13 +250,3 @@ def read_last(
 
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
-
-
-class _Quiet:
-    """librdkafka prints connection errors to stderr unless it has a logger; what matters comes back as an error."""
-
-    def log(self, *args: Any, **more: Any) -> None:
-        """Nothing."""
-
-
-_QUIET = _Quiet()

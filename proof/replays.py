@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from onefold.proof.log import Log
+from onefold import kafka_client
+from onefold.proof.log import Log, cannot_tell
 from onefold.proof.owner import Owner
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import CannotTell, Finding
@@ -70,11 +70,15 @@ def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> S
         topic_ids: of the inputs now; a topic of that name from before had other records.
     """
     topic = f"{domain}.replays"
+    admin = kafka_client.admin(client)
     try:
-        if topic not in AdminClient({**client, "log_level": 0}).list_topics(timeout=_ANSWER_S).topics:
+        if topic not in admin.list_topics(timeout=_ANSWER_S).topics:
+            # Kafka lists no topic that one may not describe, and an input record that was put back counts once.
+            if kafka_client.undescribable(admin, [topic], _ANSWER_S):
+                raise CannotTell(kafka_client.cannot_describe(admin, [topic]).sentence)
             return frozenset()
     except KafkaException as error:
-        raise CannotTell(f"Kafka at {client['bootstrap.servers']} does not answer: {error.args[0].str()}") from None
+        raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
     found: set[Source] = set()
 
     def take(record: Record) -> None:

@@ -6,6 +6,7 @@ answer: stop the query, read the positions from Postgres again, go on from there
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
@@ -24,6 +25,10 @@ class Waiting(SinkError):
     """Something that the sink needs is not there yet: Kafka, Postgres or a topic. Tried again until the deadline."""
 
     exit_code = UNAVAILABLE
+
+
+class Unauthenticated(Waiting):
+    """Kafka refuses the client's login, certificate or protocol: a start ends with it. A query that has run goes on trying."""
 
 
 class Rewind(SinkError):
@@ -65,10 +70,17 @@ def blames_a_row(error: psycopg.Error) -> bool:
 # Spark wraps what a task's Python has raised into a text that begins with a sentence of its own, and says what it was below.
 _TRACE = "Traceback (most recent call last):"
 
+# Java wraps what Kafka's client has run into; the reason comes last.
+_KAFKA = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception)(?:: (.+))?")
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(\w+)(?:: (.+))?$", re.MULTILINE)
+
 
 def sentence(error: BaseException) -> str:
     """The first line of an error, for a status file or a log line: never a stack trace. Of one in a task of Spark what the task
-    has run into."""
+    has run into, of one of Kafka's Java client its cause."""
+    if _TRACE not in str(error) and (kafka := _KAFKA.search(str(error))) is not None:
+        name, reason = (_CAUSE.findall(str(error)) or [kafka.groups(default="")])[-1]
+        return f"Kafka's client in Spark: {name}: {reason}".removesuffix(": ")
     before, trace, raised = str(error).rpartition(_TRACE)
     lines = [line for line in raised.splitlines() if line.strip() and not (trace and line[:1].isspace())]
     lines = lines or before.strip().splitlines()

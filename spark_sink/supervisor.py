@@ -6,7 +6,7 @@ from typing import Protocol
 import psycopg
 import structlog
 
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
+from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Unauthenticated, Waiting, sentence
 
 log = structlog.get_logger()
 
@@ -50,6 +50,7 @@ class QuerySupervisor:
         self.running = False
         self._patience_s = patience_s
         self._clock = clock
+        self._has_run = False
         self._started_at = 0.0
         self._trouble_since = 0.0
         self._pause_s = _SHORTEST_PAUSE_S
@@ -86,9 +87,12 @@ class QuerySupervisor:
         try:
             self.query.start()
         except Waiting as error:
+            if isinstance(error, Unauthenticated) and not self._has_run:
+                raise Refused(str(error)) from error
             self._note(error, now)
         else:
-            self.running, self._started_at = True, self._clock()
+            self.running = self._has_run = True
+            self._started_at = self._clock()
             log.info(f"{self.query.name}: landing from the positions in Postgres")
 
     def _note(self, failure: BaseException, now: float) -> None:

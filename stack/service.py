@@ -4,7 +4,6 @@ JSON.
 
 from __future__ import annotations
 
-import logging
 import signal
 import socket
 from collections.abc import Mapping
@@ -115,12 +114,11 @@ def _kafka_answers(address: str) -> tuple[bool, str]:
     except OSError:
         return False, "not listening yet"
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
-    quiet = logging.getLogger("onefold.probe")  # librdkafka's complaints about a broker that is still starting
-    quiet.disabled = True
+    from onefold import kafka_client
+
     try:
-        found = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=quiet).list_topics(timeout=PROBE_S)
+        found = kafka_client.admin({"bootstrap.servers": address}).list_topics(timeout=PROBE_S)
     except KafkaException as error:
         return False, str(error.args[0].str())
     return bool(found.brokers), f"listening on {address}"

@@ -86,16 +86,20 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], address: str, log: 
 
 def _exercise(address: str) -> None:
     """What a pipeline's processes ask for when they start: a topic, transactions, a group's reading, and where a topic ends."""
-    from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import NewTopic, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-    client: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0}
-    admin = AdminClient(client)
+    from onefold import kafka_client
+
+    client: dict[str, Any] = {"bootstrap.servers": address}
+    admin = kafka_client.admin(client)
     for made in admin.create_topics([NewTopic("warm", 2, config={"cleanup.policy": "compact"})]).values():
         made.result(_CALL_S)
-    producer = Producer({**client, "transactional.id": "warm", "compression.type": "lz4"})
+    producer = kafka_client.producer({**client, "transactional.id": "warm", "compression.type": "lz4"})
     producer.init_transactions(_CALL_S)
-    reader = Consumer({**client, "group.id": "warm", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    reader = kafka_client.consumer(
+        {**client, "group.id": "warm", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
     reader.subscribe(["warm"])
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()

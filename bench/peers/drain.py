@@ -9,6 +9,7 @@ from itertools import pairwise
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.stack.child import Child, tail
 
@@ -87,9 +88,9 @@ def drain(
     """
     cpu = CpuSampler({"program": [child.pid or 0], "broker": [broker]})
     before = _times()
-    settings = {**client, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+    settings = {**client, "group.id": group, "enable.auto.commit": False}
     try:
-        with closing(Consumer(settings)) as asked:
+        with closing(kafka_client.consumer(settings)) as asked:
             seen = _followed(lambda: _committed(asked, ends), sum(ends.values()), child, limit_s)
         memory = _memory_mib(child.pid or 0)
     finally:

@@ -14,7 +14,7 @@ import typer
 
 from onefold import jvm
 from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate import hiding
+from onefold.operate import answering, hiding
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
@@ -73,6 +73,9 @@ def command(
     )
     progress.clear()
     if "--help" not in given:
+        ours = SERVER not in _words(arguments or []) and not _names_config(given)
+        if (trouble := answering.kafka(settings) if ours else None) is not None and not trouble.partial:
+            raise UserError.of(trouble)
         check_answers(given[given.index(SERVER) + 1 :][:1])
     if login is not None:  # open until the tool has this process's place, and read it
         given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it
@@ -100,7 +103,7 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
 
     Raises UserError (exit code 2) when they cannot be said to a Java client.
     """
-    if not settings.kafka_options or any(word.split("=", 1)[0] in _CONFIGS for word in given):
+    if not settings.kafka_options or _names_config(given):
         return None
     try:
         options = java_client_options(settings.kafka(), settings.kafka_options)
@@ -115,6 +118,10 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
     made.seek(0)
     os.set_inheritable(made.fileno(), True)
     return made
+
+
+def _names_config(given: Sequence[str]) -> bool:
+    return any(word.split("=", 1)[0] in _CONFIGS for word in given)
 
 
 def flags(settings: Settings) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, first_line, of_processor
 from onefold.operate.settings import Settings, load
 from onefold.pipelines import Pipeline
 
@@ -29,7 +29,7 @@ def command(
     """
     import psycopg
 
-    from onefold.processor.core.errors import ProcessorError, Refused
+    from onefold.processor.core.errors import ProcessorError
 
     settings = load()
     (name,) = pipelines.checked([domain])
@@ -43,7 +43,7 @@ def command(
     except psycopg.Error as error:
         raise UserError(f"the database does not answer: {first_line(error)}", exit_code=UNAVAILABLE) from None
     except ProcessorError as error:
-        raise UserError(str(error), exit_code=USAGE if isinstance(error, Refused) else UNAVAILABLE) from None
+        raise of_processor(error) from None
 
 
 def _redrive(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, dry_run: bool) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from onefold.cli import live, shown_status
-from onefold.exit_codes import UNAVAILABLE, USAGE
+from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
 from onefold.operate.guarantee import END_TO_END, judge
 from onefold.operate.settings import Settings, load
 from onefold.pipelines import find
+
+if TYPE_CHECKING:
+    from onefold.kafka_client import Trouble
 
 # What the services are called that fold; stack/plan.py names them.
 PROCESSOR = "processor-"
@@ -29,7 +32,8 @@ def command(
     watch: Annotated[bool, typer.Option("--watch", help="Show it live, each second, until Ctrl-C.")] = False,
 ) -> None:
     """Show the services, how to connect, the lag of each domain to the database commit (0: drained) with the age of what is the
-    oldest, what is held back by an open transaction, replicas and jobs. Ends with 69 when a server does not answer.
+    oldest, what is held back by an open transaction, replicas and jobs. Ends with 69 when a server does not answer, with 3 when
+    Kafka refuses the login, the certificate or the right to describe a topic.
 
     Example: onefold status --json
     """
@@ -47,8 +51,8 @@ def command(
     if found["problems"]:
         raise UserError(
             "; ".join(found["problems"]),
-            "Start it, or correct its address. What was printed is what is known without it.",
-            UNAVAILABLE,
+            " ".join([*found["remedies"], "What was printed is what is known without it."]),
+            REFUSED if found["refused"] else UNAVAILABLE,
         )
 
 
@@ -60,11 +64,12 @@ def _watched(show_password: bool) -> Sequence[str]:
 
 def describe(settings: Settings, show_password: bool = False, guarantee: bool = True) -> dict[str, Any]:
     """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "metrics": {service: address}, "services":
-    {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and do not answer, "lag": {domain: {...}} as
-    `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions": {domain:
-    sentence} of those to whose topics some were added, "not_running": [domain], "replicas": {domain: {"decisions_a_second",
-    "unpublished", "replicas": {name: {...}}}} of those that have some, "jobs": {queue: {...}}, "guarantee": {"holds", "lines",
-    "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
+    {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and cannot be used, "remedies": [sentence] to
+    them, "refused": whether waiting does not help with one of them, "lag": {domain: {...}} as `operate.lag` has it, "held":
+    [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions": {domain: sentence} of those to whose
+    topics some were added, "not_running": [domain], "replicas": {domain: {"decisions_a_second", "unpublished", "replicas":
+    {name: {...}}}} of those that have some, "jobs": {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...],
+    "unknown": [...]}, {} where nobody could be asked}.
     The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
     asked for.
     """
@@ -73,7 +78,10 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     dsn = settings.postgres_dsn or running.get("postgres_dsn")
     problems = _problems(settings)
     asked = bool(servers and dsn)
-    kafka, postgres = asked and KAFKA not in problems, asked and POSTGRES not in problems
+    kafka, postgres = (asked and (name not in problems or problems[name].partial) for name in (KAFKA, POSTGRES))
+    missing = _missing_topics(settings) if kafka else {}
+    if missing and (hidden := _hidden(missing, settings)) is not None:
+        problems[KAFKA] = hidden
     return {
         "running": bool(running),
         "bootstrap_servers": hiding.address(servers) if servers else None,
@@ -83,10 +91,12 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
             name: f"http://{settings.metrics_host}:{port}" for name, port in running.get("metrics", {}).items()
         },
         "services": running.get("services", {}),
-        "problems": list(problems.values()),
+        "problems": [problem.sentence for problem in problems.values()],
+        "remedies": list(dict.fromkeys(problem.remedy for problem in problems.values())),
+        "refused": any(problem.refused for problem in problems.values()),
         "lag": _lag(settings, kafka, postgres) if asked else {},
         "held": _held(settings) if kafka else [],
-        "missing_topics": _missing_topics(settings) if kafka else {},
+        "missing_topics": missing,
         "partitions": _partitions(settings) if kafka else {},
         "not_running": _not_running(running),
         "replicas": _replicas(settings) if kafka else {},
@@ -105,25 +115,43 @@ def _not_running(running: dict[str, Any]) -> list[str]:
     ]
 
 
-def _problems(settings: Settings) -> dict[str, str]:
-    """By server, which is set or part of the running stack, why it does not answer. One of the stack that is just being started
+class _Problem(NamedTuple):
+    """As `kafka_client.Trouble`, whose module is not imported for a stack that is down."""
+
+    sentence: str
+    remedy: str = "Start it, or correct its address."
+    refused: bool = False
+    partial: bool = False
+
+
+def _problems(settings: Settings) -> dict[str, Trouble | _Problem]:
+    """By server, which is set or part of the running stack, why it cannot be used. One of the stack that is just being started
     is not asked: that would keep us waiting.
     """
-    problems = {}
+    problems: dict[str, Trouble | _Problem] = {}
     for product, own in ((KAFKA, settings.bootstrap_servers), (POSTGRES, settings.postgres_dsn)):
         service = settings.running.get("services", {}).get(SERVERS[product])
         if not own and service is not None and service["state"] != "running":
-            problems[product] = f"{product} does not answer: in the embedded stack it is {service['state']}"
+            problems[product] = _Problem(f"{product} does not answer: in the embedded stack it is {service['state']}")
         elif own or settings.running.get("bootstrap_servers" if product == KAFKA else "postgres_dsn"):
             problems |= _asked(product, settings)
     return problems
 
 
-def _asked(product: str, settings: Settings) -> dict[str, str]:
+def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
     from onefold.operate import answering  # imports the clients, which a stack that is down does not need
 
-    problem = answering.kafka(settings) if product == KAFKA else answering.postgres(settings)
-    return {product: problem} if problem else {}
+    if product == KAFKA:
+        trouble = answering.kafka(settings)
+        return {product: trouble} if trouble else {}
+    problem = answering.postgres(settings)
+    return {product: _Problem(problem)} if problem else {}
+
+
+def _hidden(missing: dict[str, list[str]], settings: Settings) -> Trouble | None:
+    from onefold.operate import answering
+
+    return answering.hidden({topic for topics in missing.values() for topic in topics}, settings)
 
 
 def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 ProcessorError
 |__ Retriable   the same call may succeed: call it again within the deadline
+|   |__ Unauthenticated   Kafka lets the client in only after a person has corrected something. A start ends with it
 |__ Abortable   this transaction is lost: abort, re-initialise the producer, rewind to the progress, do it again
 |   |__ TooMuch   likewise, and with fewer records: it may have been too large. A single one becomes a dead letter
 |__ Fenced      another owner has the work: leave quietly
@@ -19,6 +20,10 @@ class ProcessorError(Exception):
 
 class Retriable(ProcessorError):
     """The same call may succeed: call it again within the deadline."""
+
+
+class Unauthenticated(Retriable):
+    """Kafka refuses the client's login, certificate or protocol: a start ends with it, and a service that runs goes on trying."""
 
 
 class Abortable(ProcessorError):

@@ -8,17 +8,16 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold import kafka_client
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io.kafka_errors import told
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, again_or_never, check_visible, told, unanswered
 from onefold.processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
 _TAIL = 20
-# One call to the cluster; a broker that is there answers in milliseconds.
-CALL_TIMEOUT_S = 10.0
 
 # Keys and headers count too, and a repartitioned or dead record may have a key as large as an input.
 RECORD_BYTES_MAX = OUTPUT_BYTES_MAX + 2 * INPUT_BYTES_MAX
@@ -90,6 +89,7 @@ def _create(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
     """Make these topics; says which were made here."""
     if not missing:
         return []
+    check_visible(admin, [topic.topic for topic in missing])
     created = []
     for topic, future in admin.create_topics(missing, request_timeout=CALL_TIMEOUT_S).items():
         try:
@@ -98,7 +98,7 @@ def _create(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
         except KafkaException as error:
             # Two processors that start at once make the same topics; either did.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _unanswered(error, f"topic {topic} could not be made") from error
+                raise unanswered(error, f"topic {topic} could not be made", admin) from error
     return created
 
 
@@ -112,6 +112,7 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
     there = existing(admin)
     for topic in topology.inputs:
         if topic not in there and topic not in topology.fed:
+            check_visible(admin, [topic])
             raise Retriable(
                 f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up"
             )
@@ -135,7 +136,7 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
             found[topic] = len(asked.result().partitions)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise _unanswered(error, f"topic {topic} cannot be described") from error
+                raise unanswered(error, f"topic {topic} cannot be described", admin) from error
     return found
 
 
@@ -143,6 +144,7 @@ def decision_logs(admin: AdminClient, topic: str) -> int:
     """How many partitions a decision log has. Raises `Retriable` when there is none, or the cluster does not answer."""
     found = existing(admin).get(topic)
     if not found:
+        check_visible(admin, [topic])
         raise Retriable(f"topic {topic} does not exist")
     return found
 
@@ -179,7 +181,7 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
             )[at]
         )
     except KafkaException as error:
-        raise _unanswered(error, f"topic {topic} cannot be described") from error
+        raise unanswered(error, f"topic {topic} cannot be described", admin) from error
     return Identity(str(described.topic_id), first, last)
 
 
@@ -190,7 +192,7 @@ def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int
         asked = admin.list_offsets({at: OffsetSpec.for_timestamp(at_ms)}, request_timeout=CALL_TIMEOUT_S)
         found = told(asked[at])
     except KafkaException as error:
-        raise _unanswered(error, f"topic {topic} cannot be described") from error
+        raise unanswered(error, f"topic {topic} cannot be described", admin) from error
     return found if found >= 0 else high_watermark(admin, topic, partition)
 
 
@@ -200,7 +202,7 @@ def delete_before(admin: AdminClient, topic: str, partition: int, offset: int) -
     try:
         admin.delete_records([at], request_timeout=CALL_TIMEOUT_S)[at].result()
     except KafkaException as error:
-        raise _unanswered(error, f"records of {topic} cannot be deleted") from error
+        raise unanswered(error, f"records of {topic} cannot be deleted", admin) from error
 
 
 def high_watermark(admin: AdminClient, topic: str, partition: int) -> int:
@@ -230,7 +232,7 @@ def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, 
             entry = answers[resource].result().get(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise _unanswered(error, f"the settings of topic {topic} cannot be read") from error
+                raise unanswered(error, f"the settings of topic {topic} cannot be read", admin) from error
             entry = None
         found[topic] = int(entry.value) if entry is not None else None
     return found
@@ -251,7 +253,7 @@ def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dic
         try:
             return {topic: str(future.result().topic_id) for topic, future in asked.items()}
         except KafkaException as error:
-            raise _unanswered(error, f"the topics {', '.join(topics)} cannot be described") from error
+            raise unanswered(error, f"the topics {', '.join(topics)} cannot be described", admin) from error
 
     return answer
 
@@ -318,10 +320,10 @@ def last_progresses(
     """By task the value of its last progress record, as readers of committed records see it; without those that have none."""
     ends = _ends(admin, [TopicPartition(topology.changelog, partition) for partition in tasks])
     settings = {"group.id": group_of(topology), "isolation.level": "read_committed", "enable.partition.eof": True}
-    quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False, "log_level": 0}
+    quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False}
     progresses: dict[int, bytes] = {}
     wanted, span = {partition: end for (_, partition), end in ends.items() if end}, _TAIL
-    with closing(Consumer({**client, **settings, **quick})) as consumer:
+    with closing(kafka_client.consumer({**client, **settings, **quick})) as consumer:
         while wanted:
             starts = [TopicPartition(topology.changelog, p, max(0, end - span)) for p, end in wanted.items()]
             progresses |= _last_progress(consumer, starts)
@@ -349,7 +351,7 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             unread.discard(message.partition())
         elif error is not None:
-            raise _unanswered(KafkaException(error), f"{starts[0].topic} cannot be read")
+            raise again_or_never(error, f"{starts[0].topic} cannot be read")
     return found
 
 
@@ -363,13 +365,13 @@ def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[st
         )
         return {(at.topic, at.partition): told(future) for at, future in asked.items()}
     except KafkaException as error:
-        raise _unanswered(error, "the ends of topics cannot be read") from error
+        raise unanswered(error, "the ends of topics cannot be read", admin) from error
 
 
 def connect(client: Mapping[str, str]) -> AdminClient:
     """An admin client that keeps its log to itself: what matters is raised. `Refused` when a setting is wrong."""
     try:
-        return AdminClient({**client, "log_level": 0})
+        return kafka_client.admin(client)
     except KafkaException as error:
         raise Refused(f"the Kafka settings cannot be used: {error.args[0].str()}") from None
 
@@ -388,11 +390,4 @@ def _metadata(admin: AdminClient) -> ClusterMetadata:
     try:
         return admin.list_topics(timeout=CALL_TIMEOUT_S)
     except KafkaException as error:
-        raise _unanswered(error, "the cluster does not answer") from error
-
-
-def _unanswered(error: KafkaException, what: str) -> Refused | Retriable:
-    cause = error.args[0]
-    forbidden = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-    kind = Refused if cause.code() in forbidden else Retriable
-    return kind(f"{what}: {cause.name()}: {cause.str()}")
+        raise unanswered(error, "the cluster does not answer", admin) from error

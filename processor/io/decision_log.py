@@ -8,8 +8,9 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
 from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, decision_logs, delete_before, identity, offset_at
@@ -40,7 +41,7 @@ class KafkaDecisionLog:
         self._shared = self._partition != task
         self._failure: KafkaError | None = None
         self._consumer: Consumer | None = None
-        self._producer = Producer(
+        self._producer = kafka_client.producer(
             {
                 **self._client,
                 "enable.idempotence": True,
@@ -51,7 +52,6 @@ class KafkaDecisionLog:
                 "message.max.bytes": DECISION_BYTES_MAX,
                 "compression.type": "lz4",
                 "socket.nagle.disable": True,
-                "log_level": 0,
             }
         )
 
@@ -67,7 +67,7 @@ class KafkaDecisionLog:
     def seek(self, offset: int) -> None:
         """Read from there on."""
         if self._consumer is None:
-            self._consumer = Consumer(
+            self._consumer = kafka_client.consumer(
                 {
                     **self._client,
                     # Required by the client and never used.
@@ -81,7 +81,6 @@ class KafkaDecisionLog:
                     # How soon fetching goes on after the queue was full; a second by default.
                     "fetch.queue.backoff.ms": 5,
                     "socket.nagle.disable": True,
-                    "log_level": 0,
                 }
             )
             with contextlib.suppress(KafkaException):

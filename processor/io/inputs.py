@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.owner import Owner
@@ -75,7 +76,7 @@ class KafkaInputs:
 
     def new_consumer(self, wait_ms: int) -> Consumer:
         """A consumer that reads committed records from assigned positions; a fetch waits so long for more of them."""
-        return Consumer(
+        return kafka_client.consumer(
             {
                 **self._client,
                 # Required by the client and never used: positions come from the changelog.
@@ -92,7 +93,6 @@ class KafkaInputs:
                 # How soon fetching goes on after the queue was full; a second by default, in which a backlog stands.
                 "fetch.queue.backoff.ms": 50,
                 "queued.max.messages.kbytes": FETCH_QUEUE_KBYTES,
-                "log_level": 0,
             }
         )
 

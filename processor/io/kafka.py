@@ -14,6 +14,7 @@ from functools import partial
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.abc import ChangelogIs, Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
@@ -130,7 +131,7 @@ class KafkaSession(KafkaInputs):
             # The lines that `AmbiguousRequests` reads are of level 6.
             "log_level": 6,
         }
-        producer = Producer(settings, logger=self._ambiguous.logger)
+        producer = kafka_client.producer(settings, logger=self._ambiguous.logger)
         self.acquaint(producer)
         self._take_over(producer)
         producer.poll(0)
@@ -146,7 +147,10 @@ class KafkaSession(KafkaInputs):
                 refused = error
                 if not error.args[0].retriable():
                     break
-        raise translate(refused.args[0], f"taking over {self._transactional_id}") from refused
+        doing = f"taking over {self._transactional_id}"
+        if found := kafka_client.explain(refused.args[0], self._client):
+            raise Retriable(f"{doing}: {found.sentence}") from refused
+        raise translate(refused.args[0], doing) from refused
 
     def changelog_is(self) -> ChangelogIs:
         """Which topic the changelog is, and what its partition holds."""

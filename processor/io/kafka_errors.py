@@ -1,13 +1,27 @@
 """What Kafka's errors mean for the loop: every error of a call becomes one of `core.errors`."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
-from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
+from onefold import kafka_client
+from onefold.processor.core.errors import (
+    Abortable,
+    Corrupted,
+    Fenced,
+    ProcessorError,
+    Refused,
+    Retriable,
+    TooMuch,
+    Unauthenticated,
+)
+
+# One call to the cluster; a broker that is there answers in milliseconds.
+CALL_TIMEOUT_S = 10.0
 
 #: Somebody else has initialised the transactional id.
 FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
@@ -28,13 +42,6 @@ TOO_MUCH = (
 #: As what an exception of a callback may come: when another callback follows, the client looks its logger up with the exception
 #: set, and Python takes that for an attribute that is not there, or for a call that failed within the interpreter.
 LOST_IN_A_CALLBACK = (SystemError, AttributeError)
-_FORBIDDEN = (
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-)
 
 
 def told(answer: "Future[Any]") -> int:
@@ -55,7 +62,7 @@ def told(answer: "Future[Any]") -> int:
 def translate(error: KafkaError, doing: str) -> ProcessorError:
     """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
     sentence = f"{doing}: {error.name()}: {error.str()}"
-    if error.code() in _FORBIDDEN:
+    if error.code() in kafka_client.FORBIDDEN:
         return Refused(sentence)
     if error.code() in FENCED:
         return Fenced(sentence)
@@ -70,6 +77,45 @@ def again_or_never(error: KafkaError, doing: str) -> Retriable | Refused:
     """The same for whoever can simply do it again: a right that is missing comes by no waiting, and all else may pass."""
     found = translate(error, doing)
     return found if isinstance(found, Refused) else Retriable(str(found))
+
+
+def check_reachable(client: Mapping[str, Any]) -> None:
+    """Connect once with these settings, to one broker at least.
+
+    Raises:
+        Unauthenticated: Kafka does not let the client in.
+        Retriable: no broker is within reach.
+    """
+    found = kafka_client.trouble(client)
+    if found is not None and not found.partial:
+        raise (Unauthenticated if found.refused else Retriable)(found.sentence)
+
+
+def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
+    """Tell topics that do not exist from those that Kafka hides, for topics that a list of all topics has not.
+
+    Raises:
+        Refused: the client has no right to describe one of them.
+        Retriable: the cluster does not answer.
+    """
+    try:
+        hidden = kafka_client.undescribable(admin, topics, CALL_TIMEOUT_S)
+    except KafkaException as error:
+        raise unanswered(error, f"{', '.join(topics)} cannot be described", admin) from error
+    if hidden:
+        raise Refused(kafka_client.cannot_describe(admin, hidden).sentence)
+
+
+def unanswered(error: KafkaException, what: str, admin: AdminClient) -> Refused | Retriable:
+    """What a failed call means: `Refused` without a right, `Unauthenticated` where Kafka does not let the client in.
+
+    Args:
+        what: has failed, for a sentence; said only where Kafka itself has answered.
+    """
+    cause = error.args[0]
+    if found := kafka_client.explain(cause, admin):
+        return (Unauthenticated if found.refused else Retriable)(found.sentence)
+    return again_or_never(cause, what)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import group_of
@@ -44,8 +45,8 @@ class Membership:
         self._assigned, self._revoked = assigned, revoked
         self._committed: dict[tuple[str, int], int] = {}
         self.assigned_once = False
-        self._away = Away(topology.inputs[0], _ANSWER_S)
-        self._consumer = Consumer(
+        self._away = Away(topology.inputs[0], _ANSWER_S, client)
+        self._consumer = kafka_client.consumer(
             {
                 **client,
                 "group.id": group_of(topology),

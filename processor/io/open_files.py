@@ -7,7 +7,8 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 
 from onefold.processor.core.errors import Misconfigured
-from onefold.processor.io.admin import CALL_TIMEOUT_S, connect
+from onefold.processor.io.admin import connect
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
 
 # Of a process without a task.
 _PROCESS = 24

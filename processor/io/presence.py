@@ -11,6 +11,7 @@ from contextlib import suppress
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import replicas_group_of
 from onefold.processor.io.membership import HEARTBEAT_MS, SESSION_TIMEOUT_MS
@@ -34,7 +35,7 @@ class Presence:
     ) -> None:
         self._name = topology.name
         self._said = False
-        self._consumer = Consumer(
+        self._consumer = kafka_client.consumer(
             {
                 **client,
                 "group.id": replicas_group_of(topology),

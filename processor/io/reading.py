@@ -9,6 +9,7 @@ from itertools import groupby
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from onefold import kafka_client
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io.kafka_errors import translate
 
@@ -24,7 +25,7 @@ _NEAR = 1_000
 
 def consumer(client: Mapping[str, str]) -> Consumer:
     """A consumer of committed records at places that it is given; it is in no group."""
-    return Consumer(
+    return kafka_client.consumer(
         {
             **client,
             # Required by the client and never used.
@@ -36,7 +37,6 @@ def consumer(client: Mapping[str, str]) -> Consumer:
             "enable.partition.eof": True,
             "check.crcs": True,
             "fetch.wait.max.ms": 10,
-            "log_level": 0,
         }
     )
 

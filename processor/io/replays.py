@@ -19,6 +19,7 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io import admin as kafka
+from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.reading import Place, between
 
 #: Of a receipt's form. What is only added needs no new number.
@@ -113,6 +114,7 @@ def replayed(topology: Topology, client: Mapping[str, str]) -> frozenset[Place]:
     admin = kafka.connect(client)
     there = kafka.existing(admin)
     if topology.replays not in there:
+        check_visible(admin, [topology.replays])
         return frozenset()
     receipts = Receipts(client, topology.replays)
     receipts.read_on()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from onefold import kafka_client
 from onefold.processor.core.ticks import Ticking, tick_record
 from onefold.processor.core.topology import Topology
 
@@ -47,7 +48,7 @@ class TickWriter:
             self._producer = None
 
     def _new_producer(self) -> Producer:
-        return Producer(
+        return kafka_client.producer(
             {
                 **self._client,
                 # Two of the same tick are recognised; this keeps their order.
@@ -55,7 +56,6 @@ class TickWriter:
                 "acks": "all",
                 "linger.ms": 0,
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
-                "log_level": 0,
             }
         )
 

@@ -6,16 +6,16 @@ from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.spark_sink.errors import Waiting
+from onefold import kafka_client
+from onefold.spark_sink.errors import Refused, Unauthenticated, Waiting
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
 
@@ -28,11 +28,9 @@ class Topics:
 
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
         self._servers = bootstrap_servers
-        # error_cb: without one librdkafka writes every refused connection to stderr; we raise our own sentence
-        quiet = {"error_cb": lambda error: None, "log_level": 0}
-        settings: dict[str, Any] = {**kafka_options, "bootstrap.servers": bootstrap_servers, **quiet}
-        self._admin = AdminClient(settings)
-        self._consumer = Consumer(
+        settings = {**kafka_options, "bootstrap.servers": bootstrap_servers}
+        self._admin = kafka_client.admin(settings)
+        self._consumer = kafka_client.consumer(
             {
                 **settings,
                 "group.id": "onefold-sink-look",  # never joined: partitions are assigned by hand
@@ -62,11 +60,13 @@ class Topics:
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         """The first record at `offset` or later; None when there is none."""
-        with _kafka_errors(self._servers):
+        with _kafka_errors(self._servers, self._admin):
             self._consumer.assign([TopicPartition(topic, partition, offset)])
             message = self._consumer.poll(_PATIENCE_S)
             self._consumer.unassign()
         error = message.error() if message is not None else None
+        if error is not None and error.code() in kafka_client.FORBIDDEN:
+            raise Refused(f"Kafka at {self._servers} does not let {topic}/{partition} be read: {error.str()}")
         if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
             return None
         if error is not None:
@@ -84,13 +84,15 @@ class Topics:
     def is_compacted(self, topic: str) -> bool:
         """May Kafka remove single records of the topic, because a later one has the same key?"""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with _kafka_errors(self._servers):
+        with _kafka_errors(self._servers, self._admin):
             settings = self._admin.describe_configs([resource], request_timeout=_PATIENCE_S)[resource].result()
         return "compact" in str(settings["cleanup.policy"].value)
 
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
-        with _kafka_errors(self._servers):
+        with _kafka_errors(self._servers, self._admin):
+            if hidden := kafka_client.undescribable(self._admin, topics, _PATIENCE_S):
+                raise Refused(kafka_client.cannot_describe(self._admin, hidden).sentence)
             for topic, future in self._admin.describe_topics(
                 TopicCollection(topics), request_timeout=_PATIENCE_S
             ).items():
@@ -99,7 +101,7 @@ class Topics:
 
     def _reach(self, topic: str, partition: int) -> Reach:
         place = TopicPartition(topic, partition)
-        with _kafka_errors(self._servers):
+        with _kafka_errors(self._servers, self._admin):
             found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)
         if found is None:  # what the library says when it took too long
             raise Waiting(f"Kafka at {self._servers} does not say how far {topic}/{partition} reaches")
@@ -111,12 +113,11 @@ class Ends:
 
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
         self._servers = bootstrap_servers
-        quiet: dict[str, Any] = {"error_cb": lambda error: None, "log_level": 0}
-        self._admin = AdminClient({**kafka_options, "bootstrap.servers": bootstrap_servers, **quiet})
+        self._admin = kafka_client.admin({**kafka_options, "bootstrap.servers": bootstrap_servers})
 
     def of(self, topics: list[str]) -> dict[Partition, int]:
         """The offset after the last one that is committed, per partition. Raises Waiting when Kafka does not answer in 5 s."""
-        with _kafka_errors(self._servers):
+        with _kafka_errors(self._servers, self._admin):
             there = self._admin.list_topics(timeout=_PATIENCE_S).topics
             asked: Any = {
                 TopicPartition(topic, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
@@ -125,7 +126,7 @@ class Ends:
                 for partition in there[topic].partitions
             }
             if not asked:
-                raise Waiting(f"Kafka at {self._servers} has none of the topics")
+                raise Waiting(f"Kafka at {self._servers} shows none of the topics")
             answers = self._admin.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
             )
@@ -136,12 +137,16 @@ class Ends:
 
 
 @contextmanager
-def _kafka_errors(servers: str) -> Iterator[None]:
-    """Turns what confluent-kafka raises into one sentence. A topic that is not there gets its own."""
+def _kafka_errors(servers: str, client: kafka_client.Admin) -> Iterator[None]:
+    """Turn what confluent-kafka raises into one sentence."""
     try:
         yield
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             raise Waiting(f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
+        if cause.code() in kafka_client.FORBIDDEN:
+            raise Refused(f"Kafka at {servers} refuses: {cause.str()}") from None
+        if found := kafka_client.explain(cause, client):
+            raise (Unauthenticated if found.refused else Waiting)(found.sentence) from None
         raise Waiting(f"Kafka at {servers} does not answer: {cause.str()}") from None

@@ -149,7 +149,7 @@ def test_what_postgresql_guarantees_is_said_also_where_kafka_is_away(
         connection.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(name))
     code, out, _ = told(capsys, "--json")
     found = json.loads(out)["guarantee"]
-    assert (code, found["unknown"]) == (UNAVAILABLE, ["Kafka: it does not answer"])
+    assert (code, found["unknown"]) == (UNAVAILABLE, ["Kafka: it cannot be asked"])
     assert [finding["name"] for finding in found["findings"]] == ["synchronous_commit_off"]
 
 

@@ -143,5 +143,5 @@ def test_a_name_that_breaks_nothing_is_refused(value: str, monkeypatch: pytest.M
 def test_of_servers_that_are_both_away_both_are_unknown() -> None:
     away = settings.Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://me@127.0.0.1:9/none")
     kafka, database = judge(facts.without_kafka(away), ()).unknown
-    assert kafka == "Kafka: it does not answer"
+    assert kafka == "Kafka: it cannot be asked"
     assert database.startswith("PostgreSQL: it does not answer (")

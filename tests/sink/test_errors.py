@@ -23,9 +23,32 @@ psycopg.errors.IdleInTransactionSessionTimeout: terminating connection due to id
 """
 
 
+# As Spark has it of Kafka's client.
+OF_KAFKA = """An error occurred while calling o58.collectToPython.
+: java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed
+\tat org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.fetch(KafkaOffsetReaderAdmin.scala:1)
+Caused by: org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed
+Caused by: javax.net.ssl.SSLHandshakeException: (certificate_expired) PKIX path validation failed
+\tat java.base/sun.security.ssl.Alert.createSSLException(Alert.java:1)
+Caused by: java.security.cert.CertificateExpiredException: NotAfter: Fri Nov 27 14:00:00 UTC 2026
+\t... 32 more
+"""
+FORBIDDEN = (
+    "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [runner.distances]"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            OF_KAFKA,
+            "Kafka's client in Spark: CertificateExpiredException: NotAfter: Fri Nov 27 14:00:00 UTC 2026",
+        ),
+        (
+            f"[STREAM_FAILED] Query [id = 1] terminated with exception: {FORBIDDEN}\n=== Streaming Query ===",
+            "Kafka's client in Spark: TopicAuthorizationException: Not authorized to access topics: [runner.distances]",
+        ),
         ("", "ValueError"),
         ("  it is wrong \nat line 3", "it is wrong"),
         (OF_A_TASK, OF_A_TASK.strip().splitlines()[-1]),

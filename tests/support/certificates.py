@@ -37,10 +37,19 @@ class Authority:
         self.file = folder / "authority.pem"
         self.file.write_bytes(self._certificate.public_bytes(keys.Encoding.PEM))
 
-    def issue(self, name: str, *, shape: str = "PKCS8", password: str | None = None) -> Identity:
-        """A certificate for `name`, its key in the given shape, behind the given password."""
+    def issue(
+        self,
+        name: str,
+        *,
+        shape: str = "PKCS8",
+        password: str | None = None,
+        address: str = "127.0.0.1",
+        expired: bool = False,
+    ) -> Identity:
+        """A certificate for `name` at `address`, its key in the given shape, behind the given password."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._signed(_name(name), key.public_key(), authority=False)
+        until = -_VALID / 2 if expired else _VALID
+        certificate = self._signed(_name(name), key.public_key(), authority=False, address=address, until=until)
         lock = keys.BestAvailableEncryption(password.encode()) if password else keys.NoEncryption()
         chain = b"".join(one.public_bytes(keys.Encoding.PEM) for one in (certificate, self._certificate))
         pem = key.private_bytes(keys.Encoding.PEM, getattr(keys.PrivateFormat, shape), lock)
@@ -51,9 +60,17 @@ class Authority:
             file.write_bytes(content)
         return made
 
-    def _signed(self, name: x509.Name, public: ec.EllipticCurvePublicKey, *, authority: bool) -> x509.Certificate:
+    def _signed(
+        self,
+        name: x509.Name,
+        public: ec.EllipticCurvePublicKey,
+        *,
+        authority: bool,
+        address: str = "127.0.0.1",
+        until: datetime.timedelta = _VALID,
+    ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
-        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
         return (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -61,7 +78,7 @@ class Authority:
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _VALID)
-            .not_valid_after(now + _VALID)
+            .not_valid_after(now + until)
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(here, critical=False)
             .sign(self._key, hashes.SHA256())

@@ -1,0 +1,378 @@
+"""The Kafka clients of every service and command, and the reason when Kafka lets one of them not in.
+
+librdkafka raises the same time-out for a wrong password, a refused certificate and a dead broker. It gives the reason to
+`error_cb` alone, and of a wrong protocol it gives none. `trouble` connects once more and finds the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from onefold.exit_codes import REFUSED, UNAVAILABLE
+
+#: librdkafka's codes for a cluster that it cannot use. None of them says why.
+UNREACHABLE = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+)
+#: Kafka's codes for a right that the client lacks.
+FORBIDDEN = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+)
+
+# A broker that runs answers in milliseconds; a refused login takes a third of a second.
+_ANSWER_S = (0.5, 1.5, 3.0)
+_CONNECT_S = 2.0
+# Many tasks fail at the same moment and for the same reason.
+_CACHED_S = 1.0
+
+_BROKER = re.compile(r"(?:\w+://)?(?P<host>[^/\s]+):(?P<port>\d+)/(?P<node>\w+): (?P<reason>.*)", re.DOTALL)
+_BOOTSTRAP = "/bootstrap"  # how librdkafka ends the names of the addresses that a user gave
+_DEFAULT_PORT = 9092  # librdkafka's
+_STATE = re.compile(r" \(after \d+ms in state .*", re.DOTALL)
+# ApiVersions and SaslHandshake: the two requests that a broker answers before a login. Key, version, number, no client id.
+_API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
+_SASL_HANDSHAKE = struct.pack(">hhih", 17, 1, 2, -1)
+_ILLEGAL_SASL_STATE = 34  # what a listener without SASL answers to a handshake
+_UNSUPPORTED_SASL_MECHANISM = 33
+_RESPONSE_BYTES_MAX = 65_536
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why Kafka cannot be used.
+
+    Attributes:
+        sentence: names the broker's host and port, and the reason.
+        remedy: what a person can do about it.
+        refused: waiting does not help: a setting, a certificate or a right is wrong. Else something is not there.
+        partial: another broker of the cluster answers.
+    """
+
+    sentence: str
+    remedy: str
+    refused: bool
+    partial: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that ends because of it."""
+        return REFUSED if self.refused else UNAVAILABLE
+
+
+class Admin(AdminClient):
+    """An admin client that knows its settings.
+
+    Attributes:
+        settings: as librdkafka got them.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = dict(settings)
+        super().__init__(_quiet(settings))
+
+
+def admin(settings: Mapping[str, Any]) -> Admin:
+    """An admin client. Raises `KafkaException` when librdkafka refuses a setting."""
+    return Admin(settings)
+
+
+def consumer(settings: Mapping[str, Any]) -> Consumer:
+    """A consumer. Raises `KafkaException` when librdkafka refuses a setting."""
+    return Consumer(_quiet(settings))
+
+
+def producer(settings: Mapping[str, Any], **more: Any) -> Producer:
+    """A producer; `more` holds keyword arguments of confluent-kafka. Raises `KafkaException` as `admin` does."""
+    return Producer(_quiet(settings), **more)
+
+
+def _quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka writes errors to stderr unless something takes them."""
+    return {"log_level": 0, "error_cb": _ignore, **settings}
+
+
+def _ignore(error: KafkaError) -> None:
+    pass
+
+
+def identity(settings: Mapping[str, Any]) -> str:
+    """As whom a client with these settings logs in, for a sentence."""
+    if user := settings.get("sasl.username"):
+        return f"user {user}"
+    certified = any(
+        name in settings for name in ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
+    )
+    return "the user of this client's certificate" if certified else "this client's user"
+
+
+def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) -> list[str]:
+    """Those topics that the client has no right to describe. A list of all topics leaves them out as if they did not exist.
+
+    Raises:
+        KafkaException: Kafka does not answer.
+    """
+    names = [*dict.fromkeys(topics)]
+    if not names:
+        return []
+    found = []
+    for name, asked in client.describe_topics(TopicCollection(names), request_timeout=timeout_s).items():
+        try:
+            asked.result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                found.append(name)
+            elif code in UNREACHABLE:
+                raise
+    return found
+
+
+def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
+    """The trouble of `undescribable` topics."""
+    names = ", ".join(topics)
+    settings = client.settings if isinstance(client, Admin) else {}
+    return Trouble(
+        f"{identity(settings)} has no right to describe {names} in Kafka, which does not say whether it exists",
+        "Allow the operation Describe on it, or log in as another user.",
+        refused=True,
+    )
+
+
+_lock = threading.Lock()
+_cache: dict[tuple[tuple[str, str], ...], tuple[float, Trouble | None]] = {}
+
+
+def explain(error: KafkaError, client: AdminClient | Mapping[str, Any]) -> Trouble | None:
+    """Why a call failed; None unless the error is one of `UNREACHABLE`, and where no reason is found.
+
+    Args:
+        client: the one that `admin` has made, or the settings of another.
+    """
+    settings = client.settings if isinstance(client, Admin) else client
+    return trouble(settings) if error.code() in UNREACHABLE and isinstance(settings, Mapping) else None
+
+
+def trouble(settings: Mapping[str, Any]) -> Trouble | None:
+    """Why a new client with these settings cannot use Kafka, found by connecting; None when it can. Takes seconds."""
+    own = {name: value for name, value in settings.items() if name not in ("error_cb", "logger", "log_level")}
+    key = tuple(sorted((name, str(value)) for name, value in own.items()))
+    with _lock:
+        at, found = _cache.get(key, (0.0, None))
+        if not at or time.monotonic() - at > _CACHED_S:
+            found = _connect(own)
+            _cache.clear()
+            _cache[key] = time.monotonic(), found
+    return found
+
+
+def _connect(settings: Mapping[str, Any]) -> Trouble | None:
+    """Connect as the clients do; then look where that fails."""
+    heard: dict[str, KafkaError] = {}
+    servers = [server.strip() for server in str(settings["bootstrap.servers"]).split(",") if server.strip()]
+
+    if "@" in settings["bootstrap.servers"]:  # not repeated: what stands before it may be a password
+        sentence = (
+            "an address of Kafka has an account in front of its host, which a client takes for a part of the name"
+        )
+        return Trouble(sentence, "Give sasl.username and sasl.password in ONEFOLD_KAFKA_OPTIONS instead.", refused=True)
+
+    def hear(error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            heard[error.str().partition(": ")[0]] = error
+
+    try:
+        client = admin({**settings, "error_cb": hear})
+    except KafkaException as error:
+        sentence = f"the Kafka settings cannot be used: {error.args[0].str()}"
+        return Trouble(sentence, "Correct ONEFOLD_KAFKA_OPTIONS.", refused=True)
+    found = None
+    for seconds in _ANSWER_S:
+        try:
+            brokers = client.list_topics(timeout=seconds).brokers.values()
+        except KafkaException:
+            client.poll(0)
+        else:
+            return _of_advertised(settings, [(one.id, str(one.host), one.port) for one in brokers])
+        found = _of_bootstrap(settings, servers, heard.values())
+        if found is not None and (found.refused or sum(_BOOTSTRAP in name for name in heard) >= len(servers)):
+            break
+    return found or Trouble(f"Kafka at {','.join(servers)} does not answer", _START, refused=False)
+
+
+def _of_bootstrap(settings: Mapping[str, Any], servers: Iterable[str], heard: Iterable[KafkaError]) -> Trouble | None:
+    """The trouble with the addresses that a user gave; one that refuses says more than one that does not answer."""
+    found = [_told(error, settings) for error in heard]
+    if not any(one.refused for one in found):
+        probed = [_probe(settings, f"Kafka at {host}:{port}", host, port) for host, port in map(_address, servers)]
+        found = [*(one for one in probed if one is not None), *found]
+    return next((one for one in found if one.refused), next(iter(found), None))
+
+
+def _address(server: str) -> tuple[str, int]:
+    """Host and port of a bootstrap server as librdkafka reads it."""
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdecimal() else (server, _DEFAULT_PORT)
+
+
+def _of_advertised(settings: Mapping[str, Any], nodes: Sequence[tuple[int, str, int]]) -> Trouble | None:
+    """The trouble with the addresses that a cluster gives its clients."""
+    servers = settings["bootstrap.servers"]
+    found = [
+        _probe(settings, f"Kafka at {servers} advertises broker {number} as {host}:{port}, which", host, port)
+        for number, host, port in nodes
+    ]
+    first = next((one for one in found if one is not None), None)
+    return first and replace(first, partial=None in found)
+
+
+def _told(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
+    """What librdkafka has said."""
+    text = _STATE.sub("", error.str())
+    match = _BROKER.fullmatch(text)
+    if match is None:  # as of a token that no server gave
+        return Trouble(f"Kafka cannot be used: {text}", _LOGIN, refused=False)
+    host, port, node, reason = match.group("host", "port", "node", "reason")
+    broker = f"Kafka at {host}:{port}"
+    if error.code() == KafkaError._AUTHENTICATION and "current SASL state" not in reason:
+        return Trouble(f"{broker} refuses {identity(settings)}: {reason}", _LOGIN, refused=True)
+    if " alert " in reason:
+        sentence = f"{broker} refuses this client in the TLS handshake: {reason}"
+        return Trouble(sentence, "Give a valid client certificate in ONEFOLD_KAFKA_OPTIONS.", refused=True)
+    if f"/{node}" != _BOOTSTRAP:
+        broker = f"Kafka at {settings['bootstrap.servers']} advertises broker {node} as {host}:{port}, which"
+        if (found := _probe(settings, broker, host, int(port))) is not None:
+            return found
+    return Trouble(f"{broker} does not answer: {reason}", _START, refused=False)
+
+
+_LOGIN = "Correct the login in ONEFOLD_KAFKA_OPTIONS."
+_START = "Start it, or correct its address."
+
+
+def _probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Trouble | None:
+    """What is wrong with a broker's address, its TLS or its protocol; None when a login may follow.
+
+    Args:
+        broker: the subject of the sentence.
+    """
+    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    try:
+        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+            return _talk(settings, broker, host, plain, protocol)
+    except socket.gaierror as error:
+        return Trouble(
+            f"{broker} does not resolve: {error.strerror}", "Correct the address or the name service.", refused=False
+        )
+    except ssl.SSLCertVerificationError as error:
+        reason = error.verify_message
+        remedy = "Renew the broker's certificate, or name who signed it in ssl.ca.location."
+        return Trouble(f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True)
+    except OSError as error:
+        with suppress(OSError):
+            if found := _other_protocol(broker, host, port, protocol):
+                return found
+        reason = (
+            f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        )
+        return Trouble(f"{broker} does not answer: {reason}", _START, refused=False)
+
+
+def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.socket, protocol: str) -> Trouble | None:
+    plain.settimeout(_CONNECT_S)
+    tls, sasl = protocol in ("ssl", "sasl_ssl"), protocol.startswith("sasl")
+    connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
+    mechanism = str(settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "PLAIN")
+    try:
+        wants, mechanisms = _handshake(connection, mechanism)
+    except ssl.SSLError:
+        return None  # the broker wants a client certificate: only librdkafka has it
+    if wants == sasl:
+        return None
+    offers = f"wants a SASL login ({', '.join(mechanisms)})" if wants else "takes no SASL login"
+    return Trouble(f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+
+
+_PROTOCOL = "Correct security.protocol in ONEFOLD_KAFKA_OPTIONS."
+
+
+def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble | None:
+    """Whether the port speaks TLS to a client without, or the other way round."""
+    if protocol in ("ssl", "sasl_ssl"):
+        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+            _handshake(plain, "PLAIN")
+        return Trouble(f"{broker} speaks no TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is sent or believed but that it is TLS
+    with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+        anyone.wrap_socket(plain).close()
+    return Trouble(f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+
+
+def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:
+    """Checks a broker's certificate as librdkafka does with these settings."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    file, text = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
+    if file or text:
+        context.load_verify_locations(cafile=file, cadata=text)
+    else:
+        context.load_default_certs()
+    context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") == "https"
+    return context
+
+
+def _handshake(connection: socket.socket, mechanism: str) -> tuple[bool, list[str]]:
+    """Whether the listener wants a SASL login, and its mechanisms. Raises OSError where no Kafka answers."""
+    _ask(connection, _API_VERSIONS)
+    name = mechanism.encode()
+    answer = _ask(connection, _SASL_HANDSHAKE + struct.pack(">h", len(name)) + name)
+    (code,) = struct.unpack_from(">h", answer)
+    return code != _ILLEGAL_SASL_STATE, list(_strings(answer[2:]))
+
+
+def _ask(connection: socket.socket, request: bytes) -> bytes:
+    """The body of a response."""
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", _receive(connection, 4))
+    if not 4 <= size <= _RESPONSE_BYTES_MAX:
+        raise ConnectionError("the answer is not one of Kafka")
+    return _receive(connection, size)[4:]
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        if not (part := connection.recv(size - len(data))):
+            raise ConnectionError("the connection was closed")
+        data += part
+    return data
+
+
+def _strings(data: bytes) -> Iterator[str]:
+    (count,), at = struct.unpack_from(">i", data), 4
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", data, at)
+        yield data[at + 2 : at + 2 + size].decode()
+        at += 2 + size
