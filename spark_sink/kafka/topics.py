@@ -91,12 +91,15 @@ class Topics:
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
         with _kafka_errors(self._servers, self._admin):
-            if hidden := kafka_client.undescribable(self._admin, topics, _PATIENCE_S):
-                raise Refused(kafka_client.cannot_describe(self._admin, hidden).sentence)
             for topic, future in self._admin.describe_topics(
                 TopicCollection(topics), request_timeout=_PATIENCE_S
             ).items():
-                found[topic] = future.result()
+                try:
+                    found[topic] = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        raise
+                    raise Refused(kafka_client.cannot_describe(self._admin, [topic]).sentence) from None
         return found
 
     def _reach(self, topic: str, partition: int) -> Reach:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from onefold import kafka_client
 from onefold.chaos import load
 from onefold.chaos.load import Load
 from onefold.exit_codes import UNAVAILABLE
@@ -34,7 +35,7 @@ def test_a_kafka_that_does_not_answer_is_one_sentence(slow: bool, monkeypatch: p
     """How far the topics are, says where the events go on."""
     monkeypatch.setattr(load, "CALL_S", 0.2)
     if slow:
-        monkeypatch.setattr(load, "Consumer", Slow)
+        monkeypatch.setattr(kafka_client, "Consumer", Slow)
     with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:9 does not answer, so no load can begin") as caught:
         Load("runner", NOBODY, seed=1)
     assert caught.value.exit_code == UNAVAILABLE

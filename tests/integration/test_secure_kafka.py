@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
-from onefold.spark_sink.errors import Waiting
+from onefold.spark_sink.errors import Waiting, sentence
 from onefold.spark_sink.kafka import client
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.broker import Broker
@@ -213,5 +213,8 @@ def test_others_do_not_get_in(secured: Secured, spark: Any, way: str, change: di
         AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=5)
     java = client.java_client_options(servers, settings)
     frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
-    with pytest.raises(Exception, match=r"(?i)authentication failed|SSL handshake failed|Failed to create new Kafka"):
+    with pytest.raises(
+        Exception, match=r"(?i)authentication failed|SSL handshake failed|Failed to create new Kafka"
+    ) as caught:
         frame.option("subscribe", topology_of("runner").inputs[0]).load().collect()
+    assert sentence(caught.value).startswith("Kafka's client in Spark: ")

@@ -5,6 +5,7 @@ librdkafka alone would let half a second pass.
 import pytest
 from confluent_kafka import Producer
 
+from onefold import kafka_client
 from onefold.processor.core.errors import Fenced
 from onefold.processor.io import kafka
 from onefold.processor.io.kafka import KafkaSession
@@ -28,7 +29,7 @@ class Asking(Producer):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """For how long each producer of a session asks."""
     monkeypatch.setattr(Asking, "asked", [], raising=False)
-    monkeypatch.setattr(kafka, "Producer", Asking)
+    monkeypatch.setattr(kafka_client, "Producer", Asking)
     return Asking.asked
 
 

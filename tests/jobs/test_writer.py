@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.jobs import writer
+from onefold import kafka_client
 from onefold.jobs.writer import Writer
 from onefold.processor.core.errors import ProcessorError, Refused, Retriable
 
@@ -56,7 +56,7 @@ def test_a_right_that_is_missing_is_not_waited_for(
 ) -> None:
     """It comes by no waiting. Whatever else fails is tried again."""
     failing = Failing(call, code)
-    monkeypatch.setattr(writer, "Producer", lambda settings: failing)
+    monkeypatch.setattr(kafka_client, "Producer", lambda settings: failing)
     with pytest.raises(ProcessorError, match=r"orders\.sent cannot be written to: ") as raised:
         Writer({}, lambda: None).write("orders.sent", b"k", b"v", [])
     assert type(raised.value) is kind
