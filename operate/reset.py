@@ -44,6 +44,7 @@ from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import admin
+from onefold.processor.io.kafka_errors import unanswered
 from onefold.processor.io.membership import SESSION_TIMEOUT_MS
 
 #: The steps, for tests that end a reset there. Each is named after it was taken.
@@ -255,7 +256,7 @@ class Reset:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return []
-                raise
+                raise unanswered(error, f"the group {group} cannot be described", self._kafka) from None
         return sorted(member.group_instance_id or member.client_id for member in described.members or ())
 
     def _wait_for_the_end_of(self, who: str, running: Callable[[], list[str]]) -> None:

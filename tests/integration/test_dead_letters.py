@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from onefold.cli.main import run
-from onefold.exit_codes import FAILED, REFUSED, USAGE
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import replaying
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted
 from onefold.operate.errors import UserError
@@ -367,5 +367,5 @@ def test_errors_are_one_sentence(
         assert run(["dead-letters", *words]) == USAGE
         assert capsys.readouterr().err.startswith(f"error: {sentence}")
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    assert run(["dead-letters", "list", "runner"]) == FAILED
-    assert capsys.readouterr().err.startswith("error: the cluster does not answer")
+    assert run(["dead-letters", "list", "runner"]) == UNAVAILABLE
+    assert capsys.readouterr().err.startswith("error: Kafka at 127.0.0.1:1 does not answer")

@@ -19,6 +19,7 @@ from onefold.processor.io import admin
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
+from onefold.proof import log
 from onefold.proof.log import Log
 from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.errors import Refused as SinkRefused
@@ -113,6 +114,7 @@ def settings_of(case: Case, broker: Guarded) -> tuple[dict[str, str], str]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 1.0)
     monkeypatch.setattr(topics, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(log, "_ANSWER_S", 1.0)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -221,8 +223,8 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     broker.allow(ResourceType.TOPIC, "runner.", AclOperation.DESCRIBE)
     assert eventually(lambda: admin.existing(admin.connect(client)), ANSWER_S, "the right holds")
     assert admin.partitions_of(admin.connect(client), topology) == 1
-    with closing(Log(client, [topology.inputs[0]])) as log:
-        assert log.topics[topology.inputs[0]].partitions == 1
+    with closing(Log(client, [topology.inputs[0]])) as judged:
+        assert judged.topics[topology.inputs[0]].partitions == 1
     with pytest.raises(Retriable, match=r"runner\.nothing does not exist"):
         admin.decision_logs(admin.connect(client), "runner.nothing")
 

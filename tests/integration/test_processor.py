@@ -270,7 +270,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with instance(topology, {"bootstrap.servers": "127.0.0.1:9"}, tmp_path / "log", patience_s=0.5) as process:
         assert process.wait(60) == 69
     said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert "the cluster does not answer" in said
+    assert "Kafka at 127.0.0.1:9 does not answer" in said
     assert "Traceback" not in said
 
 

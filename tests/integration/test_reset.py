@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from onefold.cli.main import run
-from onefold.exit_codes import FAILED, REFUSED, USAGE
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.replicas import SILENT_S, replicas_of_all
 from onefold.operate.reset import STEPS, Reset
@@ -295,8 +295,8 @@ def test_without_servers_it_says_which(
     assert capsys.readouterr().err.startswith("error: PostgreSQL did not do it: connection failed")
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
-    assert run(["reset", "runner", "--yes"]) == FAILED
-    assert capsys.readouterr().err.startswith("error: Kafka does not answer")
+    assert run(["reset", "runner", "--yes"]) == UNAVAILABLE
+    assert capsys.readouterr().err.startswith("error: Kafka at 127.0.0.1:1 does not answer")
     assert run(["reset", "nobody"]) == USAGE
 
 

@@ -98,10 +98,8 @@ MAY_IMPORT = {
     "onefold.spark_sink": ("onefold.lineage",),
     # The judge shares no code with the judged.
     "onefold.proof": (),
-    "onefold.lineage": (),
-    "onefold.kafka_client": (),
     # Names and paths of pipelines: data, which processor, sink and judge may all ask for.
-    "onefold.pipelines": (),
+    **dict.fromkeys(("onefold.kafka_client", "onefold.lineage", "onefold.pipelines"), ()),
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
@@ -109,8 +107,7 @@ MAY_IMPORT = {
     "onefold": ("onefold.processor.core",),
     "tests": ("onefold",),
 }
-# What every room may know that may know anything: which pipelines there are, how a process says how it is, and how a client of
-# Kafka is made.
+# What every room may know that may know anything: which pipelines there are, how a process says how it is, what a client is.
 SHARED = tuple(
     f"onefold.{name}"
     for name in ("class_archive", "exit_codes", "jvm", "kafka_client", "pipelines", "status_file", "telemetry")
@@ -357,36 +354,6 @@ def test_one_module_writes_status_files() -> None:
         and {key.value for key in node.keys if isinstance(key, ast.Constant)} >= {"version", "state", "updated_at"}
     ]
     assert writing == []
-
-
-MAKES_KAFKA_CLIENTS = ("onefold.kafka_client",)
-
-
-def test_one_module_makes_kafka_clients() -> None:
-    """Each is made by `kafka_client`, which finds the reason when Kafka does not let it in."""
-    kinds = {"AdminClient", "Consumer", "Producer", "DeserializingConsumer", "SerializingProducer", "AIOProducer"}
-    makers = {
-        path: {
-            alias.asname or alias.name
-            for node in nodes(path)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("confluent_kafka")
-            for alias in node.names
-            if alias.name in kinds
-        }
-        for path in MODULES.values()
-    }
-    making = {
-        (path, node.lineno)
-        for path, names in makers.items()
-        for node in nodes(path)
-        if isinstance(node, ast.Call)
-        and (ast.unparse(node.func) in names or ast.unparse(node.func).startswith("confluent_kafka."))
-        and ast.unparse(node.func).rpartition(".")[2] in kinds | names
-    }
-
-    apart = {path for name, path in MODULES.items() if within(name, ("tests", *MAKES_KAFKA_CLIENTS))}
-    assert [at for at in making if at[0] not in apart] == []
-    assert {path for path, _ in making} & {MODULES[name] for name in MAKES_KAFKA_CLIENTS}
 
 
 def test_one_table_has_the_exit_codes() -> None:
