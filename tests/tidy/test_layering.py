@@ -74,8 +74,7 @@ MAY_IMPORT = {
         "onefold.processor.io.registry",
         "onefold.processor.io.serde",
     ),
-    "onefold.processor": (),
-    "onefold.spark_sink.postgres": ("onefold.spark_sink.errors",),
+    **dict.fromkeys(("onefold.spark_sink.postgres", "onefold.spark_sink.supervisor"), ("onefold.spark_sink.errors",)),
     # One rule of what came true, and one reading of a proposal, for every reader alike; the judge has its own.
     "onefold.spark_sink.decisions": (
         "onefold.processor.core.decision",
@@ -93,13 +92,12 @@ MAY_IMPORT = {
         "onefold.spark_sink.postgres",
     ),
     "onefold.spark_sink.kafka": ("onefold.spark_sink.errors", "onefold.spark_sink.landing"),
-    "onefold.spark_sink.supervisor": ("onefold.spark_sink.errors",),
     "onefold.spark_sink.spark": ("onefold.spark_sink",),
     "onefold.spark_sink": ("onefold.lineage",),
     # The judge shares no code with the judged.
     "onefold.proof": (),
     # Names and paths of pipelines: data, which processor, sink and judge may all ask for.
-    **dict.fromkeys(("onefold.kafka_client", "onefold.lineage", "onefold.pipelines"), ()),
+    **dict.fromkeys(("onefold.kafka_client", "onefold.lineage", "onefold.pipelines", "onefold.processor"), ()),
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
