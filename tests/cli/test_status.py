@@ -123,8 +123,8 @@ def test_servers_that_are_set_and_do_not_answer_are_one_sentence_and_a_code(
     code, out, err = told(capsys)
     assert code == UNAVAILABLE
     assert err.splitlines()[0] == (
-        f"error: Kafka at {NOBODY} does not answer; PostgreSQL at postgresql://me@{NOBODY}/none does not answer: "
-        f"connection refused"
+        f"error: Kafka at {NOBODY} does not answer: Connection refused; "
+        f"PostgreSQL at postgresql://me@{NOBODY}/none does not answer: connection refused"
     )
     assert "lag of runner            unknown to fold, unknown to land" in out
     code, out, err = told(capsys, "--json")
