@@ -27,7 +27,8 @@ def _printable(shown: list[str]) -> list[str]:
 
 
 def _changing(found: dict[str, Any]) -> list[str]:
-    return [*_lags(found), *_partitions(found), *_held(found), *_replicas(found), *_jobs(found)]
+    problems = [*_partitions(found), *_set_aside(found), *_held(found)]
+    return [*_lags(found), *problems, *_replicas(found), *_jobs(found)]
 
 
 def _services(home: Path, found: dict[str, Any]) -> list[str]:
@@ -76,6 +77,14 @@ def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
 
 def _partitions(found: dict[str, Any]) -> list[str]:
     return [f"{'partitions of ' + domain:{WIDTH}} {says}" for domain, says in found.get("partitions", {}).items()]
+
+
+def _set_aside(found: dict[str, Any]) -> list[str]:
+    return [
+        f"{'set aside of ' + domain:{WIDTH}} {one['records']:,} output record{'' if one['records'] == 1 else 's'} in"
+        f" onefold.rejected, the newest because of: {one['reason']}"
+        for domain, one in found["set_aside"].items()
+    ]
 
 
 def _held(found: dict[str, Any]) -> list[str]:

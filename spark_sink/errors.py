@@ -7,6 +7,7 @@ answer: stop the query, read the positions from Postgres again, go on from there
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
@@ -58,13 +59,81 @@ class Refused(SinkError):
     exit_code = REFUSED
 
 
-# 22: a value that the column cannot hold; 23: a constraint that the row breaks. The same rows fail again for ever.
-_DATA_ERROR_CLASSES = ("22", "23")
+class Stopped(Refused):
+    """PostgreSQL refuses a batch, and single rows are not the reason. The sink has written nothing of it, and tries again."""
+
+
+class Verdict(Enum):
+    """What an error of PostgreSQL asks for."""
+
+    RETRY = "it passes by itself"
+    ROW = "a row is to blame"
+    STOP = "a statement, a table or a privilege is to blame"
+    UNKNOWN = "tried again with growing pauses"
+
+
+# By the first two characters of the SQLSTATE (PostgreSQL's appendix A). A class that is not listed is UNKNOWN.
+_BY_CLASS = {
+    "08": Verdict.RETRY,  # the connection
+    "09": Verdict.ROW,  # a trigger's action
+    "0A": Verdict.STOP,  # a feature that the server does not have
+    "20": Verdict.ROW,  # PL/pgSQL: CASE without a branch
+    "21": Verdict.ROW,  # two rows of one statement for one key
+    "22": Verdict.ROW,  # a value
+    "23": Verdict.ROW,  # a constraint; a partition that does not exist
+    "25": Verdict.RETRY,  # the state of the transaction: a server that is read-only during a failover
+    "26": Verdict.RETRY,  # a prepared statement that a pooler has dropped
+    "27": Verdict.ROW,  # a trigger that changes the row under its statement
+    "28": Verdict.RETRY,  # the login
+    "2F": Verdict.ROW,  # a function
+    "38": Verdict.ROW,  # a function in another language
+    "39": Verdict.ROW,  # what such a function gives back
+    "3D": Verdict.RETRY,  # the database
+    "3F": Verdict.STOP,  # a schema that does not exist
+    "40": Verdict.RETRY,  # deadlock, serialization
+    "42": Verdict.STOP,  # a statement that does not fit the tables, a missing privilege
+    "44": Verdict.ROW,  # WITH CHECK OPTION
+    "53": Verdict.RETRY,  # memory, disk, connections
+    "54": Verdict.ROW,  # a limit: a text that no index entry holds, a value that is nested too deep
+    "55": Verdict.RETRY,  # a lock
+    "57": Verdict.RETRY,  # a time-out, a shutdown
+    "58": Verdict.RETRY,  # the operating system
+    "P0": Verdict.ROW,  # RAISE EXCEPTION, ASSERT
+}
+_BY_STATE = {
+    "2200H": Verdict.STOP,  # a sequence has no number left, for no row
+    "55000": Verdict.UNKNOWN,  # an object is not in the state that the statement needs: for a moment, or until it is mended
+}
+# Functions of PostgreSQL's source, which an error names in every language of the server. RAISE may give any SQLSTATE to a row;
+# 42501 is a policy's word on a row as well as a missing privilege.
+_RAISE = "exec_stmt_raise"
+_POLICY = "ExecWithCheckOptions"
+
+
+def verdict(error: psycopg.Error) -> Verdict:
+    """What `error` asks for: the one table of SQLSTATEs."""
+    import psycopg  # who has an error of it has it; `onefold check` has neither
+
+    state = error.sqlstate
+    if state is None:  # an error of the client's side
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return Verdict.RETRY if lost else Verdict.UNKNOWN
+    found = _BY_STATE.get(state) or _BY_CLASS.get(state[:2], Verdict.UNKNOWN)
+    if error.diag.source_function in (_RAISE, _POLICY) and found is not Verdict.RETRY:
+        return Verdict.ROW
+    return found
 
 
 def blames_a_row(error: psycopg.Error) -> bool:
     """Is it a row's own fault, so that trying again is useless and the row has to be found and set aside?"""
-    return (error.sqlstate or "")[:2] in _DATA_ERROR_CLASSES
+    return verdict(error) is Verdict.ROW
+
+
+def suspects_a_row(error: psycopg.Error) -> bool:
+    """May it be a row's fault? Of a trigger, or an unknown class, only a look at single rows tells."""
+    found = verdict(error)
+    inside_a_function = error.diag.context is not None
+    return found in (Verdict.ROW, Verdict.UNKNOWN) or (found is Verdict.STOP and inside_a_function)
 
 
 # Spark wraps what a task's Python has raised into a text that begins with a sentence of its own, and says what it was below.

@@ -68,8 +68,8 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     them, "refused": whether waiting does not help with one of them, "lag": {domain: {...}} as `operate.lag` has it, "held":
     [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions": {domain: sentence} of those to whose
     topics some were added, "not_running": [domain], "replicas": {domain: {"decisions_a_second", "unpublished", "replicas":
-    {name: {...}}}} of those that have some, "jobs": {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...],
-    "unknown": [...]}, {} where nobody could be asked}.
+    {name: {...}}}} of those that have some, "set_aside": {domain: {"records", "reason"}} of those that have some, "jobs":
+    {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
     The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
     asked for.
     """
@@ -100,6 +100,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
         "partitions": _partitions(settings) if kafka else {},
         "not_running": _not_running(running),
         "replicas": _replicas(settings) if kafka else {},
+        "set_aside": _set_aside(settings) if postgres else {},
         "jobs": _jobs(settings) if postgres else {},
         "guarantee": _guarantee(settings, kafka) if asked and guarantee else {},
     }
@@ -174,6 +175,12 @@ def _replicas(settings: Settings) -> dict[str, Any]:
         domain: now._asdict() | {"replicas": {name: one._asdict() for name, one in now.replicas.items()}}
         for domain, now in replicas.replicas_of_all(settings).items()
     }
+
+
+def _set_aside(settings: Settings) -> dict[str, Any]:
+    from onefold.operate import set_aside
+
+    return {domain: found._asdict() for domain, found in set_aside.of_all(settings).items()}
 
 
 def _jobs(settings: Settings) -> dict[str, Any]:

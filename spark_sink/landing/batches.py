@@ -11,10 +11,11 @@ import psycopg
 import structlog
 
 from onefold.spark_sink import decisions
+from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.decisions import Decided
-from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence
+from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence, suspects_a_row
 from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
-from onefold.spark_sink.landing.isolate import set_aside
+from onefold.spark_sink.landing.isolate import Bound, Sifted
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
@@ -24,7 +25,7 @@ from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
 from onefold.spark_sink.landing.stages import Stages
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
-from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS
+from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE
 
 log = structlog.get_logger()
 
@@ -54,12 +55,14 @@ class Batches:
         ends: Callable[[int], dict[Partition, int]],
         scheduler: Scheduler,
         decided: Mapping[Partition, Decided] | None = None,
+        bound: Bound | None = None,
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
         `connection` lands; beside it `reader` reads the ledger, and empties the tables for the executors. `ends` gives the end
         offsets of a batch by its id.
         `decided`: the topic is a decision log, and this is what its records below `start` amount to.
+        `bound`: how many rows may still be set aside.
         """
         self._plan = plan
         self._connection = connection
@@ -70,6 +73,7 @@ class Batches:
         self._decided = dict(decided) if decided is not None else None
         self._ids = ids
         self._ends = ends
+        self._bound = bound or Bound()
         self._lander = Lander(plan.domain.name, scheduler)
         self._stages = Stages(plan.telemetry, plan.domain.name, plan.clock)
         self._step = self._stages.timed(plan.step)
@@ -210,14 +214,32 @@ class Batches:
         if not self._plan.unknown_contracts:
             known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._records)
         batch = _with_last_records(batch, staged)
+        targets = self._stage.targets
         try:
-            self._enter(batch, staged)
+            if self._enter(batch, staged, targets):
+                self._bound.landed(dict.fromkeys(staged.targets, 1), {})
+                self._say_set_aside(batch, staged.rejected)
         except psycopg.Error as error:
-            if not blames_a_row(error):
+            if self._connection.closed or not suspects_a_row(error):
                 raise
-            targets = self._stage.targets
-            good = set_aside(self._connection, batch.sink, self._stage, rows.to_arrow(), targets, self._records)
-            self._enter(batch, DriverStaged(self._stage, good))
+            self._sift(batch, Sifted(batch.sink, self._stage, rows.to_arrow(), targets, self._records, self._bound))
+
+    def _sift(self, batch: Batch, sifted: Sifted) -> None:
+        """Land what PostgreSQL does not refuse."""
+        # It merges rows by itself, and only those of the whole batch: where a part of it has landed, what is left is staged anew.
+        targets = {name: replace(target, reduced=True) for name, target in self._stage.targets.items()}
+        if self._enter(batch, sifted, targets):
+            self._merged(sifted.written)
+            self._bound.landed(sifted.counted, sifted.refused)
+            self._say_set_aside(batch, sifted.rejected, sifted.reason)
+
+    def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
+        if not rows:
+            return
+        self._plan.telemetry.add(SET_ASIDE, rows, domain=batch.sink)
+        what = "1 output record was" if rows == 1 else f"{rows:,} output records were"
+        why = f", the first one because of: {reason}" if reason else ", each with its reason"
+        log.warning(f"{batch.sink}: {what} set aside in onefold.rejected{why}")
 
     def _prune(self, batch: Batch) -> None:
         self._noted += len(batch.ranges)
@@ -225,21 +247,21 @@ class Batches:
             self._noted = 0
             landed_batches.prune(self._connection, batch.sink)
 
-    def _enter(self, batch: Batch, staged: Staged) -> None:
-        """Land it, and once more when only the transaction failed: what is staged is still there.
+    def _enter(self, batch: Batch, staged: Staged, targets: Mapping[str, Target]) -> bool:
+        """Land it, and once more when only the transaction failed: what is staged is still there. False: it had landed before.
 
         Of a deadlock or a lock that was held for too long nothing is left when it is tried again, and starting the query
         anew costs seconds. Whatever happened at the first try, the compare-and-swap finds out at the second.
         """
-        targets, step = self._stage.targets, self._step
+        step = self._step
         try:
-            land(self._connection, batch, staged, targets, step, self._merged)
+            return land(self._connection, batch, staged, targets, step, self._merged)
         except Exception as error:
             if not _may_pass(error) or self._connection.closed:
                 raise
             log.warning(f"{batch.sink}: {sentence(error)}; landing the batch once more")
             self._plan.telemetry.add(RETRIES, domain=batch.sink)
-            land(self._connection, batch, staged, targets, step, self._merged)
+            return land(self._connection, batch, staged, targets, step, self._merged)
 
     @property
     def _records(self) -> Records:
@@ -272,7 +294,8 @@ class Batches:
         if self._on_driver(batch):
             return DriverStaged(stage, rows.to_arrow())
         empty_unlogged(connection, stage)
-        return ExecutorStaged(stage, rows.copy_by_executors(stage))
+        copied = ExecutorStaged(stage, rows.copy_by_executors(stage))
+        return copied if copied.copied else DriverStaged(stage, rows.to_arrow())
 
 
 def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:

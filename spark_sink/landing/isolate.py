@@ -1,96 +1,286 @@
-"""When Postgres refuses a row: find which, set them aside with the reason, let all others through.
+"""When PostgreSQL refuses a batch: find the rows to blame, set them aside with the reason, write all others.
 
-Postgres names the error, not the row. So halve the batch until single rows are left, each try in a transaction of
-its own that is always rolled back. This is rare, and it goes through the driver whatever the size of the batch.
+PostgreSQL names the error, not the row. So the rows are merged in the order in which they were written, in halves of halves, each
+beside what was merged before it: a half that PostgreSQL refuses goes back to its savepoint. A row that is refused alone is to
+blame. Everything happens inside the transaction that lands the batch, under the locks of the ledger. This is rare, and it goes
+through the driver whatever the size of the batch.
 """
 
 import csv
 import io
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 
 from onefold.spark_sink.contracts import REJECTED, Target
-from onefold.spark_sink.errors import Refused, blames_a_row, sentence
+from onefold.spark_sink.errors import Stopped, blames_a_row, sentence, suspects_a_row
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
 from onefold.spark_sink.postgres.connection import Connection
 
+# Of one table in one batch PostgreSQL may refuse so many rows, or this share of them if that is more. Beyond it the table is
+# wrong, and to set aside all that comes would only hide it.
+REFUSED_MAX = 100
+REFUSED_SHARE = 0.01
+# The same in batches of a few rows: where at least this share of each batch was refused, all of them count together.
+_RUN_SHARE = 0.1
+# Lines that are in Python's memory at once.
+_COPIED_LINES = 1_000
 
-def set_aside(
-    connection: Connection, sink: str, stage: Stage, rows: pa.Table, targets: Mapping[str, Target], records: Records
-) -> pa.Table:
-    """`rows` again, with each row that Postgres refuses turned into a row for REJECTED.
 
-    Raises:
-        psycopg.Error: no single row is to blame.
-        Refused: the row stands for the batch as a whole.
+@dataclass
+class Bound:
+    """How many rows of a pipeline may be set aside. It outlives a query's starts: these must not give a wrong table more rows.
+
+    `runs`: for each table, the refused rows of the batches before, if these had a large share of them.
     """
-    kept: list[pa.Table] = []
-    for name, part in by_target(rows):
-        if name is None:
-            kept.append(part)
-            continue
-        error = _try(connection, stage, part, targets[name])
-        if error and targets[name].reduced:
-            raise Refused(f"Postgres refuses what sql/reduce/{name}.sql makes of a batch: {sentence(error)}") from error
-        refused = _halve(connection, stage, part, targets[name]) if error else {}
-        if error and not refused:
-            raise error
-        kept.append(_replace(part, sink, refused, records))
-    return pa.concat_tables(kept)
+
+    runs: Counter[str] = field(default_factory=Counter)
+
+    def most(self, rows: int) -> int:
+        """Of so many rows in one batch."""
+        return max(REFUSED_MAX, int(rows * REFUSED_SHARE))
+
+    def run(self, table: str, rows: int, refused: int) -> int:
+        """How many were refused in a row of batches up to this one."""
+        return self.runs[table] + refused if refused >= rows * _RUN_SHARE else 0
+
+    def landed(self, rows: Mapping[str, int], refused: Mapping[str, int]) -> None:
+        """A batch has landed: so many rows of each table, of which so many were refused."""
+        for table, count in rows.items():
+            self.runs[table] = self.run(table, count, refused.get(table, 0))
 
 
-def _try(connection: Connection, stage: Stage, part: pa.Table, target: Target) -> psycopg.Error | None:
-    """The error that merging `part` runs into, or None. Changes nothing."""
-    staged = DriverStaged(stage, part)
-    connection.execute("BEGIN")
-    try:
-        staged.fill(connection)
-        connection.execute(merge(target, _in_brackets(staged, target)))
-    except psycopg.Error as error:
-        if connection.closed or not blames_a_row(error):
-            raise
-        return error
-    finally:
-        if not connection.closed:
-            connection.execute("ROLLBACK")
-    return None
+class _Row(NamedTuple):
+    """A row of the batch, by its number in the part of its target."""
+
+    target: str
+    number: int
+    origin: tuple[str, int, int]
 
 
-def _in_brackets(staged: DriverStaged, target: Target) -> sql.Composable:
-    return sql.SQL("({})").format(staged.relation(target.name))
+class Sifted(DriverStaged):
+    """A batch that PostgreSQL refuses as a whole: `fill` merges the rows that it takes, and leaves the others to be set aside.
+
+    Attributes:
+        refused: of each table the rows that PostgreSQL has refused, after `fill`.
+        reason: what it said of the first one.
+        written: how many rows the merges have changed.
+    """
+
+    def __init__(
+        self,
+        sink: str,
+        stage: Stage,
+        rows: pa.Table,
+        targets: Mapping[str, Target],
+        records: Records,
+        bound: Bound,
+    ) -> None:
+        super().__init__(stage, rows)
+        self._sink, self._all_targets, self._records, self._bound = sink, targets, records, bound
+        self._parts = {name: part for name, part in by_target(rows) if name is not None}
+        self._single = [name for name in sorted(self._parts) if name != REJECTED and not targets[name].reduced]
+        self._rows = _in_order({name: self._parts[name] for name in self._single})
+        self._numbers: dict[str, list[int]] = {name: [] for name in self._single}
+        for number, row in enumerate(self._rows):
+            self._numbers[row.target].append(number)
+        self.refused: Counter[str] = Counter()
+        self.reason = ""
+        self.written = 0
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """How many rows each table has in the batch."""
+        return {name: len(numbers) for name, numbers in self._numbers.items()}
+
+    def fill(self, connection: Connection) -> None:
+        """Merge all rows that PostgreSQL takes, and stage the others for REJECTED.
+
+        Raises:
+            Stopped: PostgreSQL refuses too many rows, or one that stands for the batch as a whole.
+            psycopg.Error: no row is to blame.
+        """
+        self.written, self.reason = 0, ""
+        refused = dict(self._refused(connection))
+        self._apply_reduced(connection)
+        lines = [*self._set_aside_lines(refused)]
+        kept = [self._parts[REJECTED]["line"].combine_chunks()] if REJECTED in self._parts else []
+        self._lines = {REJECTED: pa.chunked_array([*kept, pa.array(lines, pa.string())])}
+        self.targets = [REJECTED] if kept or lines else []
+        self.rejected = sum(map(len, self._lines.values()))
+        super().fill(connection)
+
+    def _refused(self, connection: Connection) -> Iterator[tuple[int, psycopg.Error]]:
+        """The numbers of the rows that PostgreSQL refuses, each with the error. All others are merged."""
+        self.refused.clear()
+        doubtful: dict[str, psycopg.Error] = {}
+        for find in (self._uncopied, self._unmerged):
+            for number, error in find(connection):
+                table = self._rows[number].target
+                self.refused[table] += 1
+                self.reason = self.reason or sentence(error)
+                self._stop_beyond_the_bound(table, error)
+                if not blames_a_row(error):
+                    doubtful[table] = error
+                yield number, error
+        for table, error in doubtful.items():
+            if self.refused[table] == len(self._numbers[table]):
+                raise Stopped(
+                    f"PostgreSQL refuses every row of a batch for {table}: {sentence(error)}. The sink wrote nothing of the batch"
+                ) from error
+
+    def _stop_beyond_the_bound(self, table: str, error: psycopg.Error) -> None:
+        rows, refused = len(self._numbers[table]), self.refused[table]
+        most = self._bound.most(rows)
+        if refused <= most and self._bound.run(table, rows, refused) <= REFUSED_MAX:
+            return
+        here = (
+            f"more than {most:,} of {rows:,} rows in one batch" if refused > most else f"{refused:,} of {rows:,} rows"
+        )
+        before = f", after {self._bound.runs[table]:,} in the batches before" if refused <= most else ""
+        raise Stopped(
+            f"PostgreSQL refuses {here} for {table}{before}: {sentence(error)}. The sink wrote nothing of the batch: mend the "
+            f"table or sql/merge/{table}.sql"
+        ) from error
+
+    def _uncopied(self, connection: Connection) -> Iterator[tuple[int, psycopg.Error]]:
+        """Copy the rows into tables of their own, with their numbers; those are given that hold a value of no column."""
+        for name in self._single:
+            numbers, columns = self._numbers[name], sql.SQL(", ").join(self._columns(name))
+            connection.execute(
+                sql.SQL(
+                    "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT 0::bigint AS {}, {} FROM {} LIMIT 0"
+                ).format(self._table(name), _NUMBER, columns, self._stage.temporary(name))
+            )
+            connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self._table(name), _NUMBER))
+            for at, error in _halve(connection, len(numbers), partial(self._copy, connection, name)):
+                yield numbers[at], error
+
+    def _copy(self, connection: Connection, name: str, start: int, end: int) -> None:
+        """Copy the rows of a target from the one with index `start` to the one before `end`, in order."""
+        columns = sql.SQL(", ").join([_NUMBER, *self._columns(name)])
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(self._table(name), columns)
+        with connection.cursor() as cursor, cursor.copy(statement) as copied:
+            for first in range(start, end, _COPIED_LINES):
+                some = self._numbers[name][first : min(end, first + _COPIED_LINES)]
+                lines = self._parts[name]["line"].take([self._rows[number].number for number in some]).to_pylist()
+                copied.write("".join(f"{number},{line}" for number, line in zip(some, lines, strict=True)))
+
+    def _columns(self, name: str) -> list[sql.Identifier]:
+        return [sql.Identifier(column.name) for column in self._all_targets[name].columns]
+
+    def _unmerged(self, connection: Connection) -> Iterator[tuple[int, psycopg.Error]]:
+        """Merge what was copied; those are given that PostgreSQL refuses beside the rows before them."""
+
+        def apply(start: int, end: int) -> None:
+            # A deferred constraint is checked when the transaction ends: the same for a part of the rows.
+            connection.execute("SET CONSTRAINTS ALL DEFERRED")
+            changed = 0
+            for name in self._single:
+                numbers = self._numbers[name]
+                if bisect_left(numbers, start) < bisect_left(numbers, end):
+                    changed += self._merge(connection, name, self._numbered(name, start, end))
+            connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            self.written += changed
+
+        return _halve(connection, len(self._rows), apply)
+
+    def _apply_reduced(self, connection: Connection) -> None:
+        """Rows that stand for the batch as a whole: all of them, or nothing lands."""
+        for name in sorted(self._parts.keys() - {REJECTED, *self._single}):
+            staged = DriverStaged(self._stage, self._parts[name])
+            try:
+                staged.fill(connection)
+                self.written += self._merge(connection, name, staged.relation(name))
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            except psycopg.Error as error:
+                if connection.closed or not suspects_a_row(error):
+                    raise
+                raise Stopped(
+                    f"Postgres refuses what sql/reduce/{name}.sql makes of a batch: {sentence(error)}"
+                ) from error
+
+    def _merge(self, connection: Connection, name: str, relation: sql.Composable) -> int:
+        done = connection.execute(merge(self._all_targets[name], sql.SQL("({})").format(relation)))
+        return max(0, done.rowcount)
+
+    def _numbered(self, name: str, start: int, end: int) -> sql.Composable:
+        columns = sql.SQL(", ").join(self._columns(name))
+        return sql.SQL("SELECT {} FROM {} WHERE {} >= {} AND {} < {}").format(
+            columns, self._table(name), _NUMBER, sql.Literal(start), _NUMBER, sql.Literal(end)
+        )
+
+    def _table(self, name: str) -> sql.Identifier:
+        return sql.Identifier("pg_temp", f"sifted_{self._single.index(name)}")
+
+    def _set_aside_lines(self, refused: Mapping[int, psycopg.Error]) -> Iterator[str]:
+        for number, error in refused.items():
+            topic, partition, offset = self._rows[number].origin
+            record = self._records.record_from(topic, partition, offset)
+            value = (record.value if record and record.offset == offset else None) or b""
+            reason = f"Postgres refused the row: {sentence(error)}"
+            yield _line(self._sink, reason, "\\x" + value.hex(), topic, partition, offset)
 
 
-def _halve(connection: Connection, stage: Stage, part: pa.Table, target: Target) -> dict[int, str]:
-    """Row number -> reason, for each row that is refused even when it is alone."""
-    refused: dict[int, str] = {}
-    open_ranges = [(0, part.num_rows)]
+# No field of a contract has such a name.
+_NUMBER = sql.Identifier("onefold number")
+
+
+def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
+    """The rows of all tables in the order in which they were written: in a partition that of the offsets, whatever times their
+    producers gave them, and between partitions that of these times.
+    """
+    keyed = []
+    for name, part in parts.items():
+        columns = [part[column].to_pylist() for column in ("topic", "partition", "offset", "at_ms")]
+        latest: dict[tuple[str, int], int] = {}
+        for topic, partition, offset, at_ms, number in sorted(zip(*columns, range(part.num_rows), strict=True)):
+            latest[topic, partition] = written = max(at_ms or 0, latest.get((topic, partition), 0))
+            keyed.append(((written, topic, partition, offset), _Row(name, number, (topic, partition, offset))))
+    return [row for _, row in sorted(keyed, key=lambda one: one[0])]
+
+
+def _halve(
+    connection: Connection, count: int, attempt: Callable[[int, int], None]
+) -> Iterator[tuple[int, psycopg.Error]]:
+    """Do `attempt` with all of [0, count) that PostgreSQL does not refuse, in order; give each number that it refuses alone."""
+    open_ranges = [(0, count)] if count else []
     while open_ranges:
         start, end = open_ranges.pop()
-        error = _try(connection, stage, part.slice(start, end - start), target)
-        if error is not None and end - start == 1:
-            refused[start] = f"Postgres refused the row: {sentence(error)}"
-        elif error is not None:
+        error = _try(connection, start, end, attempt)
+        if error is None:
+            continue
+        if end - start > 1:
             middle = (start + end) // 2
-            open_ranges += [(start, middle), (middle, end)]
-    return refused
+            open_ranges += [(middle, end), (start, middle)]
+        # what no row has to be to blame for may pass by itself
+        elif blames_a_row(error) or (error := _try(connection, start, end, attempt)):
+            yield start, error
 
 
-def _replace(part: pa.Table, sink: str, refused: dict[int, str], records: Records) -> pa.Table:
-    if not refused:
-        return part
-    rows = part.to_pylist()
-    for number, reason in refused.items():
-        row = rows[number]
-        record = records.record_from(row["topic"], row["partition"], row["offset"])
-        value = (record.value if record and record.offset == row["offset"] else None) or b""
-        origin = (row["topic"], row["partition"], row["offset"])
-        row["target"], row["line"] = REJECTED, _line(sink, reason, "\\x" + value.hex(), *origin)
-    return pa.Table.from_pylist(rows, schema=part.schema)
+def _try(connection: Connection, start: int, end: int, attempt: Callable[[int, int], None]) -> psycopg.Error | None:
+    """The error that `attempt` runs into, and then it has changed nothing; or None."""
+    connection.execute("SAVEPOINT sifted")
+    try:
+        attempt(start, end)
+    except psycopg.Error as error:
+        if connection.closed or not suspects_a_row(error):
+            raise
+        connection.execute("ROLLBACK TO SAVEPOINT sifted")
+        return error
+    finally:
+        if not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS:
+            connection.execute("RELEASE SAVEPOINT sifted")
+    return None
 
 
 def _line(*cells: object) -> str:

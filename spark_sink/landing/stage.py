@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
 from onefold.spark_sink.contracts import HEADER_BYTES, REJECTED, SINGLE_OBJECT_MARKER, Target
-from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.errors import Rewind, suspects_a_row
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 
@@ -32,6 +33,8 @@ REPORT = (
 )
 
 
+# In the place of a task's transaction whose rows PostgreSQL refused: none has this id.
+_REFUSED = "0"
 # The value of a record that is set aside, in the CSV that `spark.read` makes: the only cell in hex.
 _DIGITS = 2 * (HEADER_BYTES - len(SINGLE_OBJECT_MARKER))
 _HEADER = rf",\\x(?P<header>{SINGLE_OBJECT_MARKER.hex().upper()}[0-9A-F]{{{_DIGITS}}})"
@@ -54,6 +57,8 @@ class Staged(Protocol):
     targets: list[str]
     bytes: int
     """Of all lines."""
+    rejected: int
+    """Rows for REJECTED."""
 
     def fill(self, connection: Connection) -> None:
         """Make `relation` readable, inside the landing transaction."""
@@ -202,6 +207,7 @@ class DriverStaged:
         self.last_records, self.contents = _last_records(reports), _contents(reports)
         self.targets = sorted(self._lines)
         self.bytes = sum(lines.nbytes for lines in self._lines.values())
+        self.rejected = 0 if self._rejected is None else self._rejected.num_rows
 
     def fill(self, connection: Connection) -> None:
         """COPY them all."""
@@ -225,7 +231,9 @@ class DriverStaged:
 
 
 class ExecutorStaged:
-    """Lines that the executors have copied already, known by their reports."""
+    """Lines that the executors have copied already, known by their reports. `copied`: all of them are; of others PostgreSQL has
+    refused a row, which the driver has to find.
+    """
 
     def __init__(self, stage: Stage, reports: pa.Table) -> None:
         self._stage = stage
@@ -234,7 +242,9 @@ class ExecutorStaged:
             if report["target"] is not None:
                 self._rows[report["target"]] = self._rows.get(report["target"], 0) + report["rows"]
         self.bytes = sum(reports["bytes"].to_pylist())
+        self.rejected = self._rows.get(REJECTED, 0)
         self._attempts = sorted(set(reports["attempt"].to_pylist()), key=int)
+        self.copied = _REFUSED not in self._attempts
         self.last_records, self.contents = _last_records(reports.to_pylist()), _contents(reports.to_pylist())
         self.targets = sorted(self._rows)
 
@@ -273,16 +283,28 @@ def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, w
     connection = connect(dsn, writer)
     try:
         for batch in batches:
-            with transaction(connection):
-                attempt = str((connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
-                for name, part in by_target(batch):
-                    if name is not None:
-                        _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])
-                    reports += _report(attempt, name, pa.table(part))
+            attempt = _copied(connection, stage, batch)
+            for name, part in by_target(batch):
+                reports += _report(attempt, name, pa.table(part))
     finally:
         connection.close()
     if reports:
         yield pa.RecordBatch.from_pylist(reports, schema=report_schema())
+
+
+def _copied(connection: Connection, stage: Stage, batch: pa.RecordBatch) -> str:
+    """The id of the transaction that has copied `batch`; _REFUSED when PostgreSQL refuses a row of it."""
+    try:
+        with transaction(connection):
+            attempt = str((connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
+            for name, part in by_target(batch):
+                if name is not None:
+                    _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])
+    except psycopg.Error as error:
+        if connection.closed or not suspects_a_row(error):
+            raise
+        return _REFUSED
+    return attempt
 
 
 def _report(attempt: str, target: str | None, rows: pa.Table) -> list[dict[str, Any]]:

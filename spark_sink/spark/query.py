@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.errors import Misconfigured, Rewind, Waiting, sentence
+from onefold.spark_sink.errors import Misconfigured, Rewind, Verdict, Waiting, sentence, verdict
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.sizes import mean_bytes
@@ -38,12 +39,13 @@ from onefold.telemetry import QUERY_STARTS
 class Query:
     """Start it; ask for its `failure` now and then; start it again."""
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, bound: Bound | None = None) -> None:
         self._spark = spark
         self._plan = plan
         self._query: StreamingQuery | None = None
         self._batches: Batches | None = None
         self._held = ExitStack()
+        self._bound = bound or Bound()
 
     @property
     def name(self) -> str:
@@ -75,9 +77,11 @@ class Query:
             with ExitStack() as held:
                 self._begin(held)
                 self._held = held.pop_all()
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise Waiting(f"Postgres does not answer: {sentence(error)}") from error
         except psycopg.Error as error:
+            if error.sqlstate is None and verdict(error) is Verdict.RETRY:
+                raise Waiting(f"Postgres does not answer: {sentence(error)}") from error
+            if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
+                raise Waiting(f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(f"Postgres refuses what sql/ asks of it: {sentence(error)}") from error
         except PySparkException as error:
             raise Waiting(f"Spark cannot read the topics: {sentence(error)}") from error
@@ -146,7 +150,9 @@ class Query:
         frame = self._frame(plan, start)
         parallelism = self._spark.sparkContext.defaultParallelism
         ends = partial(checkpoint.ends, folder)
-        self._batches = batches = Batches(plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided)
+        self._batches = batches = Batches(
+            plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided, self._bound
+        )
         kind = LogRows if plan.decided else SparkRows
 
         def on_batch(records: DataFrame, batch_id: int) -> None:
@@ -169,7 +175,9 @@ def _rehearse(connection: Connection, stage: Stage) -> None:
         try:
             # in brackets, as `land` has it: before PostgreSQL 16 that takes an alias
             connection.execute(merge(target, sql.SQL("(SELECT * FROM {})").format(stage.temporary(name))))
-        except psycopg.ProgrammingError as error:
+        except psycopg.Error as error:
+            if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
+                raise
             raise Misconfigured(f"sql/merge/{name}.sql does not work: {sentence(error)}") from error
         finally:
             if not connection.closed:

@@ -46,6 +46,7 @@ UNREAD = "onefold_processor_unread_partitions"
 BATCHES = "onefold_sink_batches_total"
 OFFSETS = "onefold_sink_offsets_total"
 ROWS = "onefold_sink_rows_total"
+SET_ASIDE = "onefold_sink_set_aside_total"
 RETRIES = "onefold_sink_retries_total"
 QUERY_STARTS = "onefold_sink_starts_total"
 BATCH_S = "onefold_sink_batch_seconds"
@@ -96,6 +97,7 @@ METRICS = (
     Metric(BATCHES, "counter", "sink", "batches", "Batches landed."),
     Metric(OFFSETS, "counter", "sink", "offsets", "Offsets landed, those of markers and aborted records too."),
     Metric(ROWS, "counter", "sink", "rows", "Rows that merges have inserted, changed or deleted."),
+    Metric(SET_ASIDE, "counter", "sink", "rows", "Output records set aside in onefold.rejected, each with its reason."),
     Metric(
         RETRIES, "counter", "sink", "transactions", "Transactions that failed by themselves and were entered again."
     ),

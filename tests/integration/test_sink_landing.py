@@ -11,17 +11,15 @@ import pytest
 from pyspark.sql import DataFrame
 
 from onefold.spark_sink.contracts import Target
-from onefold.spark_sink.errors import Overlap, Refused, Rewind
+from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import identity, ledger, stage
 from onefold.spark_sink.landing import land as landing
-from onefold.spark_sink.landing.isolate import set_aside
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, Position
 from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, copy_as_attempt
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark import rows as spark_rows
 from tests.support.landing import ID, Landed, Sink, once
-from tests.support.made_up_domain import MadeUp
 
 Reader = psycopg.Connection[Any]
 
@@ -254,57 +252,3 @@ def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
     made = ExecutorStaged(sink.stage, one.copy_by_executors(sink.stage))
     assert left == [0]
     assert made.last_records == {(sink.topic, 0): LastRecord(102, 102)}
-
-
-# --- rows that Postgres refuses
-
-
-def test_only_the_rows_that_postgres_refuses_are_set_aside(
-    sink: Sink, plan: Plan, made_up: MadeUp, reader: Reader, landed: Landed
-) -> None:
-    """With the bytes of their record, where Kafka still has it; nothing else is changed by the search."""
-    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id NOT IN (101, 104))")
-    targets, mark = plan.domain.targets, sink.table(105).set_column(0, "target", pa.nulls(1, pa.string()))
-    rows = pa.concat_tables([sink.table(*range(100, 105)), mark])
-    good = set_aside(
-        sink.connection, plan.domain.name, sink.stage, rows, targets, Kafka(sink.topic)
-    )  # fmt: skip
-    assert landed() == (100, [])
-    staged = DriverStaged(sink.stage, good)
-    assert staged.last_records == {(sink.topic, 0): LastRecord(105, 105)}
-    assert landing.land(sink.connection, sink.batch(100, 106), staged, targets, nothing)
-    assert landed() == (106, [(100, 1), (102, 1), (103, 1)])
-    kept = reader.execute('SELECT sink, topic, partition, "offset", reason, value FROM onefold.rejected ORDER BY 4')
-    found = kept.fetchall()
-    assert [row[:4] for row in found] == [(plan.domain.name, sink.topic, 0, offset) for offset in (101, 104)]
-    assert all(row[4].startswith("Postgres refused the row: new row for relation") for row in found)
-    assert [bytes(row[5]) for row in found] == [b"value 101", b""], "the second one is gone from Kafka"
-
-
-def test_rows_that_are_refused_only_together_are_nobodys_fault(
-    sink: Sink, plan: Plan, made_up: MadeUp, landed: Landed
-) -> None:
-    """No row could be set aside for it: the error itself ends the query."""
-    insert = (f"INSERT INTO {made_up.name}.notes SELECT id, text, topic, partition, 0 FROM ", " AS stage")
-    targets = {**plan.domain.targets, sink.topic: replace(plan.domain.targets[sink.topic], merge=insert)}
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        set_aside(
-            sink.connection, "s", sink.stage, sink.table(100, 100), targets, Kafka(sink.topic)
-        )  # fmt: skip
-    assert landed() == (100, [])
-
-
-def test_a_row_that_stands_for_a_batch_is_never_set_aside(
-    sink: Sink, plan: Plan, made_up: MadeUp, reader: Reader, reduced: dict[str, Target]
-) -> None:
-    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 101)")
-    with pytest.raises(Refused, match=rf"refuses what sql/reduce/{sink.topic}\.sql makes of a batch"):
-        set_aside(sink.connection, "s", sink.stage, sink.table(100, 101), reduced, Kafka(sink.topic))
-
-
-def test_an_error_that_is_no_rows_fault_ends_the_search(
-    sink: Sink, plan: Plan, made_up: MadeUp, reader: Reader
-) -> None:
-    reader.execute(f"DROP TABLE {made_up.name}.notes")
-    with pytest.raises(psycopg.errors.UndefinedTable):
-        set_aside(sink.connection, "s", sink.stage, sink.table(100), plan.domain.targets, Kafka(sink.topic))

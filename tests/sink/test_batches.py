@@ -12,7 +12,7 @@ from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.landing import batches, landed_batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
-from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, STAGE_S
+from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE, STAGE_S
 from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 
 Make = Callable[..., Batches]
@@ -190,9 +190,11 @@ def test_a_row_that_postgres_refuses_is_set_aside_and_the_others_land(world: Wor
     run(world, one, 0, {LEFT: 5}, rows)
     assert ended(one) is None
     (first, _), second = world.tried
-    assert second == (first, "the good ones")
-    assert [arguments[1] for arguments in world.set_aside] == ["made_up"]
-    assert world.set_aside[0][3] == rows.records
+    assert (second[0], second[1].reason) == (first, "because")
+    assert [arguments[0] for arguments in world.set_aside] == ["made_up"]
+    assert world.set_aside[0][2] == rows.records
+    assert world.told.counted[SET_ASIDE] == 1
+    assert world.told.counted[ROWS] == 3 + 2
 
 
 def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -> None:

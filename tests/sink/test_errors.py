@@ -1,8 +1,9 @@
 """What is said of an error in one sentence."""
 
+import psycopg
 import pytest
 
-from onefold.spark_sink.errors import sentence
+from onefold.spark_sink.errors import Verdict, sentence, suspects_a_row, verdict
 
 # As Spark has it of a task whose Python has raised something while it handled something else.
 OF_A_TASK = """
@@ -57,3 +58,36 @@ FORBIDDEN = (
 )
 def test_an_error_is_said_in_one_sentence(text: str, said: str) -> None:
     assert sentence(ValueError(text)) == said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "states"),
+    [
+        (
+            Verdict.ROW,
+            "21000 22001 22P02 2201E 23502 23505 23514 23P01 44000 54000 54001 P0001 P0004 38000 39004 20000 27000",
+        ),
+        (Verdict.RETRY, "25006 40001 40P01 53100 53300 55P03 55006 57014 57P01 58030 58P01 08006 26000 28P01"),
+        (Verdict.STOP, "0A000 3F000 42501 42601 42703 42P01 42P10 2200H"),
+        (Verdict.UNKNOWN, "XX000 XX001 55000 72000 F0000 HV000 24000 2D000"),
+    ],
+    ids=str,
+)
+def test_each_sqlstate_has_one_answer(wanted: Verdict, states: str) -> None:
+    """Outside of functions. What no row may have caused is never looked for in rows."""
+    for state in states.split():
+        error = _of(state)
+        assert (state, verdict(error)) == (state, wanted)
+        assert suspects_a_row(error) == (wanted in (Verdict.ROW, Verdict.UNKNOWN)), state
+
+
+def _of(state: str) -> psycopg.Error:
+    error = psycopg.Error("no")
+    error.sqlstate = state
+    return error
+
+
+@pytest.mark.parametrize("error", [psycopg.OperationalError("gone"), psycopg.InterfaceError("closed")])
+def test_a_lost_connection_passes(error: psycopg.Error) -> None:
+    """It has no SQLSTATE."""
+    assert verdict(error) is Verdict.RETRY

@@ -74,7 +74,7 @@ class MadeUp:
     """Its topics, and the truth about them."""
 
     def __init__(self, name: str, root: Path, bootstrap_servers: str) -> None:
-        self.name = name
+        self.name, self.root = name, root
         self.readings, self.notes = f"{name}.readings", f"{name}.notes"
         self.topics = [self.notes, self.readings]
         self._servers = bootstrap_servers

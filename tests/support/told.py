@@ -19,6 +19,7 @@ class Kept(Telemetry):
         self.gauges: dict[str, float] = {}
         self.durations: list[float] = []
         self.standing: dict[tuple[str, str], tuple[float, str]] = {}
+        self.wrong: dict[str, str] = {}
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         self.counted[name] += int(amount)
@@ -28,6 +29,9 @@ class Kept(Telemetry):
 
     def took(self, name: str, seconds: float, **labels: str) -> None:
         self.durations.append(seconds)
+
+    def faulty(self, domain: str, why: str) -> None:
+        self.wrong[domain] = why
 
     def stands(self, domain: str, part: str, moved_at: float, why: str) -> None:
         self.standing[domain, part] = moved_at, why
