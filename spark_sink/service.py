@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -15,9 +16,10 @@ import structlog
 from onefold.class_archive import uses
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting, sentence
+from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting, sentence
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.spark_sink.precedence import Precedence
@@ -33,6 +35,10 @@ log = structlog.get_logger()
 #: The state and the detail of a status while a sink has to wait, None when it may begin to land.
 Gate = Callable[[], tuple[str, str] | None]
 
+# A pipeline that was left out is tried again after such a pause, which doubles with each try up to the second one: a batch that
+# PostgreSQL refuses costs it seconds each time.
+_AGAIN_S = 2.0
+_AGAIN_LATEST_S = 60.0
 _TICK_S = 0.2  # how often the queries are asked how they are; one that ended is noticed this late
 _AT_THE_GATE_S = 0.1  # so late it goes on after another one's end; a file is looked at, no server is asked
 _ASKED_S = 1.0  # for whom something waits; without the answer all are started in order
@@ -62,7 +68,7 @@ def run(
 ) -> int:
     """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
 
-    A pipeline that cannot be landed is left out with its sentence, and the others go on.
+    A pipeline that cannot be landed is left out with its sentence, and the others go on. It is tried again with growing pauses.
 
     Args:
         writer: names this sink in the ledger.
@@ -76,35 +82,41 @@ def run(
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
-        SQL file that is wrong, 3 for topics that are not the ones whose records Postgres holds.
+        SQL file that is wrong, 3 for topics that are not the ones whose records Postgres holds. Where PostgreSQL refuses the
+        rows of one, it stays and tries again.
     """
     status = Status(status_file)
     status.write("starting", "starting Spark")
-    left_out = LeftOut()
+    left_out = LeftOut(telemetry)
+    by_name = {pipeline.name: pipeline for pipeline in pipelines}
     try:
         java_options = java_client_options(bootstrap_servers, kafka_options)
+        scratch = checkpoint.scratch(checkpoint_root)
+
+        def planned(name: str) -> Plan:
+            pipeline = by_name[name]
+            return Plan(
+                domain=load_domain(name, pipeline.contracts, pipeline.sql),
+                bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, java_options=java_options,
+                postgres_dsn=postgres_dsn,
+                writer=writer,
+                sql_root=pipeline.sql,
+                checkpoint_root=scratch,
+                notes=checkpoint_root / "notes",
+                step=step, map_fails=map_fails,
+                decided=name in decided,
+                guarantee=guarantee, unknown_contracts=unknown_contracts, telemetry=telemetry,
+            )  # fmt: skip
+
         plans = []
-        for pipeline in pipelines:
-            with left_out.when_broken(pipeline.name):
-                plans.append(
-                    Plan(
-                        domain=load_domain(pipeline.name, pipeline.contracts, pipeline.sql),
-                        bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, java_options=java_options,
-                        postgres_dsn=postgres_dsn,
-                        writer=writer,
-                        sql_root=pipeline.sql,
-                        checkpoint_root=checkpoint.scratch(checkpoint_root),
-                        notes=checkpoint_root / "notes",
-                        step=step, map_fails=map_fails,
-                        decided=pipeline.name in decided,
-                        guarantee=guarantee, unknown_contracts=unknown_contracts, telemetry=telemetry,
-                    )
-                )  # fmt: skip
+        for name in by_name:
+            with left_out.when_broken(name):
+                plans.append(planned(name))
         if not plans:
             raise left_out.worst()
-        left_out.tell(telemetry)
         start = lambda: session.start(jars, java_home, checkpoint_root, uses(archive))  # noqa: E731
-        return _land(plans, left_out, status, patience_s, start, gate, _rehearsal(pipelines, checkpoint_root))
+        rehearse = _rehearsal(pipelines, checkpoint_root)
+        return _land(plans, planned, left_out, status, patience_s, start, gate, rehearse)
     except SinkError as error:
         log.error(sentence(error))
         status.write("waiting", sentence(error))
@@ -116,21 +128,27 @@ def _rehearsal(pipelines: Sequence[Pipeline], folder: Path) -> Callable[[Any, th
     return partial(warm.rehearse, pipelines=pipelines, folder=folder)
 
 
-def _watched(queries: Sequence[Query], plan: Plan, stop: threading.Event) -> dict[str, Standing]:
-    """How the queries get on, by name, if anybody listens. `plan`: of any of them."""
-    if not plan.telemetry.listens:
-        return {}
-    ends = Ends(plan.bootstrap_servers, plan.kafka_options)
-    watched = {query.name: Standing(query, ends.of, plan.telemetry) for query in queries}
-    watch(list(watched.values()), stop)
-    return watched
+@dataclass
+class _Broken:
+    """Why a pipeline is left out, and when it is tried again."""
+
+    error: SinkError
+    pause_s: float
+    again_at: float
 
 
 class LeftOut:
-    """The pipelines that are not landed, each with the reason, because only a person can help them."""
+    """The pipelines that are not landed, each with the reason. Each is tried again, with growing pauses, and stays one of them
+    until its query is healthy.
 
-    def __init__(self) -> None:
-        self._errors: dict[str, SinkError] = {}
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, telemetry: Telemetry = SILENT, clock: Callable[[], float] = time.monotonic) -> None:
+        self._telemetry = telemetry
+        self._clock = clock
+        self._broken: dict[str, _Broken] = {}
 
     @contextmanager
     def when_broken(self, name: str) -> Iterator[None]:
@@ -138,28 +156,53 @@ class LeftOut:
         try:
             yield
         except (Misconfigured, Refused) as error:
-            self._errors[name] = error
-            log.error(f"{name} is left out: {sentence(error)}")
+            before = self._broken.get(name)
+            pause_s = _AGAIN_S if before is None else min(2 * before.pause_s, _AGAIN_LATEST_S)
+            self._broken[name] = _Broken(error, pause_s, self._clock() + pause_s)
+            if before is None or sentence(before.error) != sentence(error):
+                log.error(f"{name} is left out: {sentence(error)}")
+            self._telemetry.stands(name, "", self._clock(), f"it is left out: {sentence(error)}")
+            self._telemetry.faulty(name, f"it is left out: {sentence(error)}")
+
+    def due(self) -> list[str]:
+        """Those to be tried again now. Each is given once, until it is broken again."""
+        names = [name for name, broken in self._broken.items() if broken.again_at <= self._clock()]
+        for name in names:
+            self._broken[name].again_at = float("inf")
+        return names
+
+    def healthy(self, name: str) -> None:
+        """It lands again."""
+        if self._broken.pop(name, None) is not None:
+            log.info(f"{name} is landed again")
+            self._telemetry.faulty(name, "")
 
     def __contains__(self, name: str) -> bool:
-        return name in self._errors
+        """Whether it waits for its next try."""
+        return name in self._broken and self._broken[name].again_at < float("inf")
 
     def sentences(self) -> list[str]:
         """One for each."""
-        return [f"{name} is left out: {sentence(error)}" for name, error in self._errors.items()]
+        return [f"{name} is left out: {sentence(broken.error)}" for name, broken in self._broken.items()]
 
-    def tell(self, telemetry: Telemetry) -> None:
-        """They do not move any more, whatever the others do."""
-        for name, error in self._errors.items():
-            telemetry.stands(name, "", time.monotonic(), f"it is left out: {sentence(error)}")
+    @property
+    def names(self) -> Collection[str]:
+        """Also those that are tried again at this moment."""
+        return self._broken.keys()
+
+    @property
+    def mendable(self) -> bool:
+        """Whether one of them waits for the database to be mended, which another process would only wait for as well."""
+        return any(isinstance(broken.error, Stopped) for broken in self._broken.values())
 
     def worst(self) -> SinkError:
         """The error with the greatest exit code, for when nothing is left to land."""
-        return max(self._errors.values(), key=lambda error: error.exit_code)
+        return max((broken.error for broken in self._broken.values()), key=lambda error: error.exit_code)
 
 
 def _land(
     plans: Sequence[Plan],
+    planned: Callable[[str], Plan],
     left_out: LeftOut,
     status: Status,
     patience_s: float,
@@ -179,10 +222,21 @@ def _land(
                 _within(_STOP_DEADLINE_S, [spark.stop])
                 return 0
             ask().join(_ASKED_S)
-        queries = [Query(spark, plan) for plan in plans]
-        supervisors = [QuerySupervisor(query, patience_s, time.monotonic) for query in queries]
-        watched = _watched(queries, plans[0], stop)
-        return _serve(supervisors, left_out, status, stop, spark.stop, watched, precedence)
+        watched: dict[str, Standing] = {}
+        ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
+        bounds: dict[str, Bound] = {}
+
+        def supervised(plan: Plan) -> QuerySupervisor:
+            query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
+            if plan.telemetry.listens:
+                watched[query.name] = Standing(query, ends.of, plan.telemetry)
+            return QuerySupervisor(query, patience_s, time.monotonic)
+
+        supervisors = [supervised(plan) for plan in plans]
+        if watched:
+            watch(watched, stop)
+        again = lambda name: supervised(planned(name))  # noqa: E731
+        return _serve(supervisors, left_out, status, stop, spark.stop, watched, precedence, again)
 
 
 def _let_in(
@@ -220,12 +274,18 @@ def _serve(
     stop_spark: Callable[[], None],
     watched: Mapping[str, Standing],
     precedence: Precedence,
+    again: Callable[[str], QuerySupervisor],
 ) -> int:
     try:
         while not stop.is_set():
+            for name in left_out.due():
+                with left_out.when_broken(name):
+                    supervisors.append(again(name))
             for supervisor in precedence.due(supervisors):
                 with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
                     supervisor.tick()
+                    if supervisor.healthy:
+                        left_out.healthy(supervisor.query.name)
                 if standing := watched.get(supervisor.query.name):
                     standing.running, standing.trouble = supervisor.running, supervisor.trouble or ""
             for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
@@ -234,7 +294,7 @@ def _serve(
                     standing.running, standing.trouble = False, "it is left out"
                 with suppress(Exception):  # it lands nothing any more, whatever Spark says to that
                     supervisor.query.stop()
-            if not supervisors:
+            if not supervisors and not left_out.mendable:
                 raise left_out.worst()
             status.write(*_summary(supervisors, left_out))
             stop.wait(_TICK_S)
@@ -258,8 +318,9 @@ def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut) -> tuple[str
         f"{supervisor.query.name}: {supervisor.trouble}" for supervisor in supervisors if supervisor.trouble is not None
     ]
     troubles += left_out.sentences()
-    if all(supervisor.running for supervisor in supervisors):
-        landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in supervisors)
+    well = [supervisor for supervisor in supervisors if supervisor.query.name not in left_out.names]
+    if well and all(supervisor.running for supervisor in well):
+        landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in well)
         return "running", "; ".join([f"landed since the last start: {landed}", *troubles])
     return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
 

@@ -6,7 +6,7 @@ thread of its own, for a Kafka that is away must not keep anybody from landing. 
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from onefold.spark_sink.errors import Waiting, sentence
@@ -79,12 +79,12 @@ class Standing:
         tell.stands(domain, "", self._moved_at, "; ".join(filter(None, (self.trouble, self._why))))
 
 
-def watch(standings: Sequence[Standing], stop: threading.Event) -> None:
-    """Ask about all of them again and again, in a thread of its own, until asked to stop."""
+def watch(standings: Mapping[str, Standing], stop: threading.Event) -> None:
+    """Ask about all of them again and again, in a thread of its own, until asked to stop. Others may come meanwhile."""
 
     def ask() -> None:
         while not stop.is_set():
-            for standing in standings:
+            for standing in list(standings.values()):
                 standing.ask()
             stop.wait(ASK_EVERY_S)
 

@@ -6,7 +6,16 @@ from typing import Protocol
 import psycopg
 import structlog
 
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Unauthenticated, Waiting, sentence
+from onefold.spark_sink.errors import (
+    Misconfigured,
+    Refused,
+    SinkError,
+    Unauthenticated,
+    Verdict,
+    Waiting,
+    sentence,
+    verdict,
+)
 
 log = structlog.get_logger()
 
@@ -14,6 +23,8 @@ _HEALTHY_S = 30.0  # a query that has been going for this long has got over its 
 _AUDIT_EVERY_S = 5.0  # one small query; a restored backup is noticed this late while the topics are quiet
 _SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does not help
 _LONGEST_PAUSE_S = 2.0
+# Where PostgreSQL gives an error that is not known to pass: each start costs the server, and reads the batch from Kafka again.
+_LONGEST_UNKNOWN_PAUSE_S = 60.0
 
 
 class Query(Protocol):
@@ -64,13 +75,18 @@ class QuerySupervisor:
         if isinstance(failure, Refused | Misconfigured):
             raise failure
         # even when it has failed again meanwhile: a sink that makes progress is not in trouble
-        if self.running and (self.query.landed or now - self._started_at > _HEALTHY_S):
+        if self.healthy:
             self.trouble, self._pause_s = None, _SHORTEST_PAUSE_S
         if failure is not None and self.running:
             self._note(failure, now)
         # not only after a failure of the query: one that was displaced is going still, and would say so for ever
         if not self.running and now >= self._not_before:
             self._start(now)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the query has landed something since its last start, or has run for long."""
+        return self.running and bool(self.query.landed or self._clock() - self._started_at > _HEALTHY_S)
 
     def _audit(self, now: float) -> BaseException | None:
         """Look now and then whether Postgres still holds what was landed. What it does not answer, a batch will notice."""
@@ -107,6 +123,14 @@ class QuerySupervisor:
             log.debug(f"{self.query.name}: the whole story", exc_info=unexpected)
         self.trouble = reason
         self._not_before = now + self._pause_s
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)  # a power of the starts would overflow one day
+        # a power of the starts would overflow one day
+        self._pause_s = min(2 * self._pause_s, _longest_pause_s(failure))
         if now - self._trouble_since > self._patience_s:
             raise Waiting(f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")
+
+
+def _longest_pause_s(failure: BaseException) -> float:
+    """Between two starts, after what `failure` or its cause is."""
+    cause = failure.__cause__ if isinstance(failure, Waiting) else failure
+    known = not isinstance(cause, psycopg.Error) or verdict(cause) is Verdict.RETRY
+    return _LONGEST_PAUSE_S if known else _LONGEST_UNKNOWN_PAUSE_S

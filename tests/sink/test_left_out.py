@@ -6,15 +6,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from onefold.pipelines import Pipeline
 from onefold.spark_sink import service, supervisor
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Waiting
+from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.precedence import Precedence
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
 from onefold.status_file import Status
+from onefold.telemetry import SILENT, Telemetry
 from tests.support.told import Kept
 
 
@@ -31,6 +33,7 @@ class QuerySupervisor:
 
     def __init__(self, name: str, *raised: SinkError, running: bool = True) -> None:
         self.query, self.trouble, self.running = Query(name), None, running
+        self.healthy = running
         self.raised = list(raised)
         self.ticks = 0
 
@@ -45,11 +48,12 @@ class StopsAfter(threading.Event):
 
     def __init__(self, turns: int) -> None:
         super().__init__()
-        self._turns = turns
+        self._left = turns
+        self.turns = 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        self._turns -= 1
-        if self._turns == 0:
+        self.turns += 1
+        if self.turns == self._left:
             self.set()
         return self.is_set()
 
@@ -66,11 +70,17 @@ class Reported(Status):
 
 
 def serve(
-    *supervisors: QuerySupervisor, turns: int = 3, watched: Any = ()
+    *supervisors: QuerySupervisor,
+    turns: int = 3,
+    watched: Any = (),
+    again: Any = None,
+    telemetry: Telemetry = SILENT,
 ) -> tuple[int, LeftOut, list[tuple[str, str]]]:
-    left_out, reported = LeftOut(), Reported()
+    """A turn of the loop takes a second."""
+    reported, stop = Reported(), StopsAfter(turns)
+    left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
-    code = service._serve(served, left_out, reported, StopsAfter(turns), lambda: None, dict(watched), Precedence())
+    code = service._serve(served, left_out, reported, stop, lambda: None, dict(watched), Precedence(), again)
     return code, left_out, reported.lines
 
 
@@ -79,15 +89,53 @@ def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) ->
     """With its sentence in the status, and its query stopped."""
     broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
     watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("broken", "healthy")}
-    code, left_out, reported = serve(broken, healthy, watched=watched)
+    code, left_out, reported = serve(broken, healthy, watched=watched, turns=2)
 
     assert code == 0
     assert "broken" in left_out
     assert broken.query.stopped
-    assert (broken.ticks, healthy.ticks) == (1, 3)
+    assert (broken.ticks, healthy.ticks) == (1, 2)
     assert (watched["broken"].running, watched["broken"].trouble) == (False, "it is left out")
     assert (watched["healthy"].running, watched["healthy"].trouble) == (True, "")
     assert reported[-1] == ("running", f"landed since the last start: healthy 7 offsets; broken is left out: {error}")
+
+
+def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
+    """With pauses that grow; and its sentence stays until then, in the status and in its health."""
+    told, tries = Kept(), list[int]()
+    broken, healthy = Misconfigured("permission denied"), QuerySupervisor("healthy")
+
+    def again(name: str) -> QuerySupervisor:
+        tries.append(healthy.ticks)
+        if len(tries) == 3:
+            raise broken
+        return QuerySupervisor(name, *([broken] if len(tries) < 4 else []))
+
+    with capture_logs() as logged:
+        code, left_out, reported = serve(QuerySupervisor("one", broken), healthy, turns=40, again=again, telemetry=told)
+    assert (code, tries) == (0, [2, 6, 14, 30])
+    assert "one" not in left_out
+    assert reported[10] == (
+        "running",
+        "landed since the last start: healthy 7 offsets; one is left out: permission denied",
+    )
+    assert reported[-1] == ("running", "landed since the last start: healthy 7 offsets, one 7 offsets")
+    assert told.wrong == {"one": ""}
+    assert [line["event"] for line in logged] == ["one is left out: permission denied", "one is landed again"]
+
+
+def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:
+    """A new process would find the same."""
+    told = Kept()
+    refuses = QuerySupervisor("one", Stopped("PostgreSQL refuses every row"))
+    code, left_out, reported = serve(
+        refuses, again=lambda name: QuerySupervisor(name, running=False), turns=4, telemetry=told
+    )
+    assert code == 0
+    assert {state for state, _ in reported} == {"waiting"}
+    assert "one is left out: PostgreSQL refuses every row" in reported[-1][1]
+    assert told.wrong == {"one": "it is left out: PostgreSQL refuses every row"}
+    assert left_out.sentences() == ["one is left out: PostgreSQL refuses every row"]
 
 
 def test_when_nothing_is_left_it_ends_with_the_worst_of_it() -> None:

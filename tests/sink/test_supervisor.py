@@ -124,6 +124,30 @@ def test_pauses_double_up_to_two_seconds(supervisor: QuerySupervisor, query: Que
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0], abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("cause", "longest_s"),
+    [(psycopg.errors.ReadOnlySqlTransaction("failover"), 2.0), (psycopg.errors.InternalError_("XX000"), 60.0)],
+    ids=["known", "unknown"],
+)
+def test_what_is_not_known_to_pass_is_tried_again_with_longer_pauses(
+    query: Query, clock: Clock, cause: Exception, longest_s: float
+) -> None:
+    """And its sentence is said meanwhile."""
+    supervisor = QuerySupervisor(query, 10_000.0, clock)
+    failure = Waiting("Postgres refuses to begin")
+    failure.__cause__ = cause
+    query.starts = [failure] * 20
+    at: list[float] = []
+    while len(at) < 12:
+        before = query.started
+        supervisor.tick()
+        if query.started > before:
+            at.append(clock.now)
+        clock.now += 0.1
+    assert at[-1] - at[-2] == pytest.approx(longest_s, abs=0.11)
+    assert supervisor.trouble == "Postgres refuses to begin"
+
+
 def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:

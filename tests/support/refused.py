@@ -1,0 +1,225 @@
+"""A sink that is handed rows and lands them, on a real PostgreSQL without Kafka and Spark, and what PostgreSQL may refuse."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Self
+
+import psycopg
+import pyarrow as pa
+
+from onefold.spark_sink.decisions import Seen
+from onefold.spark_sink.landing import ledger
+from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.isolate import Bound
+from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage
+from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres.connection import connect
+from onefold.spark_sink.threads import Threads
+from tests.support.landing import ID, SENT_MS, Sink
+from tests.support.told import Kept
+
+Reader = psycopg.Connection[Any]
+
+
+class Kafka:
+    """Topics whose records are there up to an offset."""
+
+    def __init__(self, until: int = 1_000_000_000) -> None:
+        self._until = until
+
+    def ids(self, topics: list[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, ID)
+
+    def reach(self, topics: list[str]) -> dict[Partition, Reach]:
+        return {(topic, 0): Reach(0, self._until) for topic in topics}
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        here = offset if offset < self._until else offset + 1
+        return Record(here, None, f"value {here}".encode(), 0)
+
+    def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
+        return last.fingerprint
+
+    def is_compacted(self, topic: str) -> bool:
+        return False
+
+
+class Rows:
+    """Rows as Spark would give them."""
+
+    def __init__(self, table: pa.Table, dsn: str) -> None:
+        self._table, self._dsn = table, dsn
+
+    @contextmanager
+    def held(self, offsets: int) -> Iterator[Self]:
+        yield self
+
+    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
+        raise NotImplementedError
+
+    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
+        raise NotImplementedError
+
+    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> "Rows":
+        rows = self._table.to_pylist()
+        left = [row for row in rows if row["offset"] >= start_offsets.get((row["topic"], row["partition"]), 1 << 62)]
+        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self._dsn)
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def copy_by_executors(self, stage: Stage) -> pa.Table:
+        return pa.Table.from_batches(copy_as_attempt(self._table.to_batches(), stage, self._dsn, "task"))
+
+
+class Pipeline:
+    """Notes of the made-up domain as rows: (id, text), at the offset of their place from 100 on, or (partition, offset, ms)."""
+
+    def __init__(self, sink: Sink, plan: Plan, dsn: str, reader: Reader, kafka: Kafka | None = None) -> None:
+        self.sink, self.dsn, self.reader = sink, dsn, reader
+        self.told = Kept()
+        self.plan = replace(plan, telemetry=self.told)
+        self.kafka = kafka or Kafka()
+        self.bound = Bound()
+        self.next = {(topic, partition): 100 for topic in plan.domain.contracts for partition in (0, 1)}
+        for key in self.next:
+            ledger.open_partition(sink.connection, plan.domain.name, key, 100, ID, "one")
+
+    def lands(
+        self, *rows: tuple[str, str], topic: str = "", partition: int = 0, late_ms: int = 0
+    ) -> BaseException | None:
+        """One batch of one partition; what it fails with. `rows`: their own cells as CSV, and the target ("": the topic)."""
+        return self.lands_table(self.table(*rows, topic=topic, partition=partition, late_ms=late_ms))
+
+    def table(self, *rows: tuple[str, str], topic: str = "", partition: int = 0, late_ms: int = 0) -> pa.Table:
+        """`late_ms`: so much later than their offsets say they were written."""
+        topic = topic or self.sink.topic
+        first = self.next[topic, partition]
+        made = [
+            {
+                "target": target or topic,
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "fingerprint": offset,
+                "at_ms": SENT_MS + offset + late_ms,
+                "line": f"{cells},{topic},{partition},{offset}\n",
+            }
+            for offset, (cells, target) in enumerate(rows, first)
+        ]
+        return pa.Table.from_pylist(made, schema=self.sink.table(100).schema)
+
+    def lands_table(self, table: pa.Table) -> BaseException | None:
+        ends = dict(self.next)
+        for row in table.to_pylist():
+            key = row["topic"], row["partition"]
+            ends[key] = max(ends[key], row["offset"] + 1)
+        one = Batches(
+            self.plan, self.sink.connection, self.sink.connection, self.kafka, self.sink.stage, self.next,
+            dict.fromkeys(self.plan.domain.contracts, ID), lambda number: ends, Threads(), None, self.bound,
+        )  # fmt: skip
+        with suppress(RuntimeError):
+            one.on_batch(Rows(table, self.dsn), 0)
+        one.close()
+        if str(one.failure) == "nothing is landed any more":
+            self.next = ends
+            return None
+        return one.failure
+
+    def becomes_role(self) -> None:
+        """The sink's session is of a role that is no superuser from now on."""
+        name = self.plan.domain.name
+        self.reader.execute(
+            f"CREATE ROLE {name}; GRANT ALL ON SCHEMA {name}, onefold, onefold_stage TO {name};"
+            f"GRANT ALL ON ALL TABLES IN SCHEMA {name}, onefold TO {name}"
+        )
+        self.superuser = self.sink.connection  # whose stage is in use: the role may not drop it
+        self.sink.connection = connect(self.dsn, "one")
+        self.sink.connection.execute(f"SET ROLE {name}")
+        self.sink.stage = open_stage(self.sink.connection, self.plan.domain.targets)
+
+    def notes(self) -> list[tuple[Any, ...]]:
+        return self.reader.execute(f"SELECT id, text FROM {self.plan.domain.name}.notes ORDER BY id").fetchall()
+
+    def rejected(self) -> list[tuple[Any, ...]]:
+        asked = 'SELECT partition, "offset", reason FROM onefold.rejected ORDER BY topic, partition, "offset"'
+        return self.reader.execute(asked).fetchall()
+
+    def places(self) -> list[tuple[int, int]]:
+        return [row[:2] for row in self.rejected()]
+
+
+def note(number: int, text: str = "x") -> tuple[str, str]:
+    return f'{number},"{text}"', ""
+
+
+def raising(state: str) -> str:
+    return f"RAISE EXCEPTION 'not this one' USING ERRCODE = '{state}';"
+
+
+def trigger(body: str, kind: str = "BEFORE INSERT OR UPDATE") -> str:
+    """For rows with the id 101."""
+    return (
+        f"CREATE FUNCTION {{name}}.look() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ DECLARE n integer; BEGIN IF NEW.id = 101 THEN {body} END IF; RETURN NEW; END $$;"
+        f"CREATE TRIGGER look {kind} ON {{name}}.notes FOR EACH ROW EXECUTE FUNCTION {{name}}.look();"
+    )
+
+
+LATER = "CREATE CONSTRAINT TRIGGER look AFTER INSERT ON {name}.notes DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+#: By what refuses a note with the id 101: the statements that make it so, and the SQLSTATE.
+ONE_ROW = {
+    "54000 index entry": ("CREATE INDEX ON {name}.notes (text)", "54000"),
+    "P0001 trigger": (trigger("RAISE EXCEPTION 'not this one';"), "P0001"),
+    "P0002 trigger": (trigger("SELECT 1 INTO STRICT n FROM pg_class WHERE oid = 0;"), "P0002"),
+    "P0004 assert": (trigger("ASSERT false;"), "P0004"),
+    "20000 case": (trigger("CASE NEW.id WHEN 1 THEN n := 1; END CASE;"), "20000"),
+    "22012 division": (trigger("n := 1 / (NEW.id - 101);"), "22012"),
+    "2201E logarithm": (trigger("n := ln(101 - NEW.id);"), "2201E"),
+    "0A000 raised": (trigger(raising("0A000")), "0A000"),
+    "42501 raised": (trigger(raising("42501")), "42501"),
+    "42704 raised": (trigger(raising("42704")), "42704"),
+    "55000 raised": (trigger(raising("55000")), "55000"),
+    "38000 raised": (trigger(raising("38000")), "38000"),
+    "XX000 raised": (trigger(raising("XX000")), "XX000"),
+    "own state": (trigger(raising("MY001")), "MY001"),
+    "42P01 dynamic": (trigger("EXECUTE 'INSERT INTO nowhere_' || NEW.id || ' SELECT 1';"), "42P01"),
+    "42501 policy": (
+        ("ALTER TABLE {name}.notes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
+        "CREATE POLICY look ON {name}.notes USING (true) WITH CHECK (id <> 101)"),
+        "42501",
+    ),
+    "44000 check option": (
+        ("ALTER TABLE {name}.notes RENAME TO stored;"
+        "CREATE VIEW {name}.notes AS SELECT * FROM {name}.stored WHERE id <> 101 WITH CHECK OPTION"),
+        "44000",
+    ),
+    "23514 check": ("ALTER TABLE {name}.notes ADD CHECK (id <> 101)", "23514"),
+    "23503 reference": (
+        ("CREATE TABLE {name}.known (id bigint PRIMARY KEY); INSERT INTO {name}.known SELECT generate_series(100, 200);"
+        "DELETE FROM {name}.known WHERE id = 101;"
+        "ALTER TABLE {name}.notes ADD FOREIGN KEY (id) REFERENCES {name}.known"),
+        "23503",
+    ),
+    "23514 no partition": (
+        ("ALTER TABLE {name}.notes RENAME TO old; CREATE TABLE {name}.notes (LIKE {name}.old INCLUDING ALL)"
+        " PARTITION BY RANGE (id); CREATE TABLE {name}.low PARTITION OF {name}.notes FOR VALUES FROM (0) TO (101);"
+        "CREATE TABLE {name}.high PARTITION OF {name}.notes FOR VALUES FROM (102) TO (1000)"),
+        "23514",
+    ),
+    "23503 deferred reference": (
+        ("CREATE TABLE {name}.known (id bigint PRIMARY KEY); INSERT INTO {name}.known SELECT generate_series(100, 200);"
+        "DELETE FROM {name}.known WHERE id = 101;"
+        "ALTER TABLE {name}.notes ADD FOREIGN KEY (id) REFERENCES {name}.known DEFERRABLE INITIALLY DEFERRED"),
+        "23503",
+    ),
+    "P0001 deferred trigger": (
+        trigger("RAISE EXCEPTION 'too late';").replace(
+            "CREATE TRIGGER look BEFORE INSERT OR UPDATE ON {name}.notes FOR EACH ROW", LATER
+        ),
+        "P0001",
+    ),
+}  # fmt: skip
