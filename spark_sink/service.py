@@ -27,7 +27,7 @@ from onefold.spark_sink.spark import checkpoint, session, warm
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
-from onefold.status_file import Status
+from onefold.status_file import LEFT_OUT, Status
 from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
@@ -183,7 +183,7 @@ class LeftOut:
 
     def sentences(self) -> list[str]:
         """One for each."""
-        return [f"{name} is left out: {sentence(broken.error)}" for name, broken in self._broken.items()]
+        return [f"{name}{LEFT_OUT}{sentence(broken.error)}" for name, broken in self._broken.items()]
 
     @property
     def names(self) -> Collection[str]:

@@ -6,15 +6,18 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onefold.exit_codes import FAILED
+from onefold import status_file
+from onefold.exit_codes import FAILED, REFUSED
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
 from onefold.pipelines import PROJECT_VARIABLE, project_file
+from onefold.status_file import LEFT_OUT
 
 if TYPE_CHECKING:
     from onefold.operate.rebuild import Rebuild, Rebuilt
@@ -72,7 +75,7 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
         "ONEFOLD_BOOTSTRAP_SERVERS": settings.kafka(),
         "ONEFOLD_POSTGRES_DSN": dsn,
         "ONEFOLD_METRICS_PORT": "0",  # that of the live one is taken
-        "ONEFOLD_STATUS_FILE": "",
+        "ONEFOLD_STATUS_FILE": str(_status(settings.home / "logs" / f"{instance}.log")),
     }
     if (project := project_file()) is not None:
         environment[PROJECT_VARIABLE] = str(project.parent)
@@ -87,18 +90,28 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
     )
     homes.claim(settings.home)
     child = Child(service)
+    _status(service.log).unlink(missing_ok=True)
     child.start()
     try:
         yield child
     finally:
         child.stop()
+        _status(service.log).unlink(missing_ok=True)
+
+
+def _status(log: Path) -> Path:
+    """Where the sink that has this log writes how it is."""
+    return log.with_suffix(".json")
 
 
 def _refuse_ended(sink: Child) -> None:
     from onefold.stack.child import tail
 
+    log = sink.service.log
+    detail = status_file.read(_status(log)).get("detail", "")
+    if LEFT_OUT in detail:  # it would try again, in a database in which nobody mends anything
+        raise UserError(f"the sink that lands beside cannot go on, and nothing was changed: {detail}", "", REFUSED)
     if (code := sink.poll()) is not None:
-        log = sink.service.log
         raise UserError(
             "the sink that lands beside has ended, and nothing was changed",
             f"Its log, {log}, ends with:\n{tail(log)}",

@@ -30,6 +30,8 @@ from onefold.spark_sink.postgres.connection import Connection
 # wrong, and to set aside all that comes would only hide it.
 REFUSED_MAX = 100
 REFUSED_SHARE = 0.01
+# Each costs some twenty statements, in a transaction for which other sinks wait.
+REFUSED_MOST = 1_000
 # The same in batches of a few rows: where at least this share of each batch was refused, all of them count together.
 _RUN_SHARE = 0.1
 # Lines that are in Python's memory at once.
@@ -47,7 +49,7 @@ class Bound:
 
     def most(self, rows: int) -> int:
         """Of so many rows in one batch."""
-        return max(REFUSED_MAX, int(rows * REFUSED_SHARE))
+        return max(REFUSED_MAX, min(REFUSED_MOST, int(rows * REFUSED_SHARE)))
 
     def run(self, table: str, rows: int, refused: int) -> int:
         """How many were refused in a row of batches up to this one."""

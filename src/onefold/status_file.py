@@ -15,6 +15,8 @@ from typing import Any
 VERSION = 1
 #: The detail of a service that is no process at all, as that of workers where no pipeline has jobs: it answers nowhere.
 IDLE = "there is nothing to do"
+#: In the detail of a sink, between the name of a pipeline that it does not land and the reason.
+LEFT_OUT = " is left out: "
 # A reader may take a status that is older than a few seconds for a process that hangs.
 _REFRESH_S = 0.5
 

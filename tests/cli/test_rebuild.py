@@ -1,6 +1,15 @@
 """What `onefold rebuild` and `onefold replay` print of what differs."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onefold import status_file
 from onefold.cli.commands import rebuild
+from onefold.exit_codes import REFUSED
+from onefold.operate.errors import UserError
 from onefold.operate.rebuild import Rebuilt
 from onefold.operate.replacing import Difference, Replaced
 
@@ -12,3 +21,16 @@ def test_what_strangers_wrote_is_text_and_no_command_to_a_terminal() -> None:
     lines = list(rebuild._lines(done, dry_run=True))
     assert r"  changed: id \x1b[A: name \x1b]0;title\x07, by the log a\nb" in lines
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_sink_beside_that_cannot_go_on_ends_the_rebuild(tmp_path: Path) -> None:
+    """It would try again for ever, in a database in which nobody mends anything."""
+    service = SimpleNamespace(log=tmp_path / "rebuild-one.log")
+    sink: Any = SimpleNamespace(poll=lambda: None, service=service)
+    for detail in ("landed since the last start: one 7 offsets", ""):
+        status_file.write(tmp_path / "rebuild-one.json", "running", detail, 0.0)
+        rebuild._refuse_ended(sink)
+    status_file.write(tmp_path / "rebuild-one.json", "waiting", "one is left out: PostgreSQL refuses every row", 0.0)
+    with pytest.raises(UserError, match="nothing was changed: one is left out: PostgreSQL refuses every row") as raised:
+        rebuild._refuse_ended(sink)
+    assert raised.value.exit_code == REFUSED
