@@ -129,7 +129,7 @@ def blames_a_row(error: psycopg.Error) -> bool:
     return verdict(error) is Verdict.ROW
 
 
-def suspects_a_row(error: psycopg.Error) -> bool:
+def may_blame_a_row(error: psycopg.Error) -> bool:
     """May it be a row's fault? Of a trigger, or an unknown class, only a look at single rows tells."""
     found = verdict(error)
     inside_a_function = error.diag.context is not None

@@ -13,7 +13,7 @@ import structlog
 from onefold.spark_sink import decisions
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.decisions import Decided
-from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, sentence, suspects_a_row
+from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.isolate import Bound, Sifted
 from onefold.spark_sink.landing.land import land
@@ -220,7 +220,7 @@ class Batches:
                 self._bound.landed(dict.fromkeys(staged.targets, 1), {})
                 self._say_set_aside(batch, staged.rejected)
         except psycopg.Error as error:
-            if self._connection.closed or not suspects_a_row(error):
+            if self._connection.closed or not may_blame_a_row(error):
                 raise
             self._sift(batch, Sifted(batch.sink, self._stage, rows.to_arrow(), targets, self._records, self._bound))
 

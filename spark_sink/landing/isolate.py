@@ -20,7 +20,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from onefold.spark_sink.contracts import REJECTED, Target
-from onefold.spark_sink.errors import Stopped, blames_a_row, sentence, suspects_a_row
+from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
@@ -205,7 +205,7 @@ class Sifted(DriverStaged):
                 self.written += self._merge(connection, name, staged.relation(name))
                 connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             except psycopg.Error as error:
-                if connection.closed or not suspects_a_row(error):
+                if connection.closed or not may_blame_a_row(error):
                     raise
                 raise Stopped(
                     f"Postgres refuses what sql/reduce/{name}.sql makes of a batch: {sentence(error)}"
@@ -275,7 +275,7 @@ def _try(connection: Connection, start: int, end: int, attempt: Callable[[int, i
     try:
         attempt(start, end)
     except psycopg.Error as error:
-        if connection.closed or not suspects_a_row(error):
+        if connection.closed or not may_blame_a_row(error):
             raise
         connection.execute("ROLLBACK TO SAVEPOINT sifted")
         return error

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from onefold.spark_sink.contracts import HEADER_BYTES, REJECTED, SINGLE_OBJECT_MARKER, Target
-from onefold.spark_sink.errors import Rewind, suspects_a_row
+from onefold.spark_sink.errors import Rewind, may_blame_a_row
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 
@@ -301,7 +301,7 @@ def _copied(connection: Connection, stage: Stage, batch: pa.RecordBatch) -> str:
                 if name is not None:
                     _copy(connection, stage.unlogged(name), stage.targets[name], part["line"])
     except psycopg.Error as error:
-        if connection.closed or not suspects_a_row(error):
+        if connection.closed or not may_blame_a_row(error):
             raise
         return _REFUSED
     return attempt

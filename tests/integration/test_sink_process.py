@@ -62,7 +62,7 @@ def test_a_sink_goes_on_when_the_database_is_mended(
     """Read-only for some seconds, then a column that no row fills, then a privilege that is missing: each is said, and nothing of
     it needs another start."""
     name, port = made_up.name, free_ports(1)[0]
-    made_up.create_topics(partitions=1)
+    made_up.create_topics(partitions=2)
     reader.execute(
         f"ALTER DATABASE {conninfo.conninfo_to_dict(database)['dbname']} SET default_transaction_read_only = on"
     )

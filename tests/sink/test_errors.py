@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from onefold.spark_sink.errors import Verdict, sentence, suspects_a_row, verdict
+from onefold.spark_sink.errors import Verdict, may_blame_a_row, sentence, verdict
 
 # As Spark has it of a task whose Python has raised something while it handled something else.
 OF_A_TASK = """
@@ -78,7 +78,7 @@ def test_each_sqlstate_has_one_answer(wanted: Verdict, states: str) -> None:
     for state in states.split():
         error = _of(state)
         assert (state, verdict(error)) == (state, wanted)
-        assert suspects_a_row(error) == (wanted in (Verdict.ROW, Verdict.UNKNOWN)), state
+        assert may_blame_a_row(error) == (wanted in (Verdict.ROW, Verdict.UNKNOWN)), state
 
 
 def _of(state: str) -> psycopg.Error:
