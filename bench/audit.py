@@ -15,11 +15,10 @@ from itertools import cycle
 from statistics import median
 from typing import Any
 
-import psycopg
 from confluent_kafka import TopicPartition
 from psycopg import sql
 
-from onefold import kafka_client
+from onefold import kafka_client, postgres
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Sender
@@ -139,7 +138,7 @@ def _delete_a_row(dsn: str, name: str) -> dict[str, str]:
     table, _, (key,) = some_keys(dsn, name, 1)
     columns = [sql.SQL("{}::text = %s").format(sql.Identifier(column)) for column in key]
     query = sql.SQL("DELETE FROM {} WHERE {}").format(name_of(table), sql.SQL(" AND ").join(columns))
-    with psycopg.connect(dsn) as connection:
+    with postgres.connect(dsn, "onefold bench", autocommit=False) as connection:
         connection.execute(query, list(key.values()))
     said = ", ".join(f"{column} {value}" for column, value in key.items())
     return {"kind": "missing row", "where": table, "key": said}

@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
-import psycopg
 from confluent_kafka import Producer
 
-from onefold import kafka_client
+from onefold import kafka_client, postgres
 from onefold.proof.workloads.shaping import Input
 from onefold.proof.workloads.trade_feed import Feed
 
@@ -130,5 +129,8 @@ class Feeder:
 
     def _report(self) -> None:
         rows = [(*leaf, value, trades) for leaf, (value, trades) in self._feed.truth().items()]
-        with psycopg.connect(self._dsn) as connection, connection.cursor() as cursor:
+        with (
+            postgres.connect(self._dsn, "onefold bench", autocommit=False) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.executemany(_REPORT, rows)

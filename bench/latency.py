@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
-from onefold import kafka_client
+from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.rows import ROWS_FROM
@@ -188,7 +188,7 @@ class _Reader(ABC):
 
     def _run(self) -> None:
         try:
-            with psycopg.connect(self._dsn, autocommit=True) as connection:
+            with postgres.connect(self._dsn, "onefold bench") as connection:
                 self._follow(connection)
         except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
             self._failure = error

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import confluent_kafka
 import psutil
-import psycopg
 
+from onefold import postgres
 from onefold.stack.embedded import Infrastructure
 
 
 def describe(running: Infrastructure) -> dict[str, str]:
     """Processor, memory, system and versions, ready to print."""
-    with psycopg.connect(running.postgres_dsn) as connection:
-        (postgres,) = connection.execute("SHOW server_version").fetchone() or ("?",)
+    with postgres.connect(running.postgres_dsn, "onefold bench") as connection:
+        (version,) = connection.execute("SHOW server_version").fetchone() or ("?",)
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
@@ -27,7 +27,7 @@ def describe(running: Infrastructure) -> dict[str, str]:
         "kafka": _kafka(running),
         "spark": metadata.version("pyspark"),
         "java": _java(running),
-        "postgresql": postgres,
+        "postgresql": version,
     }
 
 

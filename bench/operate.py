@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
+from onefold import postgres
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.hot_hot import start_sink
 from onefold.bench.workload import Workload
@@ -87,7 +87,7 @@ def _timed(environment: BenchmarkEnvironment, *arguments: str) -> tuple[dict[str
 
 def some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
     """The pipeline's largest table whose rows have a key, how many it has, and the keys of some, drawn by lot."""
-    with psycopg.connect(dsn) as connection:
+    with postgres.connect(dsn, "onefold bench", autocommit=False) as connection:
         sizes = [
             (
                 connection.execute(sql.SQL("SELECT count(*) FROM {}").format(name_of(table.name))).fetchone() or (0,),

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 
+from onefold import postgres
 from onefold.operate.positions import Place, rows_landed_over
 
 #: What fills the tables, in words.
@@ -60,7 +61,7 @@ class Rows:
 
     def _run(self) -> None:
         try:
-            with psycopg.connect(self._dsn, autocommit=True) as connection:
+            with postgres.connect(self._dsn, "onefold bench") as connection:
                 while not self._done.wait(_LOOK_EVERY_S):
                     landed = rows_landed_over(connection, self._sink)
                     now = time.time()

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import psycopg
-
+from onefold import postgres
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.feeder import Feeder
@@ -117,7 +116,7 @@ def _produce_and_land(
     _drained(environment)
     cpu.stop()
     feeder.stop()
-    with psycopg.connect(environment.dsn) as connection:
+    with postgres.connect(environment.dsn, "onefold bench", autocommit=False) as connection:
         run.landings = connection.execute(
             "SELECT landed_at, sent_at, messages FROM trades.landed WHERE landed_at > to_timestamp(%s) ORDER BY 1, 2",
             [run.began],
@@ -148,7 +147,7 @@ def _judge(environment: BenchmarkEnvironment, feed: Feed, run: Run) -> None:
     environment.say("verifying")
     verdict = verify("trades", client=environment.client, dsn=environment.dsn, timeout_s=_JUDGE_S)
     kinds = verdict.kinds()
-    with psycopg.connect(environment.dsn) as connection:
+    with postgres.connect(environment.dsn, "onefold bench", autocommit=False) as connection:
         held = connection.execute(
             "SELECT risk_type, region, trade_desk, (value * 1000000)::numeric(38, 0), trades FROM trades.risk"
             " WHERE num_nulls(risk_type, region, trade_desk) = 0 AND trades > 0"

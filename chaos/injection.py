@@ -77,10 +77,12 @@ class Dice:
     def _count(self, failures: int) -> None:
         import psycopg
 
+        from onefold import postgres
+
         row = {"stage": self._stage, "percent": self._percent, "failures": failures}
         try:
             dsn = self._settings.postgres()
-            with psycopg.connect(dsn, connect_timeout=_CONNECT_S, autocommit=True) as connection:
+            with postgres.connect(dsn, "onefold chaos", connect_s=_CONNECT_S, patience_s=_CONNECT_S) as connection:
                 connection.execute(_COUNT, row)
         except (psycopg.Error, UserError) as error:
             log.warning("an injected failure was not counted", reason=first_line(error))

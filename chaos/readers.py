@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from onefold import postgres
 from onefold.operate.settings import Settings
 from onefold.proof.invariants import broken, invariants
 
@@ -76,13 +77,9 @@ class Readers:
 
 
 def _connected(dsn: str) -> psycopg.Connection[Any]:
-    connection = psycopg.connect(
-        dsn,
-        connect_timeout=CONNECT_SECONDS,
-        autocommit=True,
-        application_name="onefold reader",
-        tcp_user_timeout=STATEMENT_MS,
-        options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_MS}",
+    limited = {**postgres.READ_ONLY, "statement_timeout": f"{STATEMENT_MS}ms"}
+    connection = postgres.connect(
+        dsn, "onefold reader", settings=limited, connect_s=CONNECT_SECONDS, patience_s=STATEMENT_MS / 1000
     )
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     return connection

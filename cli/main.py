@@ -199,9 +199,17 @@ def run(arguments: Sequence[str]) -> int:
         _print_error(found, arguments)
         return found.exit_code
     except Exception as error:
+        if hasattr(error, "hint") and hasattr(error, "exit_code"):
+            return _unfit(error, arguments)
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise
         return _usage(error, arguments)
+
+
+def _unfit(error: Any, arguments: Sequence[str]) -> int:
+    """A database that cannot be used (`onefold.postgres.Unfit`, which is not imported here: most commands need no client)."""
+    _print_error(UserError(error.message, error.hint, error.exit_code), arguments)
+    return int(error.exit_code)
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> int:

@@ -24,6 +24,7 @@ from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.protocols import Missing, Refuse
 from onefold.operate.errors import UserError, first_line
+from onefold.postgres import Unfit
 
 READERS = 4  # windows that are read at once; each has a thread and a connection
 # Of that for formulas: one that adds up a million cells stays as it was written, and the page is there.
@@ -140,6 +141,8 @@ class _Reading:
             raise Unreadable(503, "The database took too long to answer.") from None
         except psycopg.errors.InsufficientPrivilege as error:
             raise Unreadable(503, f"The database refuses to be read: {first_line(error)}.") from None
+        except Unfit as error:
+            raise Unreadable(503, sentence(str(error))) from None
         except psycopg.Error:
             raise Unreadable(503, "The database does not answer.") from None
         except (Refuse, ValueError, KeyError, TypeError) as error:

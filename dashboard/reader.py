@@ -13,6 +13,8 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection, IsolationLevel, sql
 
+from onefold import postgres
+
 ROLE = "onefold_reader"
 CONNECT_S = 3  # a healthy database answers in milliseconds; nobody waits longer for a page
 STATEMENT_S = 4  # for one question; above it the page calls the table too large, and goes on
@@ -58,15 +60,10 @@ async def connect(dsn: str) -> Connection:
 
     Raises psycopg.Error.
     """
-    connection = await AsyncConnection.connect(
-        dsn, autocommit=True, connect_timeout=CONNECT_S, application_name="onefold dashboard"
-    )
+    connection = await postgres.connect_async(dsn, "onefold dashboard", settings=_SETTINGS, connect_s=CONNECT_S)
     try:
-        with _patience(connection):
-            await connection.execute("SET default_transaction_read_only = on")
-            await connection.execute(_TIMEOUT)
-            with _without_the_role():
-                await connection.execute(_TAKE_ON_THE_ROLE)
+        with _patience(connection), _without_the_role():
+            await connection.execute(_TAKE_ON_THE_ROLE)
         await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await connection.set_read_only(True)
     except BaseException:
@@ -77,12 +74,8 @@ async def connect(dsn: str) -> Connection:
 
 def connect_blocking(dsn: str) -> Blocking:
     """The same for a thread, in autocommit mode. Raises psycopg.Error."""
-    connection = psycopg.connect(
-        dsn, autocommit=True, connect_timeout=CONNECT_S, application_name="onefold dashboard sheets"
-    )
+    connection = postgres.connect(dsn, "onefold dashboard sheets", settings=_SETTINGS, connect_s=CONNECT_S)
     try:
-        connection.execute("SET default_transaction_read_only = on")
-        connection.execute(_TIMEOUT)
         with _without_the_role():
             connection.execute(_TAKE_ON_THE_ROLE)
     except BaseException:
@@ -91,7 +84,7 @@ def connect_blocking(dsn: str) -> Blocking:
     return connection
 
 
-_TIMEOUT = sql.SQL("SET statement_timeout = {}").format(f"{STATEMENT_S}s")
+_SETTINGS = {**postgres.READ_ONLY, "statement_timeout": f"{STATEMENT_S}s"}
 _TAKE_ON_THE_ROLE = sql.SQL("SET ROLE {}").format(sql.Identifier(ROLE))
 
 

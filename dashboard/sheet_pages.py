@@ -16,6 +16,8 @@ from onefold.dashboard.grids import Grids, Unreadable
 from onefold.dashboard.live_grids import LiveGrids
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.windows import NoWindow, Window, window_of
+from onefold.dashboard.words import sentence
+from onefold.postgres import Unfit
 
 NOTHING_HERE = (
     "There are no sheets here: onefold prepare makes their tables, where the pipeline of sheets is one of yours."
@@ -45,6 +47,8 @@ class SheetPages:
             return self._answers.problem(400, "No sheet has such a name.")
         except psycopg.errors.QueryCanceled:
             return self._answers.problem(503, "The database took too long to answer. Load the page again.")
+        except Unfit as error:
+            return self._answers.problem(503, sentence(str(error)))
         except psycopg.Error:
             return self._answers.problem(503, SILENT)
         return self._answers.page("sheets.html", title="Sheets · Onefold", sheets=found, more=more, after=after)
@@ -97,6 +101,8 @@ class SheetPages:
                     return None
         except psycopg.DataError:
             pass  # a name that no text in Postgres can be
+        except Unfit as error:
+            return self._answers.problem(503, sentence(str(error)))
         except psycopg.Error:
             return self._answers.problem(503, SILENT)
         return self._answers.problem(404, f"There is no sheet {sheet_id}, or nothing of it has landed yet.")

@@ -24,10 +24,12 @@ from onefold.dashboard.reader import Reader
 from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
+from onefold.dashboard.words import sentence
 from onefold.operate import held, lag, partitions, replicas, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.replicas import ReplicasNow
 from onefold.operate.settings import Settings
+from onefold.postgres import Unfit
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
 LAG_EVERY_S = 3.0  # asking Kafka makes clients of their own, which cost more than a snapshot
@@ -237,4 +239,6 @@ def _sentence_of(error: psycopg.Error) -> str:
         return "The database took too long to answer; this is asked again every second."
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return f"The database refuses to be read: {first_line(error)}."
+    if isinstance(error, Unfit):
+        return sentence(str(error))
     return "The database does not answer; this is asked again every second."

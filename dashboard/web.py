@@ -27,8 +27,10 @@ from onefold.dashboard.sheet_pages import SheetPages
 from onefold.dashboard.snapshot import Sums
 from onefold.dashboard.totals import Totals
 from onefold.dashboard.watcher import Watcher
+from onefold.dashboard.words import sentence
 from onefold.operate import hosts
 from onefold.operate.errors import UserError
+from onefold.postgres import Unfit
 
 STATIC = Path(__file__).with_name("static")
 ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
@@ -143,6 +145,8 @@ class Site:
             )
         except psycopg.errors.QueryCanceled:
             return self._answers.problem(503, "The table is too large for this page. Ask with onefold sql instead.")
+        except Unfit as error:
+            return self._answers.problem(503, sentence(str(error)))
         except psycopg.Error:
             return self._answers.problem(503, "The database does not answer. Load the page again when it is back.")
 

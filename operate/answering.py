@@ -39,11 +39,20 @@ def postgres(settings: Settings) -> str:
     """The same of PostgreSQL, with the reason that it or the network gives."""
     import psycopg
 
+    from onefold import postgres as sessions
+
     dsn = settings.postgres()
     try:
-        with closing(psycopg.connect(dsn, connect_timeout=int(positions.CALL_S), autocommit=True)) as connection:
+        with closing(sessions.connect(dsn, "onefold status", patience_s=positions.CALL_S)) as connection:
             connection.execute("SELECT 1")
+    except sessions.Unfit as error:
+        return str(error)
     except psycopg.Error as error:
-        reason = first_line(error).rpartition(" failed: ")[2].removeprefix("FATAL:").strip()
-        return f"PostgreSQL at {hiding.dsn(dsn)} does not answer: {reason[:1].lower()}{reason[1:]}"
+        return silent(dsn, error)
     return ""
+
+
+def silent(dsn: str, error: Exception) -> str:
+    """That PostgreSQL does not answer, and why."""
+    reason = first_line(error).rpartition(" failed: ")[2].removeprefix("FATAL:").strip()
+    return f"PostgreSQL at {hiding.dsn(dsn)} does not answer: {reason[:1].lower()}{reason[1:]}"

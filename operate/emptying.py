@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from onefold import postgres
 from onefold.exit_codes import REFUSED
-from onefold.operate import merges, pipelines, positions
+from onefold.operate import merges, pipelines
 from onefold.operate.errors import UserError, first_line
 from onefold.spark_sink.landing import known_contracts, ledger
 
@@ -90,8 +91,10 @@ def empty(connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, 
 def transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
     """Over a connection of its own; what fails becomes one sentence, and changes nothing."""
     try:
-        with psycopg.connect(dsn, connect_timeout=int(positions.CALL_S)) as connection:
+        with postgres.connect(dsn, "onefold reset", autocommit=False) as connection:
             yield connection
+    except postgres.Unfit:
+        raise
     except psycopg.Error as error:
         raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
 

@@ -106,9 +106,13 @@ def _loaded() -> Iterator[tuple[Pipeline, Topology]]:
 def _asked(settings: Settings, tables: Sequence[str]) -> tuple[Postgres | None, Unknown]:
     import psycopg
 
+    from onefold import postgres as sessions
+
     try:
-        with psycopg.connect(settings.postgres(), connect_timeout=int(CALL_S)) as connection:
+        with sessions.connect(settings.postgres(), "onefold check", settings=sessions.READ_ONLY) as connection:
             return of_postgres(connection, tables), {}
+    except sessions.Unfit as error:
+        return None, {str(error): [POSTGRES]}
     except psycopg.Error as error:
         return None, {f"it does not answer ({first_line(error)})": [POSTGRES]}
 

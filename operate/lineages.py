@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from onefold import lineage
+from onefold import lineage, postgres
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import answering, pipelines
 from onefold.operate.errors import UserError
@@ -108,10 +108,16 @@ def _domain(pipeline: Pipeline) -> Domain:
 
 
 def _stored(name: str, settings: Settings) -> known_contracts.Schemas:
-    if silence := answering.postgres(settings):
-        raise UserError(silence, "The contracts that were landed are kept there: start it, and try again.", UNAVAILABLE)
-    with closing(psycopg.connect(settings.postgres(), autocommit=True)) as connection:
-        try:
+    try:
+        with closing(
+            postgres.connect(settings.postgres(), "onefold contracts", settings=postgres.READ_ONLY)
+        ) as connection:
             return known_contracts.stored(connection, name)
-        except psycopg.errors.UndefinedTable:
-            return {}  # no sink of a version that keeps them has run here
+    except psycopg.errors.UndefinedTable:
+        return {}  # no sink of a version that keeps them has run here
+    except psycopg.OperationalError as error:
+        raise UserError(
+            answering.silent(settings.postgres(), error),
+            "The contracts that were landed are kept there: start it, and try again.",
+            UNAVAILABLE,
+        ) from None

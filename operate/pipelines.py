@@ -122,11 +122,14 @@ def migrate(names: Sequence[str], settings: Settings) -> list[str]:
 def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     import psycopg
 
+    from onefold import postgres
     from onefold.spark_sink.errors import SinkError
     from onefold.spark_sink.postgres import schema
 
     dsn = settings.postgres()
     try:
         return [file for name, root in roots.items() for file in schema.migrate(dsn, name, root)]
+    except postgres.Unfit:
+        raise
     except (psycopg.Error, SinkError) as error:
         raise UserError(f"the tables could not be made: {first_line(error)}") from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
+from onefold import postgres
 from onefold.operate import pipelines
 from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
@@ -60,7 +61,7 @@ def landed(dsn: str, sink: str, timeout_s: float = CALL_S) -> dict[Place, int]:
     Over a connection of its own: one that was cut would stay silent for as long as the network stack likes.
     Raises psycopg.Error when the database does not answer. psycopg waits two seconds at least.
     """
-    with psycopg.connect(dsn, connect_timeout=int(timeout_s)) as connection:
+    with postgres.connect(dsn, "onefold status", connect_s=timeout_s, patience_s=timeout_s) as connection:
         if connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
             return {}
         return landed_over(connection, sink)
@@ -142,7 +143,7 @@ def decided(dsn: str, sink: str, log: str, timeout_s: float = CALL_S) -> Decided
     """What tables have of a decision log; nothing where they are filled from output topics. Raises like `landed`, and where
     there is no ledger.
     """
-    with psycopg.connect(dsn, connect_timeout=int(timeout_s)) as connection:
+    with postgres.connect(dsn, "onefold status", connect_s=timeout_s, patience_s=timeout_s) as connection:
         return decided_over(connection, sink, log)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import psycopg
 
+from onefold import postgres
 from onefold.operate import pipelines
 from onefold.operate.settings import Settings
 
@@ -53,7 +54,7 @@ def jobs_of_all(settings: Settings) -> dict[str, Jobs]:
     if not queues:
         return {}
     try:
-        with psycopg.connect(settings.postgres(), connect_timeout=CALL_S) as connection:
+        with postgres.connect(settings.postgres(), "onefold status", patience_s=CALL_S) as connection:
             if connection.execute("SELECT to_regclass('onefold.pending')").fetchone() == (None,):
                 return {}
             counts = {queue: tuple(map(int, rest)) for queue, *rest in connection.execute(_COUNTS)}

@@ -22,6 +22,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from onefold import postgres
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines, positions
 from onefold.operate.dead_letters import said
@@ -46,6 +47,8 @@ _LOOK_AGAIN_S = 0.2
 _LOCK_TIMEOUT = "10s"
 _NAME_MAX = 63  # bytes of a name in Postgres
 _REJECTED = ("sink", "topic", "partition", "offset", "reason", "value")
+# A statement of a sink, which may hold the locks of a table, takes two minutes at most.
+_PATIENCE_S = 150.0
 _LOCALE = """
 SELECT pg_encoding_to_char(encoding), datcollate, datctype, datlocprovider,
        coalesce(to_jsonb(pg_database) ->> 'datlocale', to_jsonb(pg_database) ->> 'daticulocale')
@@ -349,6 +352,8 @@ def _landed(dsn: str, sink: str) -> dict[Place, int]:
     """{} before the sink has made its tables."""
     try:
         return positions.landed(dsn, sink)
+    except postgres.Unfit:
+        raise
     except psycopg.Error as error:
         raise UserError(
             f"PostgreSQL does not answer: {first_line(error)}", "Nothing was changed; run it again."
@@ -359,7 +364,7 @@ def _landed(dsn: str, sink: str) -> dict[Place, int]:
 def _postgres(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection of its own, in autocommit mode."""
     try:
-        with psycopg.connect(dsn, connect_timeout=int(positions.CALL_S), autocommit=True) as connection:
+        with postgres.connect(dsn, "onefold rebuild", patience_s=_PATIENCE_S) as connection:
             yield connection
     except psycopg.OperationalError as error:
         raise UserError(

@@ -17,6 +17,7 @@ from onefold.exit_codes import REFUSED
 from onefold.operate import worker_lock
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.worker_lock import Holder
+from onefold.postgres import Unfit
 from onefold.spark_sink.postgres.connection import connect
 
 # It is idle while Kafka deletes, and large tables take their time: nothing of that is a reason to end it. Which of these there
@@ -60,6 +61,8 @@ def alone(dsn: str, name: str) -> Iterator[Session]:
             while not worker_lock.take(connection, name):
                 refuse_beside_others(connection, name)  # else they have left in between
             yield Session(connection)
+    except Unfit:
+        raise
     except psycopg.Error as error:
         raise UserError(f"PostgreSQL did not do it: {first_line(error)}", AGAIN) from None
 

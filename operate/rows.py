@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from onefold import postgres
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.merges import ORIGIN
@@ -30,9 +31,8 @@ FROM pg_attribute AS field LEFT JOIN key ON true
 WHERE field.attrelid = to_regclass(%(table)s) AND field.attnum > 0 AND NOT field.attisdropped
 ORDER BY field.attnum
 """
-CONNECT_S = 5
 # One question over an index; a view may have to add up its tables.
-_STATEMENT_S = 10
+_SETTINGS = {**postgres.READ_ONLY, "statement_timeout": "10s"}
 # Of what was set aside: the newest. A thousand have one cause.
 REJECTED_MAX = 200
 
@@ -85,9 +85,7 @@ def reading(dsn: str, role: str | None = None) -> Iterator[psycopg.Connection[An
     Raises:
         psycopg.Error: Postgres does not answer.
     """
-    with psycopg.connect(dsn, autocommit=True, connect_timeout=CONNECT_S, application_name="onefold explain") as made:
-        made.execute("SET default_transaction_read_only = on")
-        made.execute(sql.SQL("SET statement_timeout = {}").format(f"{_STATEMENT_S}s"))
+    with postgres.connect(dsn, "onefold explain", settings=_SETTINGS) as made:
         if role is not None:
             with suppress(psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege):
                 made.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.types.json import Jsonb
 
+from onefold import postgres
 from onefold.operate.errors import first_line
 from onefold.operate.values import printable
 from onefold.proof.verify import verify
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 #: Who says it.
 VERIFY, AUDIT = "verify", "audit"
 
-CONNECT_S = 5  # the database has just answered the judge
+#: How long the note may be held up, in seconds: who asked for a verdict has it already.
+KEEP_S = 5.0
+# The note is for the page: it waits for no standby.
+_NOTING = {"synchronous_commit": "local"}
 
 # Of the findings; the command prints them all.
 KEPT_MAX = 20
@@ -78,7 +82,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY) -> str:
         ),
     }
     try:
-        with psycopg.connect(dsn, connect_timeout=CONNECT_S) as connection:
+        with postgres.connect(dsn, f"onefold {judge}", settings=_NOTING, patience_s=KEEP_S) as connection:
             connection.execute(_KEEP, values)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"

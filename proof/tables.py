@@ -6,6 +6,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
+from onefold import postgres
 from onefold.proof.expect import Expected, Table, View, Workload
 from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS, taking
@@ -13,6 +14,8 @@ from onefold.proof.models import Model
 from onefold.proof.placement import ALL, Share
 from onefold.proof.verdict import CannotTell, Check, Finding
 
+#: How long others may hold up a question, in seconds. A verdict is asked for with a time limit, and can be asked for again.
+PATIENCE_S = 5.0
 # Rows fetched at once: some megabytes.
 _FETCH = 10_000
 
@@ -38,11 +41,16 @@ class Snapshot:
 
     Args:
         name: of another snapshot that is open, whose moment it is to be; "": it is now.
+        patience_s: how long others may hold up a question, as by a lock.
     """
 
-    def __init__(self, dsn: str, name: str = "") -> None:
+    def __init__(self, dsn: str, name: str = "", patience_s: float = PATIENCE_S) -> None:
         try:
-            self._connection = psycopg.connect(dsn, connect_timeout=10)
+            self._connection = postgres.connect(
+                dsn, "onefold verify", autocommit=False, settings=postgres.READ_ONLY, patience_s=patience_s
+            )
+        except postgres.Unfit as error:
+            raise CannotTell(str(error)) from None
         except psycopg.OperationalError as error:
             raise CannotTell(f"the database cannot be reached: {first_line(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -115,7 +123,7 @@ class Snapshot:
                 cursor.itersize = _FETCH
                 yield from cursor.execute(query)
         except psycopg.Error as error:
-            raise CannotTell(f"{name} cannot be read: {first_line(error)}") from None
+            raise unanswered(error, f"{name} cannot be read") from None
 
     def doubled(self, table: Table) -> Iterator[tuple[Any, ...]]:
         """Keys that several rows of a table have, and how many. An index that allows none spares to look."""
@@ -132,7 +140,7 @@ class Snapshot:
             found = self._connection.execute(query, values)
             return found.fetchall() if found.description else []
         except psycopg.Error as error:
-            raise CannotTell(f"the database does not answer as Onefold's would: {first_line(error)}") from None
+            raise unanswered(error) from None
 
 
 class Comparison:
@@ -286,6 +294,13 @@ def _spot(topic: str, written: Any) -> str:
 def joined(origin: tuple[Any, ...]) -> str:
     """A place, as findings name it."""
     return "/".join(map(str, origin))
+
+
+def unanswered(error: psycopg.Error, what: str = "the database does not answer as Onefold's would") -> CannotTell:
+    """Why a question to the database has no answer."""
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+        what = "the database does not answer"
+    return CannotTell(f"{what}: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:

@@ -43,7 +43,8 @@ class Plan:
     batch whether its tasks should fail on purpose. `decided`: the pipeline has replicas, and its tables are filled from their
     decision log, whoever publishes or does not. `guarantee` is called with the domain's name, `reads` and the query's session
     in Postgres before anything is read, when Kafka has answered too; it raises Refused. `unknown_contracts`: what a processor
-    wrote with a contract that is not known here is set aside like what others wrote. `telemetry` is told what has landed, and
+    wrote with a contract that is not known here is set aside like what others wrote. `held` is called with the domain's name and
+    what keeps a statement in Postgres, again and again, and with "" at the end. `telemetry` is told what has landed, and
     how long that took by `clock`, in monotonic seconds.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     max_decisions: int = MAX_DECISIONS_PER_BATCH
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None
     unknown_contracts: bool = False
+    held: Callable[[str, str], None] = lambda name, sentence: None
     telemetry: Telemetry = SILENT
     clock: Callable[[], float] = time.monotonic
 

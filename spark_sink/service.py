@@ -87,7 +87,7 @@ def run(
     """
     status = Status(status_file)
     status.write("starting", "starting Spark")
-    left_out = LeftOut(telemetry)
+    left_out, held = LeftOut(telemetry), Holdups()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
     try:
         java_options = java_client_options(bootstrap_servers, kafka_options)
@@ -105,7 +105,7 @@ def run(
                 notes=checkpoint_root / "notes",
                 step=step, map_fails=map_fails,
                 decided=name in decided,
-                guarantee=guarantee, unknown_contracts=unknown_contracts, telemetry=telemetry,
+                guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,
             )  # fmt: skip
 
         plans = []
@@ -116,7 +116,7 @@ def run(
             raise left_out.worst()
         start = lambda: session.start(jars, java_home, checkpoint_root, uses(archive))  # noqa: E731
         rehearse = _rehearsal(pipelines, checkpoint_root)
-        return _land(plans, planned, left_out, status, patience_s, start, gate, rehearse)
+        return _land(plans, planned, left_out, held, status, patience_s, start, gate, rehearse)
     except SinkError as error:
         log.error(sentence(error))
         status.write("waiting", sentence(error))
@@ -135,6 +135,32 @@ class _Broken:
     error: SinkError
     pause_s: float
     again_at: float
+
+
+class Holdups:
+    """What keeps PostgreSQL's answers to queries whose batches are being landed, by pipeline."""
+
+    def __init__(self) -> None:
+        self._sentences: dict[str, str] = {}
+
+    def tell(self, name: str, sentence: str) -> None:
+        """As `Plan.held`; called in the thread that waits for the answer."""
+        if sentence and name not in self._sentences:
+            log.warning(f"{name}: {sentence}")
+        elif not sentence:
+            log.info(f"{name}: PostgreSQL has answered")
+        if sentence:
+            self._sentences[name] = sentence
+        else:
+            self._sentences.pop(name, None)
+
+    def of(self, name: str) -> str:
+        """The sentence on a pipeline, or ""."""
+        return self._sentences.get(name, "")
+
+    def sentences(self) -> list[str]:
+        """One for each."""
+        return [f"{name}: {sentence}" for name, sentence in list(self._sentences.items())]
 
 
 class LeftOut:
@@ -204,6 +230,7 @@ def _land(
     plans: Sequence[Plan],
     planned: Callable[[str], Plan],
     left_out: LeftOut,
+    held: Holdups,
     status: Status,
     patience_s: float,
     start_spark: Callable[[], Any],
@@ -236,7 +263,7 @@ def _land(
         if watched:
             watch(watched, stop)
         again = lambda name: supervised(planned(name))  # noqa: E731
-        return _serve(supervisors, left_out, status, stop, spark.stop, watched, precedence, again)
+        return _serve(supervisors, left_out, held, status, stop, spark.stop, watched, precedence, again)
 
 
 def _let_in(
@@ -269,6 +296,7 @@ def _let_in(
 def _serve(
     supervisors: list[QuerySupervisor],
     left_out: LeftOut,
+    held: Holdups,
     status: Status,
     stop: threading.Event,
     stop_spark: Callable[[], None],
@@ -287,7 +315,8 @@ def _serve(
                     if supervisor.healthy:
                         left_out.healthy(supervisor.query.name)
                 if standing := watched.get(supervisor.query.name):
-                    standing.running, standing.trouble = supervisor.running, supervisor.trouble or ""
+                    standing.running = supervisor.running
+                    standing.trouble = supervisor.trouble or held.of(supervisor.query.name)
             for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
                 supervisors.remove(supervisor)
                 if standing := watched.get(supervisor.query.name):
@@ -296,7 +325,7 @@ def _serve(
                     supervisor.query.stop()
             if not supervisors and not left_out.mendable:
                 raise left_out.worst()
-            status.write(*_summary(supervisors, left_out))
+            status.write(*_summary(supervisors, left_out, held))
             stop.wait(_TICK_S)
         return 0
     finally:
@@ -313,13 +342,14 @@ def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySuper
             raise
 
 
-def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut) -> tuple[str, str]:
+def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups) -> tuple[str, str]:
     troubles = [
         f"{supervisor.query.name}: {supervisor.trouble}" for supervisor in supervisors if supervisor.trouble is not None
     ]
-    troubles += left_out.sentences()
+    waits = held.sentences()
+    troubles += [*waits, *left_out.sentences()]
     well = [supervisor for supervisor in supervisors if supervisor.query.name not in left_out.names]
-    if well and all(supervisor.running for supervisor in well):
+    if well and all(supervisor.running for supervisor in well) and not waits:
         landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in well)
         return "running", "; ".join([f"landed since the last start: {landed}", *troubles])
     return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")

@@ -15,6 +15,7 @@ from onefold import status_file
 from onefold.operate.errors import first_line
 
 PROBE_S = 0.5  # how long one question to a service may take; it is asked again
+ANSWER_S = 2.0  # the same of a question that libpq asks: it knows no shorter time
 # Fields that plan.json has by another name.
 _STORED = {"stop_s": "stop_seconds"}
 
@@ -127,8 +128,10 @@ def _kafka_answers(address: str) -> tuple[bool, str]:
 def _postgres_answers(dsn: str) -> tuple[bool, str]:
     import psycopg
 
+    from onefold import postgres
+
     try:
-        with psycopg.connect(dsn, connect_timeout=2) as connection:
+        with postgres.connect(dsn, "onefold up", connect_s=ANSWER_S, patience_s=ANSWER_S) as connection:
             connection.execute("SELECT 1")
     except psycopg.Error as error:
         return False, first_line(error)

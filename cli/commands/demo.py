@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from onefold import postgres
 from onefold.cli import extras
 from onefold.cli.console import console
 from onefold.exit_codes import FAILED, OK
@@ -164,7 +165,7 @@ def _drain(settings: Settings, progress: Progress) -> None:
 def _show(settings: Settings, killed: list[str], seed: int) -> bool:
     """Tables, verdicts, and what they mean in plain words. True when everything is correct."""
     out = console()
-    with psycopg.connect(settings.postgres()) as connection:
+    with postgres.connect(settings.postgres(), "onefold demo") as connection:
         _print(out, "campaigns.totals", connection.execute(CAMPAIGNS_SHOWN))
         _print(out, "runner.stats with runner.tendency", connection.execute(RUNS_SHOWN))
         row = connection.execute("SELECT computed FROM campaigns.totals WHERE id = 1").fetchone()

@@ -29,6 +29,7 @@ def command(
     """
     import psycopg
 
+    from onefold import postgres
     from onefold.processor.core.errors import ProcessorError
 
     settings = load()
@@ -40,6 +41,8 @@ def command(
     try:
         for queue in pipeline.jobs:
             _redrive(pipeline, queue, settings, since_ms, dry_run)
+    except postgres.Unfit:
+        raise
     except psycopg.Error as error:
         raise UserError(f"the database does not answer: {first_line(error)}", exit_code=UNAVAILABLE) from None
     except ProcessorError as error:

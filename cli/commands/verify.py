@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -44,16 +45,22 @@ def command(
 
     Example: onefold verify runner --timeout 30
     """
-    verdict = judge(domain, timeout, from_start, processes or cores.available())
+    verdict, dsn = judge(domain, timeout, from_start, processes or cores.available())
     if as_json:
         typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
     else:
         render(verdict, console(), None if show_all else FINDINGS_SHOWN)
+    sys.stdout.flush()  # whoever waits for the verdict has it, whatever becomes of the note
+    from onefold.operate import verdicts  # imports clients of Postgres and Kafka, which `--help` does not need
+
+    for problem in (verdicts.keep(verdict, dsn), verdict.note):
+        if problem:
+            typer.echo(problem, err=True)
     raise typer.Exit(verdict.exit_code)
 
 
-def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> Verdict:
-    """The verdict on a domain of the running stack or of the servers that are set."""
+def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> tuple[Verdict, str]:
+    """The verdict on a domain of the running stack or of the servers that are set, and the DSN of its database."""
     try:
         settings = load()
         (name,) = pipelines.checked([domain])
@@ -61,7 +68,7 @@ def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> Ve
         dsn = settings.postgres()
     except UserError as error:
         raise UserError(error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
-    from onefold.operate import verdicts  # imports clients of Postgres and Kafka, which `--help` does not need
+    from onefold.operate import verdicts  # likewise
 
     progress = Progress()
     try:
@@ -76,10 +83,7 @@ def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> Ve
         )
     finally:
         progress.clear()
-    for problem in (verdicts.keep(verdict, dsn), verdict.note):
-        if problem:
-            typer.echo(problem, err=True)
-    return verdict
+    return verdict, dsn
 
 
 def render(verdict: Verdict, out: Console, shown: int | None = FINDINGS_SHOWN) -> None:

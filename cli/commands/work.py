@@ -68,15 +68,19 @@ def prepare(dsn: str) -> None:
 
     Raises:
         Refused: a newer Onefold has changed them.
+        Misconfigured: the database cannot be used.
         psycopg.Error: the database does not answer.
     """
-    from onefold.processor.core.errors import Refused
+    from onefold.postgres import Unfit
+    from onefold.processor.core.errors import Misconfigured, Refused
     from onefold.spark_sink.contracts import ENGINE_SQL
     from onefold.spark_sink.errors import SinkError
     from onefold.spark_sink.postgres.schema import ENGINE, migrate
 
     try:
         migrate(dsn, ENGINE, ENGINE_SQL)
+    except Unfit as error:
+        raise Misconfigured(str(error)) from error
     except SinkError as error:
         raise Refused(str(error)) from error
 

@@ -10,8 +10,7 @@ from psycopg import sql
 
 from onefold.proof.expect import Table
 from onefold.proof.kinds import KINDS
-from onefold.proof.tables import ORIGIN, Snapshot, first_line
-from onefold.proof.verdict import CannotTell
+from onefold.proof.tables import ORIGIN, Snapshot, unanswered
 
 # Keys asked for at once: what goes into one message and is planned as a join over the index.
 _KEYS_AT_ONCE = 5_000
@@ -66,7 +65,7 @@ class Live(Snapshot):
         try:
             yield from self._connection.execute(query, values).fetchall()
         except psycopg.Error as error:
-            raise CannotTell(f"the database does not answer as Onefold's would: {first_line(error)}") from None
+            raise unanswered(error) from None
 
 
 def _name(table: Table) -> sql.Identifier:

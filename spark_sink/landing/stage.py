@@ -20,7 +20,7 @@ from psycopg import sql
 from onefold.spark_sink.contracts import HEADER_BYTES, REJECTED, SINGLE_OBJECT_MARKER, Target
 from onefold.spark_sink.errors import Rewind, may_blame_a_row
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
-from onefold.spark_sink.postgres.connection import Connection, connect, transaction
+from onefold.spark_sink.postgres.connection import STAGING, Connection, connect, transaction
 
 _SCHEMA = "onefold_stage"
 _TABLE = re.compile(r"s(\d+)_\d+")
@@ -101,9 +101,16 @@ def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Stage:
     """Staging tables for this connection, after those of dead sinks are dropped."""
     _drop_garbage(connection)
     stage = Stage(targets, secrets.randbits(31))
+    with transaction(connection):
+        connection.execute("SET LOCAL synchronous_commit = local")  # as `STAGING` has it
+        _make(connection, stage)
+    return stage
+
+
+def _make(connection: Connection, stage: Stage) -> None:
     # Held by the session: it ends with the connection, whatever ends that. Shared: it excludes only the cleaner.
     connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_STAGE_LOCK, stage.number))
-    for name, target in targets.items():
+    for name, target in stage.targets.items():
         columns = _definitions(target)
         connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(stage.temporary(name), columns)
@@ -115,7 +122,6 @@ def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Stage:
                     side.unlogged(name), columns
                 )
             )
-    return stage
 
 
 def empty_unlogged(connection: Connection, stage: Stage) -> None:
@@ -131,6 +137,7 @@ def _drop_garbage(connection: Connection) -> None:
         if not match:
             continue
         with transaction(connection):
+            connection.execute("SET LOCAL synchronous_commit = local")
             dead = connection.execute(
                 "SELECT pg_try_advisory_xact_lock(%s, %s)", (_STAGE_LOCK, int(match[1]))
             ).fetchone()
@@ -280,7 +287,7 @@ def copy_as_attempt(batches: Iterable[pa.RecordBatch], stage: Stage, dsn: str, w
     Not all in one: where no core is idle the next rows may come later than a session may be idle inside a transaction.
     """
     reports: list[dict[str, object]] = []
-    connection = connect(dsn, writer)
+    connection = connect(dsn, writer, settings=STAGING)
     try:
         for batch in batches:
             attempt = _copied(connection, stage, batch)

@@ -1,29 +1,23 @@
 """The sink's one door to Postgres: a connection that cannot hang for ever, and a commit that cannot lie."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+
+from onefold import postgres
+from onefold.postgres import Held, Session
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 # A frozen sink (SIGSTOP, a stalled virtual machine) may hold the ledger's row locks. These bound how long a concurrent sink
 # waits: the server ends the frozen one's session after 15 s of idling inside a transaction, well before the other sink's
 # own 20 s of patience for a lock are over. No statement of ours needs two minutes; one that does hangs.
-_SESSION = {
+_SETTINGS = {
     "idle_in_transaction_session_timeout": "15s",
     "lock_timeout": "20s",
     "statement_timeout": "120s",
-    "client_connection_check_interval": "5s",  # the server notices a dead client while it works or waits for it
-    # And one whose machine is gone while the session is idle, within some 15 s: by the defaults of most systems that takes two
-    # hours, in which its locks keep others away. A process that is frozen is none: its system answers.
-    "tcp_keepalives_idle": "5",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "2",
-    "tcp_user_timeout": "15s",
-    "timezone": "UTC",
-    "datestyle": "ISO",
     # A merge sorts a batch, which by default goes through files. 400,000 rows of a usual width take about as much as this.
     "work_mem": "64MB",
     # Of temporary tables, the staged rows; memory that is taken only as it is needed.
@@ -31,27 +25,32 @@ _SESSION = {
     # To compile a merge takes longer than it saves, and by default Postgres compiles every large one anew.
     "jit": "off",
 }
-
-# The same from our side: a server that vanished without a word is given up after about 15 s.
-_NETWORK: dict[str, Any] = {
-    "connect_timeout": 5,
-    "tcp_user_timeout": 15_000,
-    "keepalives_idle": 5,
-    "keepalives_interval": 5,
-    "keepalives_count": 2,
-}
+# What is staged beside the tables is lost with the server anyway: its COMMIT waits for no standby.
+STAGING = {"synchronous_commit": "local"}
 
 
-def connect(dsn: str, writer: str, service: str = "sink") -> Connection:
+def connect(
+    dsn: str,
+    writer: str,
+    service: str = "sink",
+    *,
+    patience_s: float = postgres.PATIENCE_S,
+    held: Held | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Session:
     """A connection in autocommit mode, whose transactions are opened by `transaction` alone. `service` and `writer` are what
-    the server's own views show it as.
+    the server's own views show it as. `patience_s`, `held`: see `onefold.postgres.Session`.
 
     Raises:
+        onefold.postgres.Unfit: the database cannot be used.
         psycopg.OperationalError: Postgres does not answer.
     """
-    options = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
-    return psycopg.connect(
-        dsn, autocommit=True, options=options, application_name=f"onefold-{service} {writer}", **_NETWORK
+    return postgres.connect(
+        dsn,
+        f"onefold-{service} {writer}",
+        settings={**_SETTINGS, **(settings or {})},
+        patience_s=patience_s,
+        held=held,
     )
 
 

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from onefold.postgres import HeldUp, Unfit
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Rewind, Verdict, Waiting, sentence, verdict
 from onefold.spark_sink.kafka.topics import Topics
@@ -27,13 +28,16 @@ from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.sizes import mean_bytes
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres.connection import Connection, connect
+from onefold.spark_sink.postgres.connection import STAGING, Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
 from onefold.spark_sink.spark.decided import LogRows, of_decisions
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
 from onefold.telemetry import QUERY_STARTS
+
+# The supervisor waits for the answer, and keeps the status fresh.
+_AUDIT_S = 2.0
 
 
 class Query:
@@ -77,6 +81,10 @@ class Query:
             with ExitStack() as held:
                 self._begin(held)
                 self._held = held.pop_all()
+        except Unfit as error:
+            raise Misconfigured(str(error)) from error
+        except HeldUp as error:
+            raise Waiting(str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
                 raise Waiting(f"Postgres does not answer: {sentence(error)}") from error
@@ -104,7 +112,7 @@ class Query:
         if self._batches is None:
             return None
         reached = self._batches.reached
-        with closing(connect(self._plan.postgres_dsn, self._plan.writer)) as connection:
+        with closing(connect(self._plan.postgres_dsn, self._plan.writer, patience_s=_AUDIT_S)) as connection:
             stored = ledger.positions(connection, self.name)
         for (topic, partition), offset in sorted(reached.items()):
             at = stored.get((topic, partition))
@@ -130,8 +138,10 @@ class Query:
         migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
         migrate(plan.postgres_dsn, self.name, plan.sql_root)
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
-        connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
-        reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer)))
+        said = partial(plan.held, self.name)
+        connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
+        # It writes nothing but what is staged.
+        reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said, settings=STAGING)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root, plan.notes)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
@@ -158,6 +168,8 @@ class Query:
         def on_batch(records: DataFrame, batch_id: int) -> None:
             batches.on_batch(kind(plan, records, reducer, parallelism), batch_id)
 
+        # The outcome of a COMMIT is known from its answer alone: one that waits for a standby is waited for.
+        connection.patience_s = reader.patience_s = None
         writer = frame.writeStream.foreachBatch(on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
         plan.telemetry.add(QUERY_STARTS, domain=self.name)

@@ -75,12 +75,14 @@ def serve(
     watched: Any = (),
     again: Any = None,
     telemetry: Telemetry = SILENT,
+    held: service.Holdups | None = None,
 ) -> tuple[int, LeftOut, list[tuple[str, str]]]:
     """A turn of the loop takes a second."""
     reported, stop = Reported(), StopsAfter(turns)
     left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
-    code = service._serve(served, left_out, reported, stop, lambda: None, dict(watched), Precedence(), again)
+    holdups = held or service.Holdups()
+    code = service._serve(served, left_out, holdups, reported, stop, lambda: None, dict(watched), Precedence(), again)
     return code, left_out, reported.lines
 
 
@@ -136,6 +138,26 @@ def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:
     assert "one is left out: PostgreSQL refuses every row" in reported[-1][1]
     assert told.wrong == {"one": "it is left out: PostgreSQL refuses every row"}
     assert left_out.sentences() == ["one is left out: PostgreSQL refuses every row"]
+
+
+def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also for /healthz, by the trouble of the pipeline; and no longer when PostgreSQL has answered."""
+    kept, healthy = QuerySupervisor("orders"), QuerySupervisor("healthy")
+    watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("orders", "healthy")}
+    held = service.Holdups()
+    for seconds in (5, 10):
+        held.tell("orders", f"COMMIT waits for a synchronous standby (wait event SyncRep) for {seconds} s")
+    _, _, reported = serve(kept, healthy, watched=watched, held=held)
+    sentence = "COMMIT waits for a synchronous standby (wait event SyncRep) for 10 s"
+
+    assert reported[-1] == ("waiting", f"orders: {sentence}")
+    assert (watched["orders"].trouble, watched["healthy"].trouble) == (sentence, "")
+    assert capsys.readouterr().out.count("COMMIT waits") == 1
+
+    held.tell("orders", "")
+    _, _, reported = serve(kept, healthy, watched=watched, held=held)
+    assert reported[-1][0] == "running"
+    assert "PostgreSQL has answered" in capsys.readouterr().out
 
 
 def test_when_nothing_is_left_it_ends_with_the_worst_of_it() -> None:

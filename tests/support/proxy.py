@@ -21,6 +21,10 @@ Loss = Literal["request", "answer"]
 # How a statement without parameters ends on Postgres' wire.
 _COMMIT = b"COMMIT\0"
 _CHUNK = 1 << 16
+# Of the protocol, with which a session begins.
+_VERSION = struct.pack(">HH", 3, 0)
+# What PgBouncer knows of a session by itself.
+_POOLED = (b"user", b"database", b"application_name", b"client_encoding")
 
 Hook = Callable[[bytes, socket.socket], bytes]
 
@@ -185,6 +189,26 @@ class PostgresProxy(Proxy):
             self.lost.set()
             raise Cut
         return piece
+
+
+class PoolerProxy(Proxy):
+    """Starts sessions as a pooler does that ignores options: with user and database alone."""
+
+    def __init__(self, dsn: str) -> None:
+        parts = conninfo.conninfo_to_dict(dsn)
+        super().__init__(str(parts.get("host", "127.0.0.1")), int(parts.get("port") or 5432))
+        self.dsn = conninfo.make_conninfo(
+            dsn, host="127.0.0.1", port=self.port, gssencmode="disable", sslmode="disable"
+        )
+
+    def request(self, piece: bytes, upstream: socket.socket) -> bytes:
+        """A session begins with its length, the protocol's version, and pairs of texts."""
+        if piece[:8] != struct.pack(">I", len(piece)) + _VERSION:
+            return piece
+        words = piece[8:].rstrip(b"\0").split(b"\0")
+        kept = [word for pair in zip(words[::2], words[1::2], strict=True) if pair[0] in _POOLED for word in pair]
+        body = piece[4:8] + b"".join(word + b"\0" for word in kept) + b"\0"
+        return struct.pack(">I", len(body) + 4) + body
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -102,17 +102,14 @@ MAY_IMPORT = {
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
     "onefold.effects": ("onefold.jobs.context", "onefold.jobs.protocols"),
-    "onefold": ("onefold.processor.core",),
+    "onefold": ("onefold.exit_codes", "onefold.processor.core"),
     "tests": ("onefold",),
 }
-# What every room may know that may know anything: which pipelines there are, how a process says how it is, what a client is.
-SHARED = tuple(
-    f"onefold.{name}"
-    for name in ("class_archive", "exit_codes", "jvm", "kafka_client", "pipelines", "status_file", "telemetry")
-)
+# What every room may know that may know anything: pipelines, how a process says how it is, how it opens a session.
+_KNOWN = ("class_archive", "exit_codes", "jvm", "kafka_client", "pipelines", "postgres", "status_file", "telemetry")
+SHARED = tuple(f"onefold.{name}" for name in _KNOWN)
 PURE = ("onefold.processor.core", "onefold.processor.apps")
-# One door for each library of the outside world.
-DOORS = {
+DOORS = {  # one for each library of the outside world
     "confluent_kafka": (
         "onefold.kafka_client",
         "onefold.processor.io",
@@ -129,6 +126,7 @@ DOORS = {
     "pyspark": ("onefold.spark_sink.spark", "onefold.stack", "onefold.bench", "tests"),
     "psycopg": (
         "onefold.jobs",
+        "onefold.postgres",
         "onefold.spark_sink",
         "onefold.proof",
         "onefold.operate",
@@ -160,8 +158,7 @@ DOORS = {
 DRIVEN = ("onefold.processor.runtime", "onefold.spark_sink.landing", "onefold.spark_sink.supervisor")
 THREADS = ("onefold.processor.runtime.thread",)  # what hands them in
 NOT_HANDED_IN = {"time", "datetime", "random", "threading", "queue", "concurrent", "asyncio"}
-# In the core nothing may depend on when, where or by chance.
-IMPURE = {
+IMPURE = {  # in the core nothing may depend on when, where or by chance
     "time",
     "random",
     "os",
