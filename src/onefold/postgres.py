@@ -265,6 +265,9 @@ async def connect_async(
     try:
         async with asyncio.timeout(connect_s):
             _check(await (await made.execute(_SET_UP, _values(settings, mark))).fetchone(), mark, made.info)
+    except TimeoutError:
+        await made.close()
+        raise psycopg.OperationalError(f"PostgreSQL has not answered within {connect_s:.0f} s") from None
     except BaseException:
         await made.close()
         raise
