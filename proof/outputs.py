@@ -91,8 +91,11 @@ class Outputs:
 
     def feed(self, record: Record) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
-        if record.topic in self._dead and self._owner.wrote(record) is False:
-            return  # another pipeline that reads the same input has the same topic for its dead letters
+        wrote = self._owner.wrote(record)
+        if wrote is False if record.topic in self._dead else wrote is not None:
+            # Another pipeline reads the same input, and has the same topic for its dead letters; or it reads this output, and
+            # puts its copies there. What this one writes into an output names no pipeline.
+            return
         self.records[record.topic] += 1
         source = source_of(record.header(SOURCE_HEADER))
         if source is None:

@@ -19,7 +19,7 @@ class SimulatedInputs:
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
-        self.owner = Owner(log.cluster_id, topology.name, log.identity(topology.changelog, partition).topic_id)
+        self.owner = Owner(log.cluster_id, topology.name, log.identity(topology.changelog, 0).topic_id)
         self._partitions = log.partitions(topology.inputs[0])
         self._log = log
         self._topology = topology

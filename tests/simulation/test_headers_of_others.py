@@ -122,6 +122,28 @@ def test_two_pipelines_share_an_input() -> None:
     assert other.states() == {f"run {number}": 1 for number in range(12)}
 
 
+def test_the_next_pipeline_has_another_key() -> None:
+    """It puts copies into the output that it reads: these are no outputs of the first one, which stays *valid*."""
+
+    def count(seen: int | None, event: Event) -> tuple[int, Outputs]:
+        return (seen or 0) + 1, ()
+
+    second = Topology("second", ("runner.messages",), lambda value: f"by {value.sequence_id}", int, count, {})
+    runner = runner_on(SimulatedLog("here"))
+    for topic in ("runner.messages.dead", "second.changelog"):
+        runner.log.create(topic, PARTITIONS)
+    other = TopologyDriver(second, contracts=runner._contracts, partitions=PARTITIONS, log=runner.log)
+    for number in range(12):
+        runner.send(UPDATES, update(number, number), partition=partition_of(str(number), PARTITIONS))
+    runner.run()
+    other.run()
+
+    copies = [headers for _, _, headers in runner.records("runner.messages") if SIGNED in headers]
+    assert copies
+    assert other.states() == {f"by {number}": 1 for number in range(12)}
+    assert_valid(runner, accepted=12)
+
+
 def test_a_mirrored_cluster_has_the_same_pipeline() -> None:
     """Staging's records come with their headers, copies too: what a mirror brings is an event. Both sides are *valid*."""
     staging = runner_on(SimulatedLog("staging"))
