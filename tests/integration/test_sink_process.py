@@ -11,6 +11,7 @@ from psycopg import conninfo
 from onefold.exit_codes import UNAVAILABLE
 from onefold.stack.ports import free_ports
 from tests.support.made_up_domain import MadeUp
+from tests.support.sink import LANDED_IN_S
 from tests.support.sink_children import Child, SinkOf, Start
 from tests.support.told import asked
 from tests.support.waiting import eventually
@@ -67,25 +68,25 @@ def test_a_sink_goes_on_when_the_database_is_mended(
         f"ALTER DATABASE {conninfo.conninfo_to_dict(database)['dbname']} SET default_transaction_read_only = on"
     )
     child = start(metrics_port=port, stall_s=120.0)
-    eventually(lambda: "read-only transaction" in child.status().get("detail", ""), 90, "it says why it waits")
+    eventually(lambda: "read-only transaction" in child.status().get("detail", ""), LANDED_IN_S, "it says why it waits")
     reader.execute(
         f"ALTER DATABASE {conninfo.conninfo_to_dict(database)['dbname']} RESET default_transaction_read_only"
     )
     made_up.send(range(10))
-    eventually(lambda: made_up.is_landed(database), 60, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "everything is landed")
 
     reader.execute(f"ALTER TABLE {name}.notes ADD COLUMN owner text NOT NULL DEFAULT 'x'")
     reader.execute(f"ALTER TABLE {name}.notes ALTER COLUMN owner DROP DEFAULT")
     made_up.send(range(1_000, 1_400))
-    eventually(lambda: asked(port, "/healthz")[0] == 503, 60, "it is not well")
+    eventually(lambda: asked(port, "/healthz")[0] == 503, LANDED_IN_S, "it is not well")
     for said in (asked(port, "/healthz")[1], child.status()["detail"], child.log.read_text()):
         assert f"{name} is left out" in said or f"{name}: it is left out" in said
         assert 'null value in column "owner"' in said
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
     reader.execute(f"ALTER TABLE {name}.notes DROP COLUMN owner")
-    eventually(lambda: made_up.is_landed(database), 60, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "everything is landed")
     made_up.check(reader)
-    eventually(lambda: asked(port, "/healthz")[0] == 200, 30, "it is well")
+    eventually(lambda: asked(port, "/healthz")[0] == 200, LANDED_IN_S, "it is well")
     assert child.process.poll() is None
     _says_no_more_than_sentences(child)
 
