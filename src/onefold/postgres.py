@@ -206,7 +206,7 @@ class _Look:
                 )
         except psycopg.OperationalError:
             # The answer may be on its way; a busy machine may be late with the other session.
-            if self._silent or impatient:
+            if self._silent:
                 raise
             self._silent = True
             return

@@ -87,10 +87,10 @@ def test_a_few_findings_stay_as_texts(database: str) -> None:
 
 
 def test_where_it_cannot_be_kept_one_sentence_says_so(database: str) -> None:
-    """Without the table, in a database that may only be read, and without a database."""
+    """Without the table, by a role that may only read, and without a database."""
     said = Verdict("shop", VALID, "a reason")
     assert "onefold prepare" in verdicts.keep(said, database)
     migrate_all(database, ROOT / "sql")
-    only_reading = psycopg.conninfo.make_conninfo(database, options="-c default_transaction_read_only=on")
+    only_reading = psycopg.conninfo.make_conninfo(database, options="-c role=pg_read_all_data")
     for dsn in (only_reading, "postgresql://nobody@127.0.0.1:1/none"):
         assert "was not kept" in verdicts.keep(said, dsn)
