@@ -266,7 +266,7 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
     for held in facts.held:
         yield _said(facts, Rank.HELD, "bad", "is held back", f"{sentence(str(held))}", held.remedy)
     if facts.partitions:
-        detail = f"{sentence(facts.partitions)} See docs/operating.md, partitions added."
+        detail = f"{sentence(facts.partitions)} See `onefold docs operating`, partitions added."
         yield _said(facts, Rank.UNREAD, "bad", "has partitions that nobody reads", detail, "onefold status")
     sides = (("folded", "processor", facts.to_fold), ("landed", "sink", facts.to_land))
     for done, who, waiting in sides:
