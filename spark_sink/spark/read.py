@@ -32,6 +32,9 @@ FINGERPRINT = (
 # most of a batch would be waiting.
 _END_OF_LOG_WAIT_MS = "1"
 
+# A pipeline that reads an output of this one puts copies of what lies in the wrong partition for it there as well.
+_IS_NO_COPY = "headers IS NULL OR NOT exists(headers, header -> header.key = 'onefold-pipeline')"
+
 # Fewer, larger polls: Kafka's default costs throughput.
 _RECORDS_PER_POLL = "5000"
 
@@ -65,11 +68,18 @@ def stream(
 
     `kafka_options` are those of Kafka's Java client. A batch holds at most about `max_offsets` records.
     """
-    return Lines(domain)(source(spark, list(domain.contracts), kafka_options, start, max_offsets))
+    records = source(spark, list(domain.contracts), kafka_options, start, max_offsets, headers=True)
+    return Lines(domain)(records.where(_IS_NO_COPY))
 
 
 def source(
-    spark: SparkSession, topics: list[str], kafka_options: dict[str, str], start: dict[Partition, int], max_offsets: int
+    spark: SparkSession,
+    topics: list[str],
+    kafka_options: dict[str, str],
+    start: dict[Partition, int],
+    max_offsets: int,
+    *,
+    headers: bool = False,
 ) -> DataFrame:
     """The committed records of `topics`, as Kafka's reader has them; the rest as of `stream`."""
     return (
@@ -85,6 +95,7 @@ def source(
         .option("startingOffsets", _starting_offsets(start))
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", str(max_offsets))
+        .option("includeHeaders", str(headers).lower())
         .load()
     )
 
