@@ -7,7 +7,8 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ Place = tuple[str, int]
 
 # A broker that is there answers these in milliseconds; one that restarts is back within seconds.
 _ANSWER_S = 15.0
+# One broker's answer to a question that any broker can answer.
+_TRY_S = 2.0
 # Without any record or end of a partition for so long, no more will come.
 _NO_PROGRESS_S = 30.0
 _BATCH = 2000
@@ -174,7 +177,7 @@ class Log:
 
     def gone(self) -> str:
         """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""
-        asked = self._admin.describe_topics(TopicCollection([*self.topics]), request_timeout=_ANSWER_S)
+        asked = self._ask([*self.topics])
         for name, topic in self.topics.items():
             try:
                 if str(asked[name].result().topic_id) != topic.topic_id:
@@ -203,8 +206,21 @@ class Log:
         except KafkaException as error:
             raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
 
+    def _ask(self, names: list[str]) -> "dict[str, Future[Any]]":
+        """Futures of the topics' descriptions, all ended. The client asks the broker that its metadata name as the controller,
+        also a dead broker. New metadata may name another one.
+        """
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            asked: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection(names), request_timeout=_TRY_S)
+            errors = [error.args[0].code() for answer in asked.values() if (error := answer.exception()) is not None]
+            if KafkaError._TIMED_OUT not in errors or time.monotonic() > deadline:
+                return asked
+            with suppress(KafkaException):
+                self._admin.list_topics(timeout=_TRY_S)
+
     def _describe(self, names: list[str]) -> dict[str, Topic]:
-        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_S)
+        asked = self._ask(names)
         found = {}
         for name in names:
             try:

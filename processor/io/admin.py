@@ -13,6 +13,7 @@ from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.io import ask
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, again_or_never, check_visible, told, unanswered
 from onefold.processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
 
@@ -172,7 +173,7 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     """Which topic the name stands for now, and what the partition holds (up to the high watermark)."""
     at = TopicPartition(topic, partition)
     try:
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_TIMEOUT_S)[topic].result()
+        described = ask.describe_topics(admin, [topic], CALL_TIMEOUT_S)()[topic].result()
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
         first = told(admin.list_offsets({at: earliest}, request_timeout=CALL_TIMEOUT_S)[at])
         last = told(
@@ -225,7 +226,7 @@ def record_bytes_max(admin: AdminClient, topics: Iterable[str]) -> dict[str, int
 def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, int | None]:
     """A number, per topic; None where we may not ask."""
     asked = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
-    answers = admin.describe_configs([*asked.values()], request_timeout=CALL_TIMEOUT_S)
+    answers = ask.describe_configs(admin, list(asked.values()), CALL_TIMEOUT_S)()
     found: dict[str, int | None] = {}
     for topic, resource in asked.items():
         try:
@@ -247,11 +248,11 @@ def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dic
     """Ask which topics the names stand for, and return what waits for the answer. The waiting is free when there was
     something else to do meanwhile.
     """
-    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=CALL_TIMEOUT_S)
+    wait = ask.describe_topics(admin, topics, CALL_TIMEOUT_S)
 
     def answer() -> dict[str, str]:
         try:
-            return {topic: str(future.result().topic_id) for topic, future in asked.items()}
+            return {topic: str(future.result().topic_id) for topic, future in wait().items()}
         except KafkaException as error:
             raise unanswered(error, f"the topics {', '.join(topics)} cannot be described", admin) from error
 

@@ -9,12 +9,12 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client
+from onefold.processor.io import ask
 from onefold.spark_sink.errors import Refused, Unauthenticated, Waiting
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
@@ -85,15 +85,13 @@ class Topics:
         """May Kafka remove single records of the topic, because a later one has the same key?"""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with _kafka_errors(self._servers, self._admin):
-            settings = self._admin.describe_configs([resource], request_timeout=_PATIENCE_S)[resource].result()
+            settings = ask.describe_configs(self._admin, [resource], _PATIENCE_S)()[resource].result()
         return "compact" in str(settings["cleanup.policy"].value)
 
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
         with _kafka_errors(self._servers, self._admin):
-            for topic, future in self._admin.describe_topics(
-                TopicCollection(topics), request_timeout=_PATIENCE_S
-            ).items():
+            for topic, future in ask.describe_topics(self._admin, topics, _PATIENCE_S)().items():
                 try:
                     found[topic] = future.result()
                 except KafkaException as error:

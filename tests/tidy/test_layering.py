@@ -91,7 +91,7 @@ MAY_IMPORT = {
         "onefold.spark_sink.plan",
         "onefold.spark_sink.postgres",
     ),
-    "onefold.spark_sink.kafka": ("onefold.spark_sink.errors", "onefold.spark_sink.landing"),
+    "onefold.spark_sink.kafka": ("onefold.processor.io.ask", "onefold.spark_sink.errors", "onefold.spark_sink.landing"),
     "onefold.spark_sink.spark": ("onefold.spark_sink",),
     "onefold.spark_sink": ("onefold.lineage",),
     # The judge shares no code with the judged.
