@@ -16,18 +16,16 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from onefold import kafka_client
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message
 from onefold.jobs.writer import Writer
 from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io.away import Away
 from onefold.processor.io.contracts import Contract
+from onefold.processor.io.static_member import StaticMember
 
 log = structlog.get_logger()
 
-# A killed worker is missed after this long, and its messages go to others; the smallest value that brokers allow by default.
-SESSION_TIMEOUT_MS = 6_000
 # Of one partition; more are left in Kafka. A job is some hundred bytes, or a thousand.
 HELD_MAX = 10_000
 # Read on when so much of it has been done.
@@ -87,7 +85,7 @@ class KafkaQueue:
         instance: str,
         *,
         held_max: int = HELD_MAX,
-        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        session_timeout_ms: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         still: Callable[[], None] = lambda: None,
     ) -> None:
@@ -103,13 +101,13 @@ class KafkaQueue:
         self._commit_at = 0.0
         self._away = Away(queue, _ANSWER_S, client)
         self._writer = Writer(client, still)
-        self._consumer = kafka_client.consumer(
+        self._member = StaticMember(
+            client,
+            topics.group_of(queue),
+            instance,
+            f"worker of {queue}",
+            session_timeout_ms,
             {
-                **client,
-                "group.id": topics.group_of(queue),
-                "group.instance.id": f"{topics.group_of(queue)}-{instance}",
-                "session.timeout.ms": session_timeout_ms,
-                "heartbeat.interval.ms": 500,
                 # What stays with a worker is not taken from it while others come and go.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "isolation.level": "read_committed",
@@ -118,11 +116,13 @@ class KafkaQueue:
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
                 "queued.max.messages.kbytes": 16_384,
-                "log_level": 0,
                 "error_cb": self._away.heard,
-            }
+            },
+            self._subscribe,
         )
-        self._consumer.subscribe([queue], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        consumer.subscribe([self._queue], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     # --- as a queue
 
@@ -141,7 +141,8 @@ class KafkaQueue:
                 return found
             now = self._clock()
             if now >= deadline:
-                self._away.check(self._consumer)
+                if self._member.consumer is not None:
+                    self._away.check(self._member.consumer)
                 return None
             ends = min(deadline, self._invisible[0][0]) if self._invisible else deadline
             wait_s = max(0.0, ends - now)
@@ -173,28 +174,36 @@ class KafkaQueue:
 
     def close(self) -> None:
         """Leave; what is not acknowledged is delivered again, to whoever comes."""
-        self._commit(wait=True)
-        self._consumer.close()
+        if (consumer := self._member.consumer) is not None and self._member.has_place():
+            self._commit(consumer, wait=True)
+        self._member.close()
 
     # --- reading
 
     def _read(self, wait_s: float) -> None:
+        if not self._member.rejoin() or (consumer := self._member.consumer) is None:
+            time.sleep(wait_s)
+            return
         # librdkafka's consume waits until it has all that it may return, or the time is over.
-        found = self._consumer.consume(1, wait_s)
+        found = consumer.consume(1, wait_s)
         if found:
-            found += self._consumer.consume(_BATCH, 0)
+            found += consumer.consume(_BATCH, 0)
         for message in found:
-            self._take(message)
+            if (error := message.error()) is None:
+                self._take(message)
+            elif self._member.is_fence(error):
+                self._partitions, self._beside, self._invisible = {}, {}, []
+                return
+            else:
+                self._raise(error)
         for key, at in self._partitions.items():
-            self._pace(key, at)
+            self._pace(consumer, key, at)
         if self._clock() >= self._commit_at:
-            self._commit(wait=False)
+            self._commit_at = self._clock() + _COMMIT_EVERY_S
+            if self._member.has_place():
+                self._commit(consumer, wait=False)
 
     def _take(self, message: KafkaMessage) -> None:
-        error = message.error()
-        if error is not None:
-            self._raise(error)
-            return
         receipt = Receipt(message.topic() or "", message.partition() or 0, message.offset() or 0)
         at = self._partitions.get(receipt[:2])
         if at is None:
@@ -226,13 +235,13 @@ class KafkaQueue:
                 return Message(at.held[receipt.offset], receipt)
         return None
 
-    def _pace(self, key: tuple[str, int], at: _Partition) -> None:
+    def _pace(self, consumer: Consumer, key: tuple[str, int], at: _Partition) -> None:
         place = [TopicPartition(*key)]
         if not at.paused and len(at.held) >= self._held_max:
-            self._consumer.pause(place)
+            consumer.pause(place)
             at.paused = True
         elif at.paused and len(at.held) <= self._held_max * _RESUME_SHARE:
-            self._consumer.resume(place)
+            consumer.resume(place)
             at.paused = False
 
     # --- the group
@@ -255,7 +264,7 @@ class KafkaQueue:
             self._partitions[one.topic, one.partition] = _Partition()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._commit(wait=True)
+        self._commit(consumer, wait=True)
         self._on_lost(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -269,25 +278,23 @@ class KafkaQueue:
         heapq.heapify(self._invisible)
         consumer.incremental_unassign(both)
 
-    def _commit(self, *, wait: bool) -> None:
-        self._commit_at = self._clock() + _COMMIT_EVERY_S
+    def _commit(self, consumer: Consumer, *, wait: bool) -> None:
         changed = {key: at for key, at in self._partitions.items() if at.acknowledged > max(at.committed, 0)}
         if not changed:
             return
         offsets = [TopicPartition(*key, at.acknowledged) for key, at in changed.items()]
         try:
             if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
+                consumer.commit(offsets=offsets, asynchronous=False)
             else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
+                consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException:
             return  # a rebalance is under way, or the broker is away: said again later, or the messages come again
         for (_, at), place in zip(changed.items(), offsets, strict=True):
             at.committed = place.offset
 
     def _raise(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
-            raise Refused(f"another process is the same worker of {self._queue}: {error.str()}")
+        self._member.check_session(error)
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise Refused(f"not allowed in the group {topics.group_of(self._queue)}: {error.str()}")
         raise Retriable(f"reading {self._queue}: {error.name()}: {error.str()}")

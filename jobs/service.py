@@ -46,6 +46,7 @@ def run(
     prepare: Callable[[], object],
     status_file: Path | None = None,
     limits: Limits | None = None,
+    session_timeout_ms: int | None = None,
     step: Callable[[str], None] = lambda name: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
@@ -58,6 +59,7 @@ def run(
         prepare: makes the engine's tables, when they are missing; raises psycopg.Error while the database is away, and
             `Refused` when a person has to look.
         status_file: kept fresh, see `onefold.status_file`.
+        session_timeout_ms: a killed worker's jobs go to the others after this time; None: the default for so many brokers.
         step: called at each step of each worker.
         telemetry: told what it does, and whether it gets on.
     """
@@ -65,7 +67,7 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     status = Status(status_file)
-    desks = [Desk(pipeline, queue, context, instance, telemetry) for queue in pipeline.jobs]
+    desks = [Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms) for queue in pipeline.jobs]
     for desk in desks:
         desk.start(stop, prepare, limits or Limits(), step)
     while not stop.wait(_TELL_S) and all(desk.alive for desk in desks):
@@ -101,13 +103,20 @@ class Desk:
     """
 
     def __init__(
-        self, pipeline: Pipeline, queue: str, context: Context, instance: str, telemetry: Telemetry = SILENT
+        self,
+        pipeline: Pipeline,
+        queue: str,
+        context: Context,
+        instance: str,
+        telemetry: Telemetry = SILENT,
+        session_timeout_ms: int | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._queue = queue
         self._context = context
         self._instance = instance
         self._telemetry = telemetry
+        self._session_timeout_ms = session_timeout_ms
         self._labels = {"domain": pipeline.name, "queue": queue}
         self._received_at = self._moved_at = time.monotonic()
         self._looked_at = 0.0
@@ -202,7 +211,14 @@ class Desk:
                 context = self._context.held_by(pending.still)
                 effect = effect_of(self._pipeline, self._queue, context)
                 topics.create(connect(context.client), self._queue)
-                queue = KafkaQueue(self._queue, contract, context.client, self._instance, still=pending.still)
+                queue = KafkaQueue(
+                    self._queue,
+                    contract,
+                    context.client,
+                    self._instance,
+                    session_timeout_ms=self._session_timeout_ms,
+                    still=pending.still,
+                )
                 open_now.callback(queue.close)
                 worker = self._worker(queue, pending, effect, limits, step, stop)
                 self.waits_for, self._began = "", True

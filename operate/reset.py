@@ -45,7 +45,7 @@ from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import admin
 from onefold.processor.io.kafka_errors import unanswered
-from onefold.processor.io.membership import SESSION_TIMEOUT_MS
+from onefold.processor.io.static_member import session_ms
 
 #: The steps, for tests that end a reset there. Each is named after it was taken.
 STEPS = ("marked", "topics", "tables", "jobs", "group", "inputs", "changelog", "made")
@@ -261,7 +261,8 @@ class Reset:
 
     def _wait_for_the_end_of(self, who: str, running: Callable[[], list[str]]) -> None:
         """A named member stays in the group until its session is over, also when it was stopped in good order."""
-        deadline = time.monotonic() + 1.5 * SESSION_TIMEOUT_MS / 1000
+        session = session_ms(self._client, self._settings.session_timeout_ms())
+        deadline = time.monotonic() + 1.5 * session / 1000
         while found := running():
             if time.monotonic() > deadline:
                 raise UserError(f"{self.name} has {who}: {', '.join(found)}", "Stop them, and ask again.", REFUSED)

@@ -33,6 +33,7 @@ STATE_MEMORY_MIN_MB = 64
 STALL_MIN_S = (
     10.0  # servers are asked every 5 s whether anything waits: less than twice that would be red without a reason
 )
+SESSION_MAX_S = 300.0  # librdkafka's max.poll.interval.ms, which no session may exceed
 FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
 
 
@@ -107,6 +108,12 @@ class Settings(BaseSettings):
         False,
         description="on or off: whether `up` starts a second process for each sink, which takes over when that ends",
     )
+    session_timeout_s: float | None = Field(
+        None,
+        ge=1,
+        le=SESSION_MAX_S,
+        description="seconds until a group misses a killed processor or worker; unset: 6 with one broker, 20 with more",
+    )
     job_timeout_s: float = Field(
         30.0, ge=1, le=3600, description="seconds without a checkpoint after which a job's worker is taken for dead"
     )
@@ -147,6 +154,7 @@ class Settings(BaseSettings):
         "state_home",
         "replicas",
         "decided_tables",
+        "session_timeout_s",
         mode="before",
     )
     @classmethod
@@ -223,6 +231,10 @@ class Settings(BaseSettings):
                 USAGE,
             )
         return self.decided_tables
+
+    def session_timeout_ms(self) -> int | None:
+        """How long a group waits for a member, in milliseconds; None: as long as is right for its brokers."""
+        return None if self.session_timeout_s is None else round(self.session_timeout_s * 1000)
 
     def allowed(self) -> frozenset[str]:
         """The names of what may break a promise (`guarantee.BREAKING`)."""

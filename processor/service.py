@@ -21,7 +21,7 @@ from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.kafka_errors import check_reachable
-from onefold.processor.io.membership import SESSION_TIMEOUT_MS, Membership
+from onefold.processor.io.membership import Membership
 from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.partitions import Partitions
@@ -83,7 +83,7 @@ def run(
     schema_registry_url: str | None = None,
     patience_s: float = PATIENCE_S,
     watchdog_s: float = WATCHDOG_S,
-    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    session_timeout_ms: int | None = None,
     replicas: int = 1,
     decision_logs: int | None = None,
     decisions_kept_s: float | None = None,
@@ -100,7 +100,7 @@ def run(
         status_file: kept fresh, see `onefold.status_file`.
         patience_s: how long to wait for a cluster or an input topic that is not there yet.
         watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
-        session_timeout_ms: a killed instance's tasks go to the others after this time.
+        session_timeout_ms: a killed instance's tasks go to the others after this time; None: the default for so many brokers.
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
         decision_logs: so many partitions of the decision log all tasks share; None: each task has one of its own.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.

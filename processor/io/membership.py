@@ -1,21 +1,18 @@
 """The consumer group in which instances share the tasks. It decides who *tries* a partition; the transactional id decides
 who wins."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from onefold import kafka_client
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import group_of
 from onefold.processor.io.away import Away
+from onefold.processor.io.static_member import StaticMember
 
-# A killed instance is missed after this long; the smallest value that brokers allow by default.
-SESSION_TIMEOUT_MS = 6_000
-# A member hears of a rebalance in the answer to its next heartbeat, and all wait until the last one has heard: twice when
-# a task moves. A heartbeat costs next to nothing.
-HEARTBEAT_MS = 500
 # A broker that is there answers in milliseconds; the loop that asks has other things to do.
 _ANSWER_S = 0.5
 
@@ -39,45 +36,56 @@ class Membership:
         instance: str,
         assigned: Callable[[list[int]], None],
         revoked: Callable[[list[int]], None],
-        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        session_timeout_ms: int | None = None,
     ) -> None:
         self._topology = topology
         self._assigned, self._revoked = assigned, revoked
         self._committed: dict[tuple[str, int], int] = {}
+        self._committing = False
+        self._has: Set[int] = frozenset()
         self.assigned_once = False
         self._away = Away(topology.inputs[0], _ANSWER_S, client)
-        self._consumer = kafka_client.consumer(
+        self._member = StaticMember(
+            client,
+            group_of(topology),
+            instance,
+            f"processor of {topology.name}",
+            session_timeout_ms,
             {
-                **client,
-                "group.id": group_of(topology),
-                "group.instance.id": f"{group_of(topology)}-{instance}",
-                "session.timeout.ms": session_timeout_ms,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
                 # A task that stays is left alone while others move (docs/decisions/0018).
                 "partition.assignment.strategy": "cooperative-sticky",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
-                "log_level": 0,
                 "error_cb": self._away.heard,
-            }
+                "on_commit": self._on_commit,
+            },
+            self._subscribe,
         )
-        self._consumer.subscribe([topology.inputs[0]], on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        self._committing = False
+        consumer.subscribe([self._topology.inputs[0]], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def poll(self, timeout_s: float) -> None:
         """Stay a member, and let the group give and take.
 
         Raises:
-            Refused: another process uses the same instance name.
-            Retriable: the group cannot be reached.
+            Refused: another live process uses the same instance name.
+            Retriable: the group cannot be reached, or it has fenced this member.
         """
-        message = self._consumer.poll(timeout_s)
+        if not self._member.rejoin() or (consumer := self._member.consumer) is None:
+            time.sleep(timeout_s)
+            raise Retriable(_fenced(self._topology))
+        message = consumer.poll(timeout_s)
         error = message.error() if message is not None else None
         if error is None:
-            self._away.check(self._consumer)
+            self._away.check(consumer)
             return
-        if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
-            raise Refused(f"another process is the same instance of {self._topology.name}: {error.str()}")
+        if self._member.is_fence(error):
+            self._take_away(self._has)
+            raise Retriable(_fenced(self._topology))
+        self._member.check_session(error)
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise Refused(f"not allowed in the group {group_of(self._topology)}: {error.str()}")
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
@@ -89,20 +97,27 @@ class Membership:
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
         """Commit positions to the group, as a courtesy to Kafka's own tools. Nothing reads them back as the truth."""
+        consumer = self._member.consumer
+        # Asked each time, also when nothing is committed: so the member knows each id that it has had.
+        has_place = self._member.has_place()
         changed = {at: offset for at, offset in offsets_next.items() if self._committed.get(at) != offset}
-        if not changed:
+        if not changed or consumer is None or not has_place or self._committing:
             return
         offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in changed.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            # A rebalance is under way, or the broker is; the next round says it again.
-            return
-        self._committed.update(changed)
+        # Not waited for: without a coordinator the client would wait for a whole session.
+        with suppress(KafkaException):
+            consumer.commit(offsets=offsets, asynchronous=True)
+            self._committing = True
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """Called from `poll`. After an error the next round commits again."""
+        self._committing = False
+        if error is None:
+            self._committed |= {(at.topic, at.partition): at.offset for at in offsets}
 
     def close(self) -> None:
         """Leave the loop; as a named instance the tasks stay reserved until the session times out."""
-        self._consumer.close()
+        self._member.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_assign(partitions)
@@ -111,8 +126,20 @@ class Membership:
         # Others may have said more of them meanwhile.
         self._committed.clear()
         self.assigned_once = True
-        self._assigned(sorted({at.partition for at in partitions}))
+        self._has |= (assigned := {at.partition for at in partitions})
+        self._assigned(sorted(assigned))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Also called when the group has given up on us, with all that we had."""
-        self._revoked(sorted({at.partition for at in partitions}))
+        self._take_away({at.partition for at in partitions})
+
+    def _take_away(self, partitions: Set[int]) -> None:
+        self._has -= partitions
+        self._revoked(sorted(partitions))
+
+
+def _fenced(topology: Topology) -> str:
+    return (
+        f"the group {group_of(topology)} has fenced this processor; it joins again, unless the group shows another live one of "
+        f"the same name"
+    )

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from onefold import kafka_client
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import replicas_group_of
-from onefold.processor.io.membership import HEARTBEAT_MS, SESSION_TIMEOUT_MS
+from onefold.processor.io.static_member import session_ms, session_settings
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class Presence:
         topology: Topology,
         client: Mapping[str, str],
         instance: str,
-        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        session_timeout_ms: int | None = None,
     ) -> None:
         self._name = topology.name
         self._said = False
@@ -41,8 +41,7 @@ class Presence:
                 "group.id": replicas_group_of(topology),
                 # No `group.instance.id`: who leaves in good order is gone at once.
                 "client.id": instance,
-                "session.timeout.ms": session_timeout_ms,
-                "heartbeat.interval.ms": min(HEARTBEAT_MS, session_timeout_ms // 3),
+                **session_settings(session_ms(client, session_timeout_ms)),
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",

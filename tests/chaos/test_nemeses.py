@@ -11,7 +11,7 @@ from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, SERVICES,
 from onefold.chaos.progress import Stage
 from onefold.chaos.run import as_it_hits, bounds_of, inflict
 from onefold.operate.settings import Settings
-from onefold.processor.io.membership import SESSION_TIMEOUT_MS
+from onefold.processor.io.static_member import ONE_BROKER_MS
 
 NEMESES = nemeses()
 # What undoes what. A kill and a restart heal by themselves; deleted scratch files need no healing.
@@ -124,7 +124,7 @@ def test_one_of_several_replicas_may_be_missing_at_no_time(nemesis: Nemesis) -> 
             nemesis.prepare,
             nemesis.hold_s,
         )
-        assert 1000 * BOUNDS_OF_REPLICAS[0] < SESSION_TIMEOUT_MS
+        assert 1000 * BOUNDS_OF_REPLICAS[0] < ONE_BROKER_MS
     else:
         assert hit is nemesis
 

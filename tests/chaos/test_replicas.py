@@ -9,7 +9,7 @@ import pytest
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PAUSE_S
 from onefold.chaos.readers import LOOK_S
 from onefold.pipelines import PROJECT_VARIABLE
-from onefold.processor.io.membership import SESSION_TIMEOUT_MS
+from onefold.processor.io.static_member import ONE_BROKER_MS
 from tests.support.command_line import Onefold
 from tests.support.needs import first_of
 from tests.support.rebuilt import declare
@@ -55,7 +55,7 @@ def test_the_others_go_on_with_what_the_one_did(bank: Onefold, nemesis: str) -> 
     assert outcome["verdict"] == "valid", outcome
     assert outcome["broken"] == []
     assert tuple(outcome["bounds"].values()) == BOUNDS_OF_REPLICAS
-    assert BOUNDS_OF_REPLICAS[0] < min(SESSION_TIMEOUT_MS / 1000, PAUSE_S)
+    assert BOUNDS_OF_REPLICAS[0] < min(ONE_BROKER_MS / 1000, PAUSE_S)
     assert outcome["in_time"], outcome
     assert outcome["events"] > 0
     assert outcome["looks"] > SECONDS / LOOK_S / 10

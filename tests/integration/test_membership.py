@@ -1,7 +1,7 @@
 """The group on a real broker: who is given which tasks, and what it says of them."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from threading import Event
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 
-from onefold.processor.core.errors import Retriable
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, group_of
 from onefold.processor.io.membership import Membership
+from tests.support.proxy import HEARTBEAT, JOIN_GROUP, KafkaProxy
 from tests.support.waiting import eventually
 
 PARTITIONS = 6
@@ -36,6 +37,8 @@ class Member:
         self.given: list[int] = []
         self.taken: list[int] = []
         self.said = ""
+        self.rounds = 0
+        self._input = topology.inputs[0]
         self.membership = Membership(topology, client, name, self._assigned, self._revoked, 2000)
 
     def _assigned(self, partitions: list[int]) -> None:
@@ -51,10 +54,17 @@ class Member:
         """Until told."""
         with closing(self.membership):
             while not stop.is_set():
-                try:
-                    self.membership.poll(0.1)
-                except Retriable as error:
-                    self.said = str(error)
+                self.round()
+
+    def round(self) -> None:
+        """As the main thread of a processor has them: it polls, and publishes how far it is."""
+        self.rounds += 1
+        try:
+            self.membership.poll(0.1)
+        except Retriable as error:
+            self.said = str(error)
+        positions = {(self._input, partition): self.rounds for partition in self.has or range(PARTITIONS)}
+        self.membership.publish(positions)
 
 
 @contextmanager
@@ -123,3 +133,69 @@ def test_a_processor_of_an_older_version_is_waited_for(topology: Topology, clien
             assert new.given == []
             old.close()
             eventually(lambda: new.has == set(range(PARTITIONS)), 20, "the new one begins")
+
+
+def test_a_member_without_its_id_commits_nothing(
+    topology: Topology, kafka_proxy: KafkaProxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its session is over for the client, and not for the group: so it is when a coordinator died. A commit would be fenced."""
+    member = Member(topology, {"bootstrap.servers": kafka_proxy.bootstrap_servers}, "a")
+    with closing(member.membership):
+        stay_until(member, lambda: len(member.has) == PARTITIONS, "it has all")
+        kafka_proxy.lose(JOIN_GROUP)
+        kafka_proxy.lose_answers(HEARTBEAT)
+        stay_until(member, lambda: not member.has, "the client gives up its session")
+        since = member.rounds
+        stay_until(member, lambda: member.rounds > since + 20, "it goes on")
+        kafka_proxy.lose()
+        kafka_proxy.lose_answers()
+        stay_until(member, lambda: len(member.has) == PARTITIONS, "it has all again")
+    assert "fenced" not in member.said
+    assert "FATAL" not in capfd.readouterr().err
+
+
+def test_a_member_that_was_fenced_by_a_dead_one_joins_again(
+    topology: Topology, client: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A namesake that ends within a session leaves the place to the first member."""
+    member = Member(topology, client, "a")
+    with closing(member.membership):
+        stay_until(member, lambda: len(member.has) == PARTITIONS, "it has all")
+        with closing(Member(topology, client, "a").membership):
+            stay_until(member, lambda: "fenced" in member.said, "it is fenced")
+        assert member.has == set(), "and has nothing then"
+        stay_until(member, lambda: len(member.has) == PARTITIONS, "it has all again")
+    assert "FATAL" not in capfd.readouterr().err, "and the client's own lines stay out of the log"
+
+
+def test_of_two_live_members_of_one_name_the_first_is_refused(topology: Topology, client: dict[str, str]) -> None:
+    """With the name, and what to do. The second one is left alone."""
+    first = Member(topology, client, "a")
+    with closing(first.membership):
+        stay_until(first, lambda: len(first.has) == PARTITIONS, "the first has all")
+        with joined(Member(topology, client, "a")) as second:
+            with pytest.raises(Refused, match=r"another live processor .* instance name 'a'.* --instance"):
+                stay_until(first, lambda: False, "it is refused")
+            eventually(lambda: len(second.has) == PARTITIONS, 20, "the second has all")
+            assert second.said == ""
+
+
+def test_a_session_that_the_brokers_do_not_allow_is_refused(topology: Topology, client: dict[str, str]) -> None:
+    with closing(Membership(topology, client, "a", list, list, session_timeout_ms=500)) as membership:
+
+        def polls() -> bool:
+            membership.poll(0.1)
+            return False
+
+        with pytest.raises(Misconfigured, match=r"a session of 0.5 s: .*ONEFOLD_SESSION_TIMEOUT_S"):
+            eventually(polls, 20, "it is refused")
+
+
+def stay_until(member: Member, holds: Callable[[], bool], why: str) -> None:
+    """In this thread."""
+
+    def looked() -> bool:
+        member.round()
+        return holds()
+
+    eventually(looked, 20, why)

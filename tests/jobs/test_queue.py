@@ -18,7 +18,7 @@ from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message, Place
 from onefold.jobs.queue import KafkaQueue
 from onefold.pipelines import JOB_FIELDS
-from onefold.processor.core.errors import Retriable
+from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.io import contracts
 from onefold.processor.io.avro_encoder import encoder
 from tests.support.waiting import eventually
@@ -327,3 +327,37 @@ def test_one_whose_wait_is_over_is_not_behind_all_that_come_after_it(topic: Topi
     queue._read(DEADLINE_S)
 
     assert next_of(queue).job == first.job
+
+
+def test_a_worker_that_was_fenced_by_a_dead_one_joins_again(topic: Topic) -> None:
+    """The messages that it held come again."""
+    topic.write(*(job(topic, "a", entry) for entry in range(1, 4)))
+    queue = topic.queue("1", session_timeout_ms=2000)
+    some(queue, 3)
+    other = topic.queue("1", session_timeout_ms=2000)
+    some(other, 3)
+
+    def fenced() -> bool:
+        queue.keep_alive()
+        return queue.held == 0
+
+    eventually(fenced, DEADLINE_S, "it is fenced, and has let go of all that it held")
+    other.close()
+
+    assert [message.job.place.entry for message in some(queue, 3)] == [1, 2, 3]
+
+
+def test_of_two_live_workers_of_one_name_the_first_is_refused(topic: Topic) -> None:
+    topic.write(job(topic, "a", 1))
+    queue = topic.queue("1", session_timeout_ms=2000)
+    next_of(queue)
+    other = topic.queue("1", session_timeout_ms=2000)
+
+    def both() -> bool:
+        queue.keep_alive()
+        other.keep_alive()
+        return False
+
+    with pytest.raises(Refused, match=r"another live worker .* instance name '1'.* --instance"):
+        eventually(both, DEADLINE_S, "one of them is refused")
+    assert next_of(other).job.log_id == "a"

@@ -14,7 +14,8 @@ from typing import Literal
 import pytest
 from psycopg import conninfo
 
-#: API key of the request that ends a transaction, from Kafka's protocol.
+#: API keys of requests, from Kafka's protocol.
+JOIN_GROUP, HEARTBEAT = 11, 12
 END_TXN = 26
 #: What a COMMIT loses: its request (it never happens) or its answer (it has happened, and nobody is told).
 Loss = Literal["request", "answer"]
@@ -110,6 +111,8 @@ class KafkaProxy(Proxy):
         self._held: tuple[socket.socket, bytes] | None = None
         self.held = threading.Event()
         self._bytes_per_s: float | None = None
+        self._lost: frozenset[int] = frozenset()
+        self._unanswered: frozenset[int] = frozenset()
         self._never = threading.Event()
         super().__init__(host, int(port))
         self.bootstrap_servers = f"{host}:{self.port}"
@@ -127,6 +130,14 @@ class KafkaProxy(Proxy):
         upstream.sendall(frame)
         return self.piece(upstream)
 
+    def lose(self, *api_keys: int) -> None:
+        """From now on drop the connection of whoever sends such a request, instead of it."""
+        self._lost = frozenset(api_keys)
+
+    def lose_answers(self, *api_keys: int) -> None:
+        """From now on let the broker have such a request, and drop the connection instead of the answer."""
+        self._unanswered = frozenset(api_keys)
+
     def slow(self, bytes_per_s: float | None) -> None:
         """From now on requests take that long on their way to the broker, or None: no time at all."""
         self._bytes_per_s = bytes_per_s
@@ -138,7 +149,14 @@ class KafkaProxy(Proxy):
 
     def request(self, piece: bytes, upstream: socket.socket) -> bytes:
         """Kept, slowed down, or neither."""
-        if struct.unpack(">h", piece[4:6])[0] == self._hold:
+        api_key = struct.unpack(">h", piece[4:6])[0]
+        if api_key in self._unanswered:
+            with socket.create_connection(self.upstream) as beside:
+                beside.sendall(piece)
+                self.piece(beside)
+        if api_key in self._lost | self._unanswered:
+            raise Cut
+        if api_key == self._hold:
             # A second connection to the broker carries the kept request.
             self._hold = None
             self._held = (socket.create_connection(self.upstream), piece)

@@ -1,0 +1,196 @@
+"""Static membership in a consumer group: a member under a name, whose place survives a restart.
+
+The group fences a member when its name joins again. A fence alone does not prove that a second process has the name. A client
+whose session timed out has no member id any more, and the group fences what such a client asks under the name.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from onefold import kafka_client
+from onefold.processor.core.errors import Misconfigured, Refused
+from onefold.processor.io.kafka_errors import again_or_never
+
+log = structlog.get_logger()
+
+# With one broker no coordinator takes over, and a short session finds a killed process early. The smallest value that brokers
+# allow by default.
+ONE_BROKER_MS = 6_000
+# With more brokers a session outlives the failover of its coordinator. Kafka's defaults: 2 s until the controllers miss a dead
+# leader, 1 s for the election, 9 s until the new leader gives up a dead broker. Then the new coordinator reads the group.
+MORE_BROKERS_MS = 20_000
+# A member hears of a rebalance in the answer to its next heartbeat, and all wait until the last one has heard: twice when
+# a task moves. A heartbeat costs next to nothing.
+HEARTBEAT_MS = 500
+# A member that has died is in the group for one session, and longer where the answer that ended it was late.
+_DEAD_AFTER_SESSIONS = 1.5
+_ANSWER_S = 5.0
+_LOOK_AGAIN_S = 1.0
+
+_FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)
+
+# librdkafka writes a fatal error to stderr at every log level, unless the client has a logger. The error is raised as well.
+SILENT = logging.getLogger("librdkafka.group")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
+
+
+def session_ms(client: Mapping[str, str], wanted_ms: int | None) -> int:
+    """The time-out of a session in this cluster, in milliseconds.
+
+    Args:
+        wanted_ms: as set; None: the default for so many brokers as there are, and for several while no broker says how many.
+    """
+    if wanted_ms is not None:
+        return wanted_ms
+    with suppress(KafkaException):
+        if len(kafka_client.admin(client).list_topics(timeout=_ANSWER_S).brokers) == 1:
+            return ONE_BROKER_MS
+    return MORE_BROKERS_MS
+
+
+def session_settings(session_timeout_ms: int) -> dict[str, int]:
+    """librdkafka's settings of a session."""
+    return {
+        "session.timeout.ms": session_timeout_ms,
+        "heartbeat.interval.ms": min(HEARTBEAT_MS, session_timeout_ms // 3),
+    }
+
+
+class StaticMember:
+    """One member. When the group fences its consumer, it joins again with a new one.
+
+    If another live process has the name, it stays out and raises `Refused`. The group shows such a process twice: at the fence,
+    and one and a half sessions later, when a dead one would be gone.
+
+    Args:
+        client: librdkafka settings, at least `bootstrap.servers`.
+        who: what the name is of, for sentences, as "processor of orders".
+        instance: the name.
+        session_timeout_ms: see `session_ms`.
+        settings: of the consumer, besides those of the group.
+        subscribe: subscribes a new consumer.
+        clock: monotonic seconds.
+
+    Attributes:
+        consumer: of the present membership; None between a fence and the time when it joins again.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        group: str,
+        instance: str,
+        who: str,
+        session_timeout_ms: int | None,
+        settings: Mapping[str, Any],
+        subscribe: Callable[[Consumer], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._group, self._instance, self._who = dict(client), group, instance, who
+        self._name = f"{group}-{instance}"
+        self._session_ms = session_ms(client, session_timeout_ms)
+        self._settings = {
+            **client,
+            "group.id": group,
+            "group.instance.id": self._name,
+            **session_settings(self._session_ms),
+        }
+        self._settings |= {"logger": SILENT, **settings}
+        self._subscribe = subscribe
+        self._clock = clock
+        self._ours: set[str] = set()
+        self._seen_by: int | None = None
+        self._look_at = 0.0
+        self.consumer: Consumer | None = self._new()
+
+    def _new(self) -> Consumer:
+        consumer = kafka_client.consumer(self._settings)
+        self._subscribe(consumer)
+        return consumer
+
+    def has_place(self) -> bool:
+        """Whether the group has given the consumer a member id, and the session holds as far as the client knows. Without one no
+        offset may be committed: the group would fence the name.
+        """
+        member_id = self.consumer.memberid() if self.consumer is not None else None
+        if member_id:
+            self._ours.add(member_id)
+        return bool(member_id)
+
+    def check_session(self, error: KafkaError) -> None:
+        """Raises `Misconfigured` when the error says that the brokers do not allow the session's time-out."""
+        if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
+            raise Misconfigured(
+                f"the brokers do not allow a session of {self._session_ms / 1000:g} s: it is not between their "
+                f"group.min.session.timeout.ms and group.max.session.timeout.ms. Set ONEFOLD_SESSION_TIMEOUT_S"
+            )
+
+    def is_fence(self, error: KafkaError) -> bool:
+        """Whether the consumer can do nothing more. If so, it is closed, which does not call back what is revoked."""
+        if error.code() not in _FENCED:
+            return False
+        log.warning("fenced in its group", group=self._group, instance=self._instance, reason=error.str())
+        consumer, self.consumer = self.consumer, None
+        self._look_at = 0.0
+        if consumer is not None:
+            consumer.close()
+        return True
+
+    def rejoin(self) -> bool:
+        """Join again, unless another process has the name; to be called until it has. Returns whether it has.
+
+        Raises:
+            Refused: another live process has the name, or the group may not be described.
+        """
+        if self.consumer is not None:
+            return True
+        if self._clock() < self._look_at:
+            return False
+        try:
+            coordinator = self._shows_another()
+        except KafkaException as error:
+            failed = again_or_never(error.args[0], f"describing the group {self._group}")
+            if isinstance(failed, Refused):
+                raise failed from error
+            self._look_at = self._clock() + _LOOK_AGAIN_S
+            return False
+        if coordinator is None:
+            self._seen_by = None
+            self.consumer = self._new()
+            return True
+        if coordinator == self._seen_by:
+            raise Refused(
+                f"another live {self._who} has the instance name {self._instance!r} in the group {self._group}. "
+                f"Stop it, or start this one with another --instance"
+            )
+        # A new coordinator gives each member a whole session, dead members too.
+        self._seen_by = coordinator
+        self._look_at = self._clock() + _DEAD_AFTER_SESSIONS * self._session_ms / 1000
+        return False
+
+    def close(self) -> None:
+        """Close the consumer, and never join again. The place stays reserved until the session times out."""
+        consumer, self.consumer, self._look_at = self.consumer, None, math.inf
+        if consumer is not None:
+            consumer.close()
+
+    def _shows_another(self) -> int | None:
+        """The coordinator of the group, if the group shows a member of the name that is none of ours; else None."""
+        admin = kafka_client.admin(self._client)
+        try:
+            asked = admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_S)
+            described = asked[self._group].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            raise
+        named = {member.member_id for member in described.members if member.group_instance_id == self._name}
+        return int(described.coordinator.id) if named - self._ours else None
