@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -66,13 +67,15 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
             None for none.
     """
+    # In a Kafka of the user's own, processors of another host may be in the same groups.
+    host = f"{socket.gethostname()}-" if settings.bootstrap_servers else ""
     prepare = _onefold(settings, public, PREPARE, ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [
         _onefold(
             settings,
             public,
             f"processor-{domain}-{number}",
-            ("process", domain, "--processes", "1", "--instance", str(number)),
+            ("process", domain, "--processes", "1", "--instance", f"{host}{number}"),
             None,
             PROCESSOR_STOP_S,
             needed=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,11 @@ from onefold.stack import cores
 def command(
     domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
     instance: Annotated[
-        str, typer.Option(help="A name that survives a restart; unique among the pipeline's processors.")
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="A name that survives a restart; unique among the pipeline's processors. Default: the host's name."
+        ),
+    ] = None,
     processes: Annotated[
         int,
         typer.Option(
@@ -35,6 +39,7 @@ def command(
     Example: onefold process runner --instance 2
     """
     settings = load()
+    instance = instance or socket.gethostname()
     names = pipelines.checked(domains or pipelines.domains())
     client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
     each = processes or settings.processor_instances or cores.processes(len(names))
@@ -56,6 +61,7 @@ def command(
         client=client,
         instance=instance,
         status_file=Path(status) if status else None,
+        session_timeout_ms=settings.session_timeout_ms(),
         step=failures.of_processor(settings),
         schema_registry_url=settings.schema_registry_url,
         replicas=settings.replicas_of(pipeline),

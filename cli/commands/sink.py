@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +21,11 @@ from onefold.stack.gate import Gate
 def command(
     domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
     instance: Annotated[
-        str, typer.Option(help="A name for the ledger and the logs; two sinks at once need two names.")
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="A name for the ledger and the logs; two sinks at once need two names. Default: the host's name."
+        ),
+    ] = None,
     after: Annotated[str, typer.Option(help="A task of the running stack that must end before the sink writes.")] = "",
     turn: Annotated[
         str,
@@ -34,6 +38,7 @@ def command(
     Example: onefold sink runner campaigns
     """
     settings = load()
+    instance = instance or socket.gethostname()
     names = pipelines.checked(domains or pipelines.domains())
     chosen = [pipelines.found()[name] for name in names]
     logs.configure(settings.log_format)

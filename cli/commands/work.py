@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 def command(
     domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all that have jobs.")] = None,
     instance: Annotated[
-        str, typer.Option(help="A name that survives a restart; unique among the pipeline's workers.")
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="A name that survives a restart; unique among the pipeline's workers. Default: the host's name."
+        ),
+    ] = None,
 ) -> None:
     """Run the workers of pipelines with jobs (a mail for each order, say) until SIGTERM or Ctrl-C: a process for each pipeline.
     Several instances share the queues. A worker that stops hands its job over.
@@ -31,6 +35,7 @@ def command(
     Example: onefold work orders --instance 2
     """
     settings = load()
+    instance = instance or socket.gethostname()
     known = pipelines.found()
     names = pipelines.checked(domains or [name for name in pipelines.domains() if known[name].jobs])
     without = [name for name in names if not known[name].jobs]
@@ -57,6 +62,7 @@ def command(
         instance=instance,
         prepare=lambda: prepare(settings.postgres()),
         status_file=Path(status) if status else None,
+        session_timeout_ms=settings.session_timeout_ms(),
         limits=Limits(timeout_s=settings.job_timeout_s),
         telemetry=metrics.of("worker", names, settings),
     )
