@@ -1,0 +1,163 @@
+"""A cluster of three real brokers, each of which a test may kill or stop."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from onefold import class_archive
+from onefold.operate import private
+from onefold.stack import jars, java, warm
+from onefold.stack.broker import JVM_FLAGS, Broker
+from onefold.stack.child import Child
+from onefold.stack.embedded import default_cache
+from onefold.stack.ports import Keeping, free_ports
+from tests.support.waiting import eventually
+
+NODES = 3
+# Three of them beside processors and Spark: each holds a few topics of a test.
+HEAP = "-Xmx320m"
+CLUSTER = "b25lZm9sZC10aHJlZS1ub2"
+READY_S = 90.0
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True)
+class Node(Broker):
+    """One of the brokers, controller as well. All its time-outs are Kafka's own defaults.
+
+    Attributes:
+        number: the node's id.
+        voters: the controllers of the cluster, as Kafka writes them.
+    """
+
+    number: int
+    voters: str
+
+    def prepare(self) -> None:
+        """Write the configuration, and format the storage for the cluster."""
+        private.folder(self.home)
+        properties = self.home / "server.properties"
+        properties.write_text(self.configuration(self.home / "data"), encoding="utf-8")
+        formatting = self.tool(
+            "kafka.tools.StorageTool", "format", f"--cluster-id={CLUSTER}", "--config", str(properties)
+        )
+        subprocess.run(formatting, check=True, capture_output=True, timeout=60)
+
+    def configuration(self, data: Path) -> str:
+        """Three replicas of everything, two of which have to be in sync."""
+        here, controller = f"PLAINTEXT://{self.bootstrap_servers}", f"CONTROLLER://127.0.0.1:{self.controller_port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": self.number,
+            "controller.quorum.voters": self.voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{here},{controller}",
+            "advertised.listeners": here,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": data,
+            "auto.create.topics.enable": "false",
+            "default.replication.factor": NODES,
+            "min.insync.replicas": NODES - 1,
+            # Fewer partitions to load after a failover than the 50 that are the default, on two cores.
+            "offsets.topic.num.partitions": 6,
+            "transaction.state.log.num.partitions": 6,
+            "log.retention.ms": -1,
+            # The default is 128 MB of a heap that has 320.
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def command(self) -> list[str]:
+        """With a small heap."""
+        flags = self._java(*JVM_FLAGS, HEAP, *class_archive.uses(self.archive))
+        return [*flags, "kafka.Kafka", str(self.home / "server.properties")]
+
+
+class Cluster:
+    """Brokers that can be killed, stopped in order, and started again, each by its number."""
+
+    def __init__(self, nodes: list[Node], folder: Path) -> None:
+        self.nodes = {node.number: node for node in nodes}
+        self._children = {node.number: Child(node.service(folder / f"broker-{node.number}.log")) for node in nodes}
+        self.bootstrap_servers = ",".join(node.bootstrap_servers for node in nodes)
+        self.client = {"bootstrap.servers": self.bootstrap_servers}
+        self.admin = AdminClient({**self.client, "log_level": 0})
+
+    def start(self, *numbers: int) -> None:
+        """Start these, and wait until all brokers of the cluster are in the metadata."""
+        for number in numbers:
+            self._children[number].start()
+        for number in numbers:
+            self._children[number].wait_ready(READY_S)
+        eventually(lambda: self._live() == set(self.nodes), READY_S, "all brokers are members of the cluster")
+
+    def kill(self, number: int) -> None:
+        """kill -9."""
+        self._children[number].kill()
+
+    def stop(self, number: int) -> None:
+        """SIGTERM, and wait for the end of the controlled shutdown."""
+        self._children[number].stop()
+
+    def dead(self) -> list[int]:
+        """The brokers that do not run."""
+        return [number for number, child in self._children.items() if not child.running()]
+
+    def settled(self) -> bool:
+        """Whether each partition has a leader and all its replicas in sync."""
+        topics = self.admin.list_topics(timeout=ANSWER_S).topics.values()
+        return all(
+            partition.leader >= 0 and len(partition.isrs) == len(partition.replicas)
+            for topic in topics
+            for partition in topic.partitions.values()
+        )
+
+    def coordinator(self, group: str) -> int:
+        """The broker that coordinates the group."""
+        described = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_S)[group].result()
+        return int(described.coordinator.id)
+
+    def controller(self) -> int:
+        """The node that leads the quorum of controllers. Metadata name any broker instead."""
+        live = next(node for number, node in self.nodes.items() if self._children[number].running())
+        state = live.home / "data" / "__cluster_metadata-0" / "quorum-state"
+        return int(json.loads(state.read_text(encoding="utf-8"))["leaderId"])
+
+    def end(self) -> None:
+        """Stop all at once; a test's data need no controlled shutdown."""
+        for child in self._children.values():
+            child.kill()
+
+    def _live(self) -> set[int]:
+        return set(self.admin.list_topics(timeout=ANSWER_S).brokers)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """Three brokers, with their data and logs in `folder`."""
+    cache = default_cache()
+    found = java.locate(cache)
+    archives = jars.ensure("broker", cache, found.executable, lambda done, total: None)
+    classes = warm.place(cache, archives, found.executable)
+    with ExitStack() as cleanup:
+        ports = free_ports(2 * NODES)
+        keeping = Keeping()
+        cleanup.callback(keeping.close)
+        keeping.keep(ports)
+        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports[NODES:], 1))
+        nodes = [
+            Node(folder / f"node-{number}", *ports[number - 1 :: NODES], found.executable, archives, number, voters,
+                 archive=classes)
+            for number in range(1, NODES + 1)
+        ]  # fmt: skip
+        for node in nodes:
+            node.prepare()
+        made = Cluster(nodes, folder)
+        cleanup.callback(made.end)
+        made.start(*made.nodes)
+        yield made
