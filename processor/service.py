@@ -135,18 +135,22 @@ def run(
             assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
         clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
-    except (Refused, Unauthenticated) as error:
-        status.write("stopped", str(error))
-        log.error(str(error))
-        return USAGE if isinstance(error, Misconfigured) else REFUSED
-    except Retriable as error:
-        status.write("stopped", str(error))
-        log.error(f"{error} (waited {patience_s:.0f} s)")
-        return UNAVAILABLE
+    except (Refused, Unauthenticated, Retriable) as error:
+        return _ended(error, status, patience_s)
     finally:
         faulthandler.cancel_dump_traceback_later()
     status.write("stopped", "asked to stop")
     return 0
+
+
+def _ended(error: Refused | Retriable, status: Status, patience_s: float) -> int:
+    """Say why the process ends. Returns the exit code."""
+    status.write("stopped", str(error))
+    if isinstance(error, Refused | Unauthenticated):
+        log.error(str(error))
+        return USAGE if isinstance(error, Misconfigured) else REFUSED
+    log.error(f"{error} (waited {patience_s:.0f} s)")
+    return UNAVAILABLE
 
 
 def _stopped_by_signals() -> threading.Event:

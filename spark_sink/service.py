@@ -90,24 +90,15 @@ def run(
     left_out, held = LeftOut(telemetry), Holdups()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
     try:
-        java_options = java_client_options(bootstrap_servers, kafka_options)
-        scratch = checkpoint.scratch(checkpoint_root)
-
-        def planned(name: str) -> Plan:
-            pipeline = by_name[name]
-            return Plan(
-                domain=load_domain(name, pipeline.contracts, pipeline.sql),
-                bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, java_options=java_options,
-                postgres_dsn=postgres_dsn,
-                writer=writer,
-                sql_root=pipeline.sql,
-                checkpoint_root=scratch,
-                notes=checkpoint_root / "notes",
-                step=step, map_fails=map_fails,
-                decided=name in decided,
-                guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,
-            )  # fmt: skip
-
+        make = partial(
+            Plan,
+            bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
+            java_options=java_client_options(bootstrap_servers, kafka_options),
+            checkpoint_root=checkpoint.scratch(checkpoint_root), notes=checkpoint_root / "notes",
+            step=step, map_fails=map_fails,
+            guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,
+        )  # fmt: skip
+        planned = partial(_planned, make, by_name, decided)
         plans = []
         for name in by_name:
             with left_out.when_broken(name):
@@ -121,6 +112,13 @@ def run(
         log.error(sentence(error))
         status.write("waiting", sentence(error))
         return error.exit_code
+
+
+def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], decided: Collection[str], name: str) -> Plan:
+    """Read the files of a pipeline, anew each time. Raises `Misconfigured`."""
+    pipeline = by_name[name]
+    domain = load_domain(name, pipeline.contracts, pipeline.sql)
+    return make(domain=domain, sql_root=pipeline.sql, decided=name in decided)
 
 
 def _rehearsal(pipelines: Sequence[Pipeline], folder: Path) -> Callable[[Any, threading.Event], None]:

@@ -85,7 +85,8 @@ class Partitions:
 
     def _say(self, what: str) -> None:
         trouble = (
-            what and f"{what}. Its tasks go on, and the next start is refused: see `onefold docs operating`, partitions added"
+            what
+            and f"{what}. Its tasks go on, and the next start is refused: see `onefold docs operating`, partitions added"
         )
         if trouble and trouble != self.trouble:
             log.error(trouble)
