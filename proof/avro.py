@@ -7,8 +7,8 @@ Which schemas are taken is one rule for judge and judged, since a record is inad
   - outside of arrays and maps a value is made of at most 10,000 values, and in them of at most four for each byte.
 
 A number that the writer counts in another unit than the contract is not taken: timestamp-millis for timestamp-micros, or
-for a date. Of other logical types only decimals mean something: at most 256 bytes, none of them needless, and no more
-digits than the precision says. Java spells -2^(8k-1) in k bytes and fastavro in k+1: both are taken.
+for a date. Of other logical types only decimals mean something: from 1 to 256 bytes, and no more digits than the precision
+says. Any of the bytes may repeat the sign: Avro demands no shortest form.
 """
 
 import io
@@ -64,7 +64,7 @@ class Written(NamedTuple):
         wire: parsed, as it is on the wire.
         meant: parsed, with its decimals for the judge.
         counted: by path what its numbers count.
-        exact: reads the values of a body, as on the wire, that is spelled as a writer spells it.
+        exact: reads the values of a body, as on the wire, if its bytes are as Avro's specification has them.
         plain: what `wire` says of a body is what `meant` says, too.
     """
 
@@ -126,12 +126,12 @@ def schema(text: str) -> Written:
 
 
 def read(body: bytes, writer: Written, reader: Any = None) -> Any:
-    """The value of a body that is the one encoding of its values; raises `Refused`."""
+    """The value of a body that is exactly one value; raises `Refused`."""
     try:
-        # fastavro reads numbers of any length and stops where the record ends; a writer makes only one encoding.
+        # fastavro reads numbers of any length and stops where the record ends.
         found, end = writer.exact(body, 0)
         if end < len(body):
-            raise Refused("the Avro body is not the encoding of its values")
+            raise Refused("the Avro body goes on behind its value")
         if writer.plain and reader is None:
             return found
         return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
@@ -156,12 +156,10 @@ def _rid(raw: Any, decimals: str | None = None) -> Any:
 def _decimal(data: bytes, writer: Any, reader: Any = None) -> Decimal:
     """What the bytes mean, exactly; raises ValueError for a decimal that is not taken."""
     scale, precision = writer.get("scale", 0), writer.get("precision")
-    if len(data) > DECIMAL_BYTES_MAX:
-        raise ValueError("too long a decimal")
+    if not 0 < len(data) <= DECIMAL_BYTES_MAX:
+        raise ValueError("too long a decimal, or none")
     if {type(scale), type(precision)} != {int} or scale > SCALE_MAX:
         raise ValueError("no scale and precision")
-    if writer["type"] == "bytes" and _padded(data):
-        raise ValueError("needless bytes in a decimal")
     unscaled = _integer(data)
     digits = tuple(map(int, str(abs(unscaled))))
     if len(digits) > precision:
@@ -171,15 +169,6 @@ def _decimal(data: bytes, writer: Any, reader: Any = None) -> Decimal:
 
 def _integer(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
-
-
-def _padded(data: bytes) -> bool:
-    """Whether the first byte only repeats the sign. fastavro has one such byte before 0x80 00 ... 00."""
-    if not data:
-        return True
-    if data[:1] == b"\xff" and data[1:2] >= b"\x80":
-        return any(data[2:]) or data[1] != 0x80
-    return len(data) > 1 and data[0] == 0 and data[1] < 0x80
 
 
 fastavro.read.LOGICAL_READERS[f"bytes-{_DECIMAL}"] = _decimal

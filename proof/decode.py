@@ -23,9 +23,9 @@ JSON
 Avro
   - starts with C3 01 and the fingerprint of the contract of its topic, or of one that this was before, from
     `avro/earlier/`: then it is read with that schema and resolved to the contract;
-  - the body is the one that encoding its numbers, texts and bytes gives: nothing cut off, nothing after it, no number
-    spelled longer than it is; texts are UTF-8 and have no NUL; doubles are numbers, and neither NaN nor infinite. A
-    decimal has at most 256 bytes and the digits of its contract.
+  - the body is exactly one value as Avro's specification encodes it (`onefold.proof.encoding`): nothing cut off, nothing
+    after it; texts are UTF-8 and have no NUL; doubles are numbers, and neither NaN nor infinite. A decimal has at most 256
+    bytes and the digits of its contract.
 
 Confluent
   - has a schema id that the registry knows; the value is read with that schema and resolved to the contract. Without a

@@ -15,7 +15,8 @@ from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import ask
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, again_or_never, check_visible, told, unanswered
-from onefold.processor.io.serde import INPUT_BYTES_MAX, OUTPUT_BYTES_MAX
+from onefold.processor.io.schemas import INPUT_BYTES_MAX
+from onefold.processor.io.serde import OUTPUT_BYTES_MAX
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
 _TAIL = 20

@@ -2,14 +2,12 @@
 
 import functools
 import json
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
-from itertools import count
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Literal, NamedTuple
@@ -21,6 +19,7 @@ import msgspec
 from onefold import lineage
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import logical
+from onefold.processor.io.avro_reader import Writer, writer
 
 #: The folder of the contracts.
 FOLDER = Path(str(resources.files("onefold"))) / "avro"
@@ -45,29 +44,8 @@ _PRIMITIVES: dict[str, Any] = {
     "double": _FINITE,
     "string": _TEXT_WITHOUT_NUL,
 }
-# A union of null and one of these needs no tag: what was read is found to be of that branch again.
-_TELLING = ("boolean", "long", "double", "bytes", "string")
-# Where a schema has schemas in it; a default may have anything.
-_PARTS = ("type", "fields", "items", "values")
 # The pattern costs 0.4 microseconds a text, more than all the rest of parsing it. A JSON parser gives finite numbers only.
 _UNCHECKED = {**_PRIMITIVES, "string": str, "double": float}
-
-
-class Writer(NamedTuple):
-    """A schema that values were written with, parsed three times.
-
-    Attributes:
-        plain: without logical types: values come as the numbers, texts and bytes that were written.
-        tagged: as `plain`, but branches of unions have names. To fastavro a value of `["int", "long"]` is a number, which it
-            would write as an int again. So such a branch is in a record of its own here, which takes no byte.
-        schema: with decimals only. Every other logical type is a number or a text, which `logical` takes as the contract has it.
-        units: by path the logical types in which a number counts something.
-    """
-
-    plain: Any
-    tagged: Any
-    schema: Any
-    units: Mapping[str, str]
 
 
 # What the ticks of every pipeline say, which has no file: it is the engine's, and no pipeline's.
@@ -147,62 +125,6 @@ def _fingerprint(canonical: str) -> bytes:
     """CRC-64-AVRO, byte by byte in Python: most of a load, and a test makes a driver, and loads, for every crash."""
     # fastavro's hex is in little-endian order already, which is what single-object encoding wants.
     return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
-
-
-def writer(raw: Any) -> Writer:
-    """A schema, as JSON has it, to read with; raises what fastavro raises when it is none."""
-    plain, schema = (fastavro.parse_schema(_cleaned(raw, logical_types)) for logical_types in ((), ("decimal",)))
-    taken = set(re.findall(r"\w+", json.dumps(raw)))
-    names = (name for number in count() if (name := f"Branch{number}") not in taken)
-    tagged = fastavro.parse_schema(_tagged(_cleaned(raw, ()), names))
-    return Writer(plain, tagged, schema, dict(logical.units(raw)))
-
-
-def _cleaned(raw: Any, logical: tuple[str, ...]) -> Any:
-    """The schema with these logical types only, and without fastavro's own marks: what has them is not parsed again."""
-    if isinstance(raw, list):
-        return [_cleaned(part, logical) for part in raw]
-    if not isinstance(raw, dict):
-        return raw
-    return {
-        key: _cleaned(value, logical) if key in _PARTS else value
-        for key, value in raw.items()
-        if not key.startswith("__") and (key != "logicalType" or value in logical)
-    }
-
-
-def _tagged(schema: Any, names: Iterator[str]) -> Any:
-    """A schema that is one, with each branch in a record that fastavro might mistake for another one."""
-    if isinstance(schema, list):
-        branches = [_tagged(branch, names) for branch in schema]
-        others = [branch for branch in branches if branch != "null"]
-        kinds = [branch["type"] if isinstance(branch, dict) else branch for branch in others]
-        if len(others) == 1 and (_has_name(others[0]) or kinds[0] in _TELLING):
-            return branches
-        return [branch if branch == "null" or _has_name(branch) else _tag(branch, next(names)) for branch in branches]
-    if not isinstance(schema, dict):
-        return schema
-    match schema["type"]:
-        case "record" | "error":
-            # Nothing is left out when a value is written again; and the default of a union may be one of its branch.
-            fields = [{"name": part["name"], "type": _tagged(part["type"], names)} for part in schema.get("fields", ())]
-            return {**schema, "fields": fields}
-        case "array":
-            return {**schema, "items": _tagged(schema["items"], names)}
-        case "map":
-            return {**schema, "values": _tagged(schema["values"], names)}
-        case other:
-            return {**schema, "type": _tagged(other, names)}
-
-
-def _has_name(schema: Any) -> bool:
-    if isinstance(schema, str):
-        return schema not in {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-    return isinstance(schema, dict) and schema["type"] in ("record", "error", "enum", "fixed")
-
-
-def _tag(branch: Any, name: str) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": "value", "type": branch}]}
 
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:

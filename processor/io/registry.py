@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io import schemas
-from onefold.processor.io.contracts import Writer
+from onefold.processor.io.avro_reader import Writer
 
 # A registry's own code for an id that it does not know, in an answer of status 404. A proxy or a wrong path has another.
 _NO_SUCH_SCHEMA = 40403

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 import fastavro.schema
 
 from onefold.processor.core.errors import Rejected
-from onefold.processor.io.contracts import Writer, writer
-from onefold.processor.io.serde import DEPTH_MAX, INPUT_BYTES_MAX
+from onefold.processor.io.avro_reader import Writer, writer
 
+# Kafka's default for the largest record. A user who allows larger records must allow them here too.
+INPUT_BYTES_MAX = 1024 * 1024
+# A parser's own limit depends on the depth of its caller's stack. A contract with so many levels is not to be expected.
+DEPTH_MAX = 64
 # Of a schema's text, as of a record: no schema is larger.
 TEXT_BYTES_MAX = INPUT_BYTES_MAX
 # Values outside of arrays and maps that one record may have, whether they take bytes or not: 5 us each, so 50 ms in all.

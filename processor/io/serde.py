@@ -20,26 +20,19 @@ from uuid import UUID
 
 import fastavro
 import msgspec
-from fastavro.read import LOGICAL_READERS, SchemaResolutionError
+from fastavro.read import SchemaResolutionError
 
 from onefold.processor.core.errors import Corrupted, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io.avro_encoder import encoder
-from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, Writer, of_ticks
+from onefold.processor.io.avro_reader import Writer
+from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, of_ticks
 from onefold.processor.io.logical import convert
+from onefold.processor.io.schemas import DEPTH_MAX, INPUT_BYTES_MAX
 
-# Kafka's own default for the largest record: what is larger was allowed by somebody who should say so here too.
-INPUT_BYTES_MAX = 1024 * 1024
 # The largest value the processor writes: the state of a big key. Topics and producer allow a little more, for the rest.
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
-# No contract is nested this deep; a parser's own limit depends on how deep the caller's stack is already.
-DEPTH_MAX = 64
-# Of a decimal in Avro: 617 digits, when no contract has more than 18. To convert a number takes the square of its length, and
-# fastavro would begin with a megabyte: minutes.
-_DECIMAL_BYTES_MAX = 256
-# Nothing is as small as that, and a scale of billions would be an exponent that no decimal can have.
-_SCALE_MAX = 617
 # A magic byte and a big-endian schema id, from Confluent's wire format.
 _CONFLUENT_HEADER_BYTES = 5
 
@@ -72,37 +65,6 @@ _AVRO_ERRORS = (
     # A writer's schema that the contract cannot be read from.
     SchemaResolutionError,
 )
-
-
-def _read_decimal(data: bytes, writer_schema: Any = None, reader_schema: Any = None) -> Decimal:
-    """The number; a ValueError for one that is too long, before it is converted, and for one that no writer writes.
-
-    fastavro's own reader rounds what has more digits than the schema says.
-    """
-    if len(data) > _DECIMAL_BYTES_MAX:
-        raise ValueError(f"a decimal has {len(data)} bytes; at most {_DECIMAL_BYTES_MAX} are taken")
-    scale, precision = writer_schema.get("scale", 0), writer_schema.get("precision")
-    if type(scale) is not int or scale > _SCALE_MAX or type(precision) is not int:
-        raise ValueError(f"a decimal has scale {scale!r} and precision {precision!r}")
-    number = _integer(data)
-    if writer_schema["type"] == "bytes" and len(data) not in _lengths(number):
-        raise ValueError("a decimal has more bytes than it needs")
-    if len(str(abs(number))) > precision:
-        raise ValueError(f"a decimal has more than {precision} digits")
-    return Decimal(f"{number}E-{scale}")
-
-
-def _integer(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
-
-
-def _lengths(number: int) -> tuple[int, int]:
-    """In how many bytes a writer spells it: Java in as few as it needs, fastavro in one more for -128, -32768 and so on."""
-    return (number if number >= 0 else ~number).bit_length() // 8 + 1, abs(number).bit_length() // 8 + 1
-
-
-# This is how fastavro takes readers of logical types, and it has no other limit: they hold for the whole process.
-LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _read_decimal
 
 
 class Registry(Protocol):
@@ -259,26 +221,26 @@ def _refuse_depth(data: bytes) -> None:
 
 
 def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
-    """The value of an Avro body that is exactly one value, as a writer makes it.
+    """The value of the Avro body that begins at `start`; with a contract as `reader`, resolved to it by Avro's rules.
 
-    The reader also takes trailing bytes, padded numbers and numbers beyond 64 bits (they wrap around). Writing what was read
-    and comparing finds all of these. What is a union's names its branch for that: the writer would look for one that fits,
-    which may be another one, and in nested unions twice as long for each level. Logical types are left out of it: a date or a
-    time beyond Python's own, an upper-case UUID, a decimal of Java's have one encoding as numbers, texts and bytes.
+    Raises:
+        Rejected: the bytes are not exactly one value of the writer's schema, or the contract cannot be read from it.
     """
-    body = io.BytesIO(data)
-    body.seek(start)
-    again = io.BytesIO()
     try:
-        named = fastavro.schemaless_reader(body, writer.tagged, return_record_name=True, return_named_type=True)
-        fastavro.schemaless_writer(again, writer.tagged, named)
-        body.seek(start)
-        value = fastavro.schemaless_reader(body, writer.schema, reader)
+        value, end = writer.read(data, start)
+        if end == len(data):
+            return value if reader is None else _resolved(data, start, writer, reader)
+    except IndexError:
+        raise Rejected("the Avro body is cut off") from None
     except _AVRO_ERRORS as error:
         raise Rejected(f"the Avro body cannot be read: {error or type(error).__name__}") from None
-    if again.getvalue() != data[start:]:
-        raise Rejected("the Avro body is not exactly one value as a writer makes it")
-    return value
+    raise Rejected(f"the Avro body has {len(data) - end} bytes more than its value")
+
+
+def _resolved(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
+    body = io.BytesIO(data)
+    body.seek(start)
+    return fastavro.schemaless_reader(body, writer.schema, reader)
 
 
 def _convert(contract: Contract, value: Any) -> Any:

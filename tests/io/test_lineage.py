@@ -12,7 +12,7 @@ from onefold import Event, Output, Outputs, lineage
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
-from onefold.processor.io import contracts, schemas
+from onefold.processor.io import avro_reader, contracts, schemas
 from onefold.processor.io.serde import AvroCodec, decode_plain
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.log import SimulatedLog
@@ -83,7 +83,7 @@ class Registered:
     def __init__(self, *raw: dict[str, Any]) -> None:
         self.texts = list(map(json.dumps, raw))
 
-    def schema(self, schema_id: int) -> contracts.Writer:
+    def schema(self, schema_id: int) -> avro_reader.Writer:
         """As the processor has it."""
         return schemas.parse(schema_id, self.texts[schema_id])
 

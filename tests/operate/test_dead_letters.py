@@ -14,8 +14,8 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.values import Record
 from onefold.processor.io import contracts
+from onefold.processor.io.avro_reader import Writer
 from onefold.processor.io.contracts import FOLDER as CONTRACTS
-from onefold.processor.io.contracts import Writer
 from onefold.processor.io.replays import Receipt, WithoutReplayed
 from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec

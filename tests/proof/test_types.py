@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
-from onefold.processor.io import contracts
+from onefold.processor.io import avro_reader, contracts
 from onefold.processor.io.logical import carried, spelled
 from onefold.processor.io.serde import AvroCodec
 from onefold.proof import avro as avro_of_the_judge
@@ -106,7 +106,7 @@ class Side:
 
     def schema(self, schema_id: int) -> Any:
         """The registry's answer: the fields, and one more before them."""
-        return contracts.writer(self.writer)
+        return avro_reader.writer(self.writer)
 
     def __call__(self, value: bytes) -> tuple[Any, Any]:
         """What processor and judge take the value for; None when it is refused."""
