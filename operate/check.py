@@ -7,9 +7,11 @@ PostgreSQL knows, and says so when the tables are made and when the sink begins.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onefold import names
 from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Refused
@@ -27,7 +29,32 @@ _PLACES = ("merge", "reduce")
 def check_all(found: Found) -> dict[str, list[str]]:
     """The findings of every pipeline by its name; what cannot even be read as a declaration is under ""."""
     findings = {name: check(pipeline) for name, pipeline in found.pipelines.items()}
+    for name, sentence in _collisions(found):
+        findings[name].append(sentence)
     return {"": list(found.faults), **findings}
+
+
+def _collisions(found: Found) -> Iterator[tuple[str, str]]:
+    """Topics that Kafka refuses beside another one, or that another pipeline keeps for itself, each with the pipeline's name.
+
+    Of two topics that Kafka takes for one, the finding is at the pipeline whose name is the later one.
+    """
+    loaded: dict[str, Topology] = {}
+    for name, pipeline in found.pipelines.items():
+        with suppress(Faulty, Refused):
+            loaded[name] = loading.load_topology(pipeline)
+    own = {name: loading.own_topics(found.pipelines[name], topology) for name, topology in loaded.items()}
+    kept = {topic: name for name, topics in own.items() for topic in topics}
+    taken: dict[str, tuple[str, str]] = {}
+    for name, topology in loaded.items():
+        where = found.pipelines[name].declared_in
+        for topic in dict.fromkeys((*topology.reads, *topology.outputs, *own[name])):
+            other, owner = taken.setdefault(names.metric_name(topic), (topic, name))
+            if other != topic:
+                beside = f"{where}: Kafka refuses the topic {topic} beside {other} of {owner}"
+                yield name, f"{beside}: to its metrics '.' and '_' are one. Rename one of them"
+            if topic in topology.outputs and kept.get(topic, name) != name:
+                yield name, f"{where}: {kept[topic]} keeps the topic {topic} for itself: give the output another name"
 
 
 def check(pipeline: Pipeline) -> list[str]:
@@ -105,6 +132,10 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         schema_files.files(pipeline.name, pipeline.sql)
     except Misconfigured as error:
         yield str(error)
+    for place in ("schema", "merge"):
+        for file in _files(pipeline, place):
+            for line, name in names.too_long_in(file.read_text()):
+                yield f"{file}:{line}: {name} {names.too_long(name)}: choose a shorter one"
     if any(files.values()):
         try:
             load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
@@ -148,6 +179,11 @@ def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         )
     for topic in sorted({*workload.fed} ^ {*topology.fed}):
         yield f"{where} and the topology do not agree whether {topic} is fed by {pipeline.name} itself: say it in fed=(...)"
+    for table in workload.tables:
+        columns = (*table.key, *(column.name for column in (*table.only, *table.but)))
+        for name in dict.fromkeys((*table.name.split("."), *columns)):
+            if cut := names.too_long(name):
+                yield f"{where}: {name} of the table {table.name} {cut}: choose a shorter one"
     for topic in sorted({*workload.outputs} - {*topology.outputs}):
         yield f"{where} expects rows of {topic}, which {pipeline.name} does not write"
     for topic in sorted({*workload.queues} - ({*topology.outputs} - {*topology.fed})):

@@ -1,6 +1,6 @@
 """A pipeline's topology and codec, loaded from its declaration. No Kafka client is imported here: `onefold check` has none."""
 
-from onefold import pipelines
+from onefold import names, pipelines
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
@@ -32,7 +32,29 @@ def load_topology(pipeline: pipelines.Pipeline) -> Topology:
             f"{pipeline.declared_in}: the pipeline {pipeline.name} has a topology that is called {topology.name}; "
             f"give both one name"
         )
+    where = f"{pipeline.declared_in}: pipeline {pipeline.name}"
+    own = own_topics(pipeline, topology)
+    for topic in (*topology.inputs, *topology.outputs):
+        if topic in own:
+            raise pipelines.Faulty(
+                f"{where}: the topic {topic} is {own[topic]}; give the topic of {pipeline.topology} another name"
+            )
+    for topic in (*topology.inputs, *topology.outputs, *own):
+        if fault := names.fault_of_topic(topic):
+            raise pipelines.Faulty(f"{where}: the topic {topic} {fault}")
     return topology
+
+
+def own_topics(pipeline: pipelines.Pipeline, topology: Topology) -> dict[str, str]:
+    """The topics of a pipeline that neither its inputs nor its outputs name, each with what Onefold keeps there."""
+    return {
+        topology.changelog: "the changelog of the pipeline's states",
+        topology.decisions: "the log in which the pipeline's replicas decide",
+        **({topology.order: "where the pipeline writes down the order of its inputs"} if topology.order else {}),
+        topology.replays: "where the pipeline keeps the receipts of replays",
+        **{topic: f"where the dead letters of {of} go" for of, topic in topology.dead.items()},
+        **dict.fromkeys(pipeline.topics_of_workers, "one that the pipeline's workers write"),
+    }
 
 
 def codec_of(topology: Topology, schema_registry_url: str | None = None) -> AvroCodec:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from onefold import lineage
+from onefold import lineage, names
 from onefold.spark_sink.errors import Misconfigured
 
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
@@ -65,6 +65,8 @@ class Column:
 
 # Every staged row says which output record it came from.
 ORIGIN = (Column("topic", "text"), Column("partition", "integer"), Column("offset", "bigint"))
+#: The column of a staging table that says which attempt of which task wrote a row.
+ATTEMPT = "attempt"
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,28 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
     if missing:
         raise Misconfigured(f'no contract in avro/ names the topic {missing[0]!r} in its "topics"')
     contracts = {topic: read_contract(files[topic]) for topic in topics}
+    for topic, contract in contracts.items():
+        _check_names(files[topic], contract.columns, reduced=topic not in plain)
     targets = {topic: read_target(topic, (*contracts[topic].columns, *ORIGIN), sql_root) for topic in sorted(plain)}
     targets[REJECTED] = read_target(REJECTED, _REJECTED_COLUMNS, ENGINE_SQL)
     return Domain(name, contracts, targets, reductions)
+
+
+def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> None:
+    """Raises Misconfigured when the fields of a contract cannot be columns by their names.
+
+    The fields of a topic that is reduced are columns in Spark alone, where `Offset` is `offset`.
+    """
+    fields, origin = [column.name for column in columns], [column.name for column in ORIGIN]
+    advice = "give the field another name"
+    for name in fields:
+        fault = names.added(name.lower(), origin) if reduced else names.fault_of_column(name, (*origin, ATTEMPT))
+        if fault:
+            raise Misconfigured(f"{path}: field {name!r} {fault}: {advice}")
+    if twice := names.alike(fields):
+        raise Misconfigured(
+            f"{path}: fields {twice[0]!r} and {twice[1]!r} differ by case only, and Spark takes them for one: {advice}"
+        )
 
 
 def read_contract(path: Path) -> Contract:
@@ -221,7 +242,7 @@ def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
 
 
 def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Misconfigured:
-    return Misconfigured(f"{path.name}: field {field['name']!r} {what}, which the sink cannot land: {advice}")
+    return Misconfigured(f"{path}: field {field['name']!r} {what}, which the sink cannot land: {advice}")
 
 
 def _statement(path: Path) -> str:

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from onefold import names
 from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
 from onefold.spark_sink.errors import Misconfigured, sentence
@@ -66,9 +67,19 @@ def targets(spark: SparkSession, domain: Domain, sql_root: Path, notes: Path | N
         if kinds is None:
             kinds = _kinds(spark, domain, reduction)
             _write(note, kinds)
+        _check_names(reduction, [name for name, _ in kinds])
         columns = tuple(contracts.Column(name, _postgres_type(reduction, name, kind)) for name, kind in kinds)
         found[reduction.name] = read_target(reduction.name, columns, sql_root, reduced=True)
     return found
+
+
+def _check_names(reduction: Reduction, columns: list[str]) -> None:
+    where = f"sql/reduce/{reduction.name}.sql"
+    for name in columns:
+        if fault := names.fault_of_column(name, (contracts.ATTEMPT,)):
+            raise Misconfigured(f"{where}: column {name!r} {fault}: give the column another name")
+    if twice := names.alike(columns) or next(((n, n) for n in columns if columns.count(n) > 1), None):
+        raise Misconfigured(f"{where}: columns {twice[0]!r} and {twice[1]!r} are one to Spark: rename one of them")
 
 
 def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tuple[str, str]]:

@@ -37,6 +37,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from onefold import names
+
 #: The entry-point group in which installed packages say that they bring pipelines.
 GROUP = "onefold.pipelines"
 #: What a package that brings pipelines declares them in.
@@ -224,8 +226,8 @@ class _Source:
 
     def _pipeline(self, name: str, table: Any) -> Pipeline:
         where = f"{self.file}:{_line(self.file, name)}: pipeline {name}"
-        if not name.isidentifier() or not name.islower():
-            raise Faulty(f"{where}: a name has small letters, digits and _, because a schema and topics have it too")
+        if fault := names.fault_of_pipeline(name):
+            raise Faulty(f"{where}: {fault}")
         if name == ENGINE:
             raise Faulty(f"{where}: the schema and the topics of that name are the engine's own; rename the pipeline")
         if not isinstance(table, dict):

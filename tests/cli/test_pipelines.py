@@ -87,6 +87,17 @@ def test_topics_of_jobs_are_landed_in_no_table(project: Path) -> None:
     [
         ('[tool.onefold.pipelines.orders]\nworkload = "w"', r"pyproject.toml:1: pipeline orders: topology is missing"),
         ('[tool.onefold.pipelines.Or-ders]\ntopology = "a:B"', "a name has small letters"),
+        ('[tool.onefold.pipelines."äpfel"]\ntopology = "a:B"', "a name has small letters"),
+        (
+            f'[tool.onefold.pipelines.{"o" * 64}]\ntopology = "a:B"',
+            "has a name of 64 bytes, and PostgreSQL cuts names at 63",
+        ),
+        (
+            '[tool.onefold.pipelines.pg_orders]\ntopology = "a:B"',
+            "that schema is not the pipeline's; rename the pipeline",
+        ),
+        ('[tool.onefold.pipelines.public]\ntopology = "a:B"', "that schema is not the pipeline's; rename the pipeline"),
+        ('[tool.onefold.pipelines.onefold_stage]\ntopology = "a:B"', "that schema is not the pipeline's"),
         ('[tool.onefold.pipelines.onefold]\ntopology = "a:B"', r"toml:1: pipeline onefold: the schema .* engine's own"),
         ('\n\n[tool.onefold.pipelines.orders]\ntopology = "a:B"\ntopics = "x"', r"toml:3: .*topics is not known"),
         ('[tool.onefold.pipelines.orders]\ntopology = "a:B"\nsql = "nowhere"', "sql is .*nowhere, which is no folder"),

@@ -24,7 +24,7 @@ SMALL = st.integers(0, 3)
 
 def varint(number: int, padding: int = 0) -> bytes:
     zigzag = number << 1 if number >= 0 else ~(number << 1)
-    data = []
+    data: list[int] = []
     while zigzag > 0x7F or not data:
         data.append(zigzag & 0x7F)
         zigzag >>= 7

@@ -116,6 +116,32 @@ def test_a_logical_type_counts_on_its_own_carrier_only(tmp_path: Path) -> None:
         read_contract(tmp_path / "r.avsc")
 
 
+@pytest.mark.parametrize(
+    ("field", "fault"),
+    [
+        ("Offset", "field 'Offset' has the name of a column that the sink adds itself"),
+        ("Id", "fields 'id' and 'Id' differ by case only"),
+        ("attempt", ""),
+        ("xmin", ""),
+        ("n" * 64, ""),
+    ],
+)
+def test_the_fields_of_a_topic_that_is_reduced_are_columns_in_spark_alone(
+    tmp_path: Path, checkout: Path, field: str, fault: str
+) -> None:
+    write_domain(tmp_path, checkout, "odd")
+    _rewrite(tmp_path / "avro/odd.notes.avsc", '"text"', f'"{field}"')
+    (tmp_path / "sql/merge/odd.notes.sql").unlink()
+    (tmp_path / "sql/reduce").mkdir()
+    (tmp_path / "sql/reduce/odd.notes.sums.sql").write_text("SELECT count(*) AS many FROM :batch")
+    (tmp_path / "sql/merge/odd.notes.sums.sql").write_text("SELECT * FROM :stage")
+    if fault:
+        with pytest.raises(Misconfigured, match=re.escape(f"avro/odd.notes.avsc: {fault}")):
+            load_domain("odd", tmp_path / "avro", tmp_path / "sql")
+    else:
+        assert load_domain("odd", tmp_path / "avro", tmp_path / "sql").reduced == ["odd.notes"]
+
+
 def test_a_topic_that_is_reduced_has_a_target_for_each_query(checkout: Path) -> None:
     domain = load_domain("trades", checkout / "avro", checkout / "sql")
     assert domain.reduced == list(domain.contracts) == ["trades.deltas"]

@@ -96,8 +96,8 @@ MAY_IMPORT = {
     "onefold.spark_sink": ("onefold.lineage",),
     # The judge shares no code with the judged.
     "onefold.proof": (),
-    # Names and paths of pipelines: data, which processor, sink and judge may all ask for.
-    **dict.fromkeys(("onefold.kafka_client", "onefold.lineage", "onefold.pipelines", "onefold.processor"), ()),
+    # Data and rules that every part may ask for: names, pipelines, their paths.
+    **dict.fromkeys((f"onefold.{name}" for name in ("kafka_client", "lineage", "names", "pipelines", "processor")), ()),
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
@@ -106,7 +106,17 @@ MAY_IMPORT = {
     "tests": ("onefold",),
 }
 # What every room may know that may know anything: pipelines, how a process says how it is, how it opens a session.
-_KNOWN = ("class_archive", "exit_codes", "jvm", "kafka_client", "pipelines", "postgres", "status_file", "telemetry")
+_KNOWN = (
+    "class_archive",
+    "exit_codes",
+    "jvm",
+    "kafka_client",
+    "names",
+    "pipelines",
+    "postgres",
+    "status_file",
+    "telemetry",
+)
 SHARED = tuple(f"onefold.{name}" for name in _KNOWN)
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 DOORS = {  # one for each library of the outside world
