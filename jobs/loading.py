@@ -53,7 +53,7 @@ def declared(pipeline: Pipeline, queue: str) -> Any:
 def contract_of(pipeline: Pipeline, queue: str) -> Contract:
     """The contract of a queue's records. Raises `Misconfigured`."""
     try:
-        found = contracts.load(pipeline.contracts)
+        found = contracts.load(pipeline.contracts, (queue,))
     except Refused as fault:
         raise Misconfigured(str(fault)) from fault
     if queue not in found:

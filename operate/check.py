@@ -61,7 +61,7 @@ def check(pipeline: Pipeline) -> list[str]:
     """Its findings; none when it can be started. Takes a fraction of a second, and asks no server."""
     try:
         topology = loading.load_topology(pipeline)
-        known = contracts.load(pipeline.contracts)
+        known = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
     except (Faulty, Refused) as error:
         return [str(error)]
     return [

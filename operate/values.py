@@ -37,7 +37,7 @@ class Values:
         self.topology = topology
         try:
             self._codec = loading.codec_of(topology, schema_registry_url)
-            found = contracts.load(pipeline.contracts)
+            found = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
         except ProcessorError as fault:
             raise UserError(str(fault)) from None
         self._contracts = found

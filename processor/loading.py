@@ -65,7 +65,7 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
     """
     try:
         folder = pipelines.find()[topology.name].contracts
-        found = contracts.load(folder)
+        found = contracts.load(folder, (*topology.inputs, *topology.outputs))
     except (pipelines.Faulty, Refused) as fault:
         raise Misconfigured(str(fault)) from fault
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]

@@ -14,6 +14,7 @@ says. Any of the bytes may repeat the sign: Avro demands no shortest form.
 import io
 import json
 import struct
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ _BROKEN = (
     fastavro.read.SchemaResolutionError,
     struct.error,
 )
-_NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
+#: What is raised for a text that is no schema.
+NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 
 
 class Refused(Exception):
@@ -82,6 +84,47 @@ def written(raw: Any) -> Written:
     wire = fastavro.parse_schema(_rid(raw))
     meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
     return Written(wire, meant, _counted(raw, ()), encoding.reader(wire), wire == meant and not _chooses(wire))
+
+
+def name_of(name: str, namespace: str) -> str:
+    """A name with its namespace."""
+    return f"{namespace}.{name}" if namespace and "." not in name else name
+
+
+def with_named(kind: Any, known: Mapping[str, Any], namespace: str = "") -> Any:
+    """A type with the definitions of those known types that it uses, each where it is used first."""
+    return _Filled(known).of(kind, namespace)
+
+
+class _Filled:
+    """Puts definitions into one type. `known`: by their full names, each with all definitions that it needs itself."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self._known = known
+        self._there: set[str] = set()
+
+    def of(self, kind: Any, namespace: str) -> Any:
+        if isinstance(kind, list):
+            return [self.of(branch, namespace) for branch in kind]
+        if isinstance(kind, str):
+            return self._named(kind, namespace)
+        name, space = kind.get("name"), kind.get("namespace", namespace)
+        if kind["type"] in ("record", "error", "enum", "fixed"):
+            full = name_of(name, space)
+            if full in self._there:
+                return full
+            self._there.add(full)
+            space, _, name = full.rpartition(".")
+            fields = [{**part, "type": self.of(part["type"], space)} for part in kind.get("fields", ())]
+            return {**kind, "name": name, "namespace": space, **({"fields": fields} if "fields" in kind else {})}
+        parts = {part: self.of(kind[part], namespace) for part in ("items", "values") if part in kind}
+        return {**kind, **parts} if parts or kind["type"] in _PRIMITIVES else self.of(kind["type"], namespace)
+
+    def _named(self, name: str, namespace: str) -> Any:
+        full = name_of(name, namespace)
+        if name in _PRIMITIVES or full in self._there or full not in self._known:
+            return name if name in _PRIMITIVES else full
+        return self.of(self._known[full], "")
 
 
 def _chooses(kind: Any) -> bool:
@@ -118,7 +161,7 @@ def schema(text: str) -> Written:
     try:
         parsed = written(json.loads(text))
         cost = _Costs().of(parsed.wire)
-    except _NO_SCHEMA as error:
+    except NO_SCHEMA as error:
         raise Refused(f"no schema: {type(error).__name__}: {str(error)[:_REASON_MAX]}") from None
     if cost.most > VALUES_MAX:
         raise Refused("too many values in one record")

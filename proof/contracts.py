@@ -2,7 +2,8 @@
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import fastavro.schema
 
 from onefold import pipelines
 from onefold.proof import avro
+from onefold.proof.verdict import CannotTell
 
 _MARKER = b"\xc3\x01"
 PREFIX_BYTES = 10
+_REASON_MAX = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,26 +33,74 @@ class Contract:
     before: dict[bytes, avro.Written] = field(default_factory=dict)
 
 
+class Contracts(dict[str, Contract]):
+    """Contracts by topic. A topic without one is no verdict on any record: `CannotTell` says which file cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[str] = []
+
+    def __missing__(self, topic: str) -> Contract:
+        raise CannotTell("; ".join(self.faults) or f"no contract names the topic {topic}")
+
+    @contextmanager
+    def noting(self, path: Path) -> Iterator[None]:
+        """What goes wrong with a file is a fault."""
+        try:
+            yield
+        except (OSError, *avro.NO_SCHEMA) as error:
+            what = f"{type(error).__name__}: {str(error)[:_REASON_MAX]}"
+            self.faults.append(f"{path} is no contract ({what}); `onefold check` says what is wrong with it")
+
+
 @functools.cache
-def contracts(domain: str | None = None) -> dict[str, Contract]:
+def contracts(domain: str | None = None) -> Contracts:
     """The contracts of a pipeline by the topics that carry them; those of all pipelines if None."""
-    found = pipelines.find().pipelines
-    chosen = [found[domain]] if domain is not None and domain in found else list(found.values())
-    return {topic: contract for pipeline in chosen for topic, contract in _contracts(pipeline.contracts).items()}
+    known = pipelines.find().pipelines
+    found = Contracts()
+    for pipeline in [known[domain]] if domain is not None and domain in known else known.values():
+        of_folder = _contracts(pipeline.contracts)
+        found.update(of_folder)
+        found.faults += [fault for fault in of_folder.faults if fault not in found.faults]
+    return found
 
 
 @functools.cache
-def _contracts(folder: Path) -> dict[str, Contract]:
-    found: dict[str, Contract] = {}
-    before: dict[Any, list[dict[str, Any]]] = {}
+def _contracts(folder: Path) -> Contracts:
+    found = Contracts()
+    before: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("earlier/*.avsc")):
-        was = json.loads(path.read_text(encoding="utf-8"))
-        before.setdefault((was.get("namespace"), was["name"]), []).append(was)
+        with found.noting(path):
+            for was in _records(path):
+                before.setdefault(_full_name(was, ""), []).append(was)
     for path in sorted(folder.glob("*.avsc")):
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        contract = contract_of(raw, before.get((raw.get("namespace"), raw["name"]), ()))
-        found.update(dict.fromkeys(raw.get("topics", ()), contract))
+        with found.noting(path):
+            for raw in _records(path):
+                contract = contract_of(raw, before.get(_full_name(raw, ""), ()))
+                found.update(dict.fromkeys(raw.get("topics", ()), contract))
     return found
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file, which is one, a list of types, or a protocol. Of a list each has the types before it inside."""
+    raw = json.loads(path.read_bytes().decode("utf-8-sig"))
+    namespace = raw.get("namespace", "") if isinstance(raw, dict) and "protocol" in raw else ""
+    if isinstance(raw, dict) and "protocol" in raw:
+        raw = raw["types"]
+    known: dict[str, Any] = {}
+    found = []
+    for kind in raw if isinstance(raw, list) else [raw]:
+        if isinstance(kind, dict):
+            whole = avro.with_named(kind, known, namespace)
+            known[_full_name(kind, namespace)] = whole
+            found.append(whole)
+    if not any(kind["type"] == "record" for kind in found):
+        raise ValueError("no record")
+    return [kind for kind in found if kind["type"] == "record"]
+
+
+def _full_name(raw: dict[str, Any], namespace: str) -> str:
+    return avro.name_of(raw["name"], raw.get("namespace", namespace))
 
 
 def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> Contract:
@@ -59,7 +110,7 @@ def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> C
     expanded: Any = fastavro.schema.expand_schema(raw)
     fields = {part["name"]: part for part in expanded["fields"]}
     older = {_prefix_of(fastavro.parse_schema(was)): avro.written(was) for was in before}
-    return Contract(f"{raw['namespace']}.{raw['name']}", fields, schema, avro.written(raw), _prefix_of(schema), older)
+    return Contract(_full_name(raw, ""), fields, schema, avro.written(raw), _prefix_of(schema), older)
 
 
 def _prefix_of(schema: Any) -> bytes:

@@ -179,8 +179,14 @@ def _record(fields: dict[str, dict[str, Any]]) -> _Fields:
 
 
 def _default(schema: Any, value: Any) -> Any:
-    """A default is of a union's first type; that of bytes is written as text, a character a byte."""
-    schema = schema[0] if isinstance(schema, list) else schema
+    """A default is of the first type of a union that has it; that of bytes is written as text, a character a byte."""
+    if isinstance(schema, list):
+        for branch in schema:
+            try:
+                return _default(branch, value)
+            except _Misfit:
+                continue
+        raise _Misfit
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind in ("bytes", "fixed") and isinstance(value, str):
         value = value.encode("latin-1")

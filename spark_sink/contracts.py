@@ -15,7 +15,7 @@ from typing import Any
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from onefold import lineage, names
+from onefold import contract_files, lineage, names
 from onefold.spark_sink.errors import Misconfigured
 
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
@@ -137,13 +137,16 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
     topics = sorted(plain | {reduction.topic for reduction in reductions})
     if not topics:
         raise Misconfigured(f"domain {name!r} has no sql/merge/{name}.*.sql: there is nothing to land")
-    files = _files_by_topic(avro_root)
+    try:
+        files = contract_files.by_topic(avro_root, topics)
+    except contract_files.Unusable as error:
+        raise Misconfigured(str(error)) from error
     missing = [topic for topic in topics if topic not in files]
     if missing:
-        raise Misconfigured(f'no contract in avro/ names the topic {missing[0]!r} in its "topics"')
-    contracts = {topic: read_contract(files[topic]) for topic in topics}
+        raise Misconfigured(f'no contract in {avro_root} names the topic {missing[0]!r} in its "topics"')
+    contracts = {topic: _contract(*files[topic]) for topic in topics}
     for topic, contract in contracts.items():
-        _check_names(files[topic], contract.columns, reduced=topic not in plain)
+        _check_names(files[topic][0], contract.columns, reduced=topic not in plain)
     targets = {topic: read_target(topic, (*contracts[topic].columns, *ORIGIN), sql_root) for topic in sorted(plain)}
     targets[REJECTED] = read_target(REJECTED, _REJECTED_COLUMNS, ENGINE_SQL)
     return Domain(name, contracts, targets, reductions)
@@ -166,20 +169,19 @@ def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> N
         )
 
 
-def read_contract(path: Path) -> Contract:
-    """The contract in one .avsc file. Raises Misconfigured when it is not a flat record that the sink can land."""
-    schema = _read(path)
+def _contract(path: Path, schema: dict[str, Any]) -> Contract:
+    """The contract in a file. Raises Misconfigured when it is not a flat record that the sink can land."""
     try:
-        before = lineage.earlier(path.parent).get(lineage.full_name(schema), ())
+        before = lineage.earlier(path.parent, schema)
     except lineage.Unreadable as error:
         raise Misconfigured(str(error)) from error
     named: dict[str, Any] = {}
     columns = tuple(_column(path, part, named) for part in schema["fields"])
     required = tuple(part["name"] for part in schema["fields"] if not _may_be_null(part["type"]))
     if not required:
-        raise Misconfigured(f"{path.name}: at least one field must not be nullable, it tells a record from garbage")
+        raise Misconfigured(f"{path}: at least one field must not be nullable, it tells a record from garbage")
     return Contract(
-        name=f"{schema.get('namespace', '')}.{schema['name']}".lstrip("."),
+        name=contract_files.full_name(schema),
         schema=json.dumps(schema),
         header=_header(schema),
         columns=columns,
@@ -190,25 +192,6 @@ def read_contract(path: Path) -> Contract:
 
 def _header(schema: Any) -> bytes:
     return SINGLE_OBJECT_MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
-
-
-def _files_by_topic(avro_root: Path) -> dict[str, Path]:
-    """Contracts of topics that are not landed are none of our business, and may be of any shape."""
-    found: dict[str, Path] = {}
-    for path in sorted(avro_root.glob("*.avsc")):
-        schema = _read(path)
-        for topic in schema.get("topics", ()) if isinstance(schema, dict) else ():
-            if topic in found:
-                raise Misconfigured(f"{path.name}: topic {topic!r} has the contract {found[topic].stem} already")
-            found[topic] = path
-    return found
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Misconfigured(f"{path} is no usable contract: {error}") from error
 
 
 def _may_be_null(kind: Any) -> bool:

@@ -1,9 +1,8 @@
 """The contracts of `avro/`: which topic carries which record, and the types that a value of it must have."""
 
 import functools
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,9 +15,9 @@ import fastavro
 import fastavro.schema
 import msgspec
 
-from onefold import lineage
-from onefold.processor.core.errors import Refused
-from onefold.processor.io import logical
+from onefold import contract_files, lineage
+from onefold.processor.core.errors import Refused, Rejected
+from onefold.processor.io import logical, schemas
 from onefold.processor.io.avro_reader import Writer, writer
 
 #: The folder of the contracts.
@@ -81,28 +80,26 @@ class Contract:
     earlier: Mapping[bytes, Writer] = field(default_factory=dict)
 
 
-def load(folder: Path = FOLDER) -> dict[str, Contract]:
-    """All contracts by topic.
+def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str, Contract]:
+    """The contracts of these topics, as far as there are any; of all topics if None.
 
     Raises:
-        Refused: a file is no usable contract, two of them claim one topic, or one cannot be read from what it was earlier.
+        Refused: a contract cannot be used, two of them claim one topic, or one cannot be read from what it was earlier.
     """
-    contracts: dict[str, Contract] = {}
     try:
-        before = lineage.earlier(folder)
-    except lineage.Unreadable as error:
+        found = contract_files.by_topic(folder, topics)
+    except contract_files.Unusable as error:
         raise Refused(str(error)) from error
-    for path in sorted(folder.glob("*.avsc")):
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-            contract = _contract(raw, before.get(lineage.full_name(raw), ()))
-        except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
-            raise Refused(f"{path} is no usable contract: {error}") from error
-        for topic in raw.get("topics", ()):
-            if topic in contracts:
-                raise Refused(f"{path} claims topic {topic}, which {contracts[topic].name} has already")
-            contracts[topic] = contract
-    return contracts
+    made: dict[int, Contract] = {}
+    for topic, (path, raw) in found.items():
+        if id(raw) not in made and (topics is None or topic in topics):
+            try:
+                made[id(raw)] = _contract(raw, lineage.earlier(folder, raw))
+            except (Rejected, lineage.Unreadable) as error:
+                raise Refused(str(error) if isinstance(error, lineage.Unreadable) else f"{path}: {error}") from error
+            except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+                raise Refused(f"{path} is no usable contract: {error}") from error
+    return {topic: made[id(raw)] for topic, (_, raw) in found.items() if id(raw) in made}
 
 
 def of_ticks() -> Contract:
@@ -111,9 +108,10 @@ def of_ticks() -> Contract:
 
 
 def _contract(raw: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> Contract:
-    schema, name = fastavro.parse_schema(raw), f"{raw['namespace']}.{raw['name']}"
-    types = _struct(raw, _UNCHECKED), _struct(raw, _PRIMITIVES)
-    return Contract(name, schema, writer(raw), _prefix(raw), *types, {_prefix(was): writer(was) for was in before})
+    schema, name = fastavro.parse_schema(raw), contract_files.full_name(raw)
+    types, written = (_struct(raw, _UNCHECKED), _struct(raw, _PRIMITIVES)), writer(raw)
+    schemas.check(name, written.plain)
+    return Contract(name, schema, written, _prefix(raw), *types, {_prefix(was): writer(was) for was in before})
 
 
 def _prefix(raw: dict[str, Any]) -> bytes:
@@ -145,7 +143,12 @@ def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.
     options: dict[str, Any] = {"kw_only": True, "frozen": True, "gc": False}
     if renamed:
         options["namespace"] = {"__post_init__": lambda value: _by_new_names(value, renamed)}
-    return msgspec.defstruct(record["name"].rpartition(".")[2], fields, **options)
+    if reserved := next((found[0] for found in fields if found[0].startswith("__") and found[0].endswith("__")), None):
+        raise ValueError(f"a field is called {reserved}, as only Python's own attributes are: give it another name")
+    # Within a class Python puts the name of the class before a name with two underscores, but not if that is underscores only.
+    struct = msgspec.defstruct("_", fields, **options)
+    struct.__name__ = struct.__qualname__ = record["name"].rpartition(".")[2]
+    return struct
 
 
 class _Renamed(NamedTuple):

@@ -24,6 +24,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from onefold.contract_files import fits
+
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_LOCAL = datetime(1970, 1, 1)
@@ -97,7 +99,7 @@ def is_decimal(schema: Any) -> bool:
 
 def default(schema: Any, value: Any) -> Any:
     """The value of a field that is not there. Avro writes the default of bytes as text, a byte a character."""
-    schema = schema[0] if isinstance(schema, list) else schema
+    schema = next(part for part in schema if fits(part, value)) if isinstance(schema, list) else schema
     if is_decimal(schema) and isinstance(value, str):
         unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
         return Decimal(unscaled).scaleb(-schema.get("scale", 0))
@@ -294,9 +296,6 @@ def _moment(unit_us: int, epoch: datetime) -> Logical:
         return _whole(64)(value)
 
     return Logical(datetime, take, give)
-
-
-# --- ids, bytes, numbers
 
 
 def _take_uuid(value: Any) -> UUID:

@@ -68,10 +68,15 @@ def parse(schema_id: int, text: str) -> Writer:
         fastavro.schema.UnknownType,
     ) as error:
         raise Rejected(f"{what} cannot be parsed: {str(error)[:_REASON_MAX]}") from None
-    weight = _weigh(what, parsed.plain, {}, 0)
+    check(what, parsed.plain)
+    return parsed
+
+
+def check(what: str, parsed: Any) -> None:
+    """Raises `Rejected` for a parsed schema that is not safe to read with; `what` names that schema."""
+    weight = _weigh(what, parsed, {}, 0)
     if weight.values > VALUES_MAX:
         raise Rejected(f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken")
-    return parsed
 
 
 def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:

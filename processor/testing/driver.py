@@ -65,8 +65,9 @@ class TopologyDriver:
     ) -> None:
         if contracts is None:
             contracts = _declared(topology.name, Path.cwd())
-        found = contracts if isinstance(contracts, Mapping) else load(Path(contracts))
-        for topic in (*topology.inputs, *topology.outputs):
+        wanted = (*topology.inputs, *topology.outputs)
+        found = contracts if isinstance(contracts, Mapping) else load(Path(contracts), wanted)
+        for topic in wanted:
             if topic not in found:
                 raise Refused(f"no contract names the topic {topic} in its topics")
         self.topology = topology

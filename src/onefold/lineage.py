@@ -8,13 +8,15 @@ judge has a reading of its own and does not use this.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import fastavro.schema
+
+from onefold import contract_files
+from onefold.contract_files import full_name
 
 #: The folder of earlier schemas, in that of the contracts.
 FOLDER = "earlier"
@@ -42,32 +44,36 @@ class Unreadable(ValueError):
     """An earlier schema that is none, or whose records cannot be read by the contract of today: one sentence, with the file."""
 
 
-def earlier(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """By full name of a contract in `folder`, the schemas that it had before, as JSON has them, in order of their files.
+def earlier(folder: Path, now: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas that a contract in `folder` had before, as JSON has them, in order of their files.
 
     One that has the bytes of today's contract, and means the same, is left out. Raises `Unreadable`.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
     paths = sorted((folder / FOLDER).glob("*.avsc"))
     if not paths:
-        return found
-    current = {full_name(raw): raw for raw in map(_read, sorted(folder.glob("*.avsc")))}
-    for path in paths:
-        raw = _read(path)
-        name = full_name(raw)
-        if name not in current:
-            raise Unreadable(f"{path} is an earlier schema of {name}, and no contract in {folder} has that name")
-        if lost := differences(raw, current[name]):
+        return []
+    name, names = full_name(now), _names(folder)
+    found = []
+    for path, raw in ((file, raw) for file in paths for raw in _read(file)):
+        if names is not None and full_name(raw) not in names:
+            raise Unreadable(
+                f"{path} is an earlier schema of {full_name(raw)}, and no contract in {folder} has that name"
+            )
+        if full_name(raw) != name:
+            continue
+        if lost := differences(raw, now):
             raise Unreadable(f"{path}: records written with it cannot be read as {name} any more: {'; '.join(lost)}")
-        if _form(raw) != _form(current[name]):
-            found.setdefault(name, []).append(raw)
+        if _form(raw) != _form(now):
+            found.append(raw)
     return found
 
 
-def full_name(raw: dict[str, Any]) -> str:
-    """A record's name with its namespace."""
-    name = str(raw["name"])
-    return f"{raw['namespace']}.{name}" if "." not in name and raw.get("namespace") else name
+def _names(folder: Path) -> set[str] | None:
+    """The full names of the contracts in a folder; None if one of its files cannot be used, which is said where its topic is."""
+    try:
+        return {full_name(raw) for path in folder.glob("*.avsc") for raw in contract_files.records(path)}
+    except contract_files.Unusable:
+        return None
 
 
 def differences(was: Any, now: Any) -> list[str]:
@@ -75,15 +81,16 @@ def differences(was: Any, now: Any) -> list[str]:
     return list(_differences(_expanded(was), _expanded(now), ""))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(raw, dict) or raw.get("type") != "record":
-            raise TypeError("it is not a record")
-        fastavro.parse_schema(raw)
+        found = contract_files.records(path)
+        for raw in found:
+            fastavro.parse_schema(raw)
+    except contract_files.Unusable as error:
+        raise Unreadable(str(error)) from error
     except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
         raise Unreadable(f"{path} is no usable contract: {error}") from error
-    return raw
+    return found
 
 
 def _form(raw: Any) -> str:

@@ -47,16 +47,16 @@ def checked() -> dict[str, list[str]]:
 
 
 def rewrite(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     assert old in text, old
-    file.write_text(text.replace(old, new))
+    file.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def with_field(project: Path, name: str) -> None:
     file = project / "avro" / "sales.Minute.avsc"
-    schema = json.loads(file.read_text())
+    schema = json.loads(file.read_text(encoding="utf-8"))
     schema["fields"].append({"name": name, "type": "long", "default": 0})
-    file.write_text(json.dumps(schema))
+    file.write_text(json.dumps(schema), encoding="utf-8")
 
 
 def test_the_project_as_it_is_has_nothing_wrong(project: Path) -> None:

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from onefold.spark_sink.contracts import REJECTED, load_domain, read_contract
+from onefold import contract_files
+from onefold.spark_sink.contracts import REJECTED, Contract, _contract, load_domain
 from onefold.spark_sink.errors import Misconfigured
 from tests.support.made_up_domain import write_domain
+
+
+def read_contract(path: Path) -> Contract:
+    """The contract of a file of one record."""
+    (raw,) = contract_files.records(path)
+    return _contract(path, raw)
 
 
 def test_the_topics_of_a_domain_are_its_merge_files(checkout: Path) -> None:
@@ -50,7 +57,7 @@ def _crc64(text: str) -> int:
     ("break_it", "sentence"),
     [
         (lambda root: (root / "sql/merge/odd.readings.sql").unlink(), ""),
-        (lambda root: (root / "avro/odd.notes.avsc").unlink(), "no contract in avro/ names the topic 'odd.notes'"),
+        (lambda root: (root / "avro/odd.notes.avsc").unlink(), "/avro names the topic 'odd.notes' in its \"topics\""),
         (
             lambda root: (root / "sql/merge/odd.notes.sql").write_text("SELECT '1'::stage", encoding="utf-8"),
             "sql/merge/odd.notes.sql does not read from :stage",
@@ -73,7 +80,7 @@ def _crc64(text: str) -> int:
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", "odd.notes", "odd.readings"),
-            "topic 'odd.readings' has the contract odd.notes already",
+            "odd.readings.avsc claims topic odd.readings, which odd.Notes has already",
         ),
     ],
 )

@@ -54,7 +54,7 @@ MAY_IMPORT = {
     # A pipeline needs what everybody's pipeline needs, and nothing else: the public names.
     "onefold.processor.apps": ("=onefold", "onefold.windows"),
     "onefold.processor.runtime": ("onefold.processor.core",),
-    "onefold.processor.io": ("onefold.processor.core", "onefold.lineage"),
+    "onefold.processor.io": ("onefold.processor.core", "onefold.lineage", "onefold.contract_files"),
     # The driver runs the real loop and the real codec, or it would prove nothing about them.
     "onefold.processor.testing": (
         "onefold.jobs.protocols",
@@ -93,11 +93,12 @@ MAY_IMPORT = {
     ),
     "onefold.spark_sink.kafka": ("onefold.processor.io.ask", "onefold.spark_sink.errors", "onefold.spark_sink.landing"),
     "onefold.spark_sink.spark": ("onefold.spark_sink",),
-    "onefold.spark_sink": ("onefold.lineage",),
+    "onefold.spark_sink": ("onefold.lineage", "onefold.contract_files"),
     # The judge shares no code with the judged.
     "onefold.proof": (),
+    "onefold.lineage": ("onefold.contract_files",),
     # Data and rules that every part may ask for: names, pipelines, their paths.
-    **dict.fromkeys((f"onefold.{name}" for name in ("kafka_client", "lineage", "names", "pipelines", "processor")), ()),
+    **dict.fromkeys((f"onefold.{n}" for n in ("contract_files", "kafka_client", "names", "pipelines", "processor")), ()),
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
