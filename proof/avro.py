@@ -1,7 +1,8 @@
 """Avro bodies, and the schemas that they were written with.
 
 Which schemas are taken is one rule for judge and judged, since a record is inadmissible when its schema is refused:
-  - the text has at most 1 MiB and is an Avro schema; marks of fastavro in it (`__...`) say nothing;
+  - the text, with those of the schemas that it refers to, has at most 1 MiB and is an Avro schema; marks of fastavro in it
+    (`__...`) say nothing;
   - it is no more than 64 levels deep (records, arrays, maps and unions, by name or in place) and not recursive;
   - an enum has at most 4096 symbols, a union at most 256 branches, the size of a fixed is an integer;
   - outside of arrays and maps a value is made of at most 10,000 values, and in them of at most four for each byte.
@@ -16,6 +17,7 @@ import json
 import struct
 from collections.abc import Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import fastavro
@@ -38,6 +40,8 @@ _REASON_MAX = 200
 _DECIMAL = "judged-decimal"
 # The sizes of those that are not at least one byte long, and of all others one.
 _PRIMITIVES = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
+
+_NAMED = ("record", "error", "enum", "fixed")
 
 _BROKEN = (
     ArithmeticError,
@@ -103,28 +107,32 @@ class _Filled:
         self._known = known
         self._there: set[str] = set()
 
-    def of(self, kind: Any, namespace: str) -> Any:
+    def of(self, kind: Any, namespace: str, *, is_copy: bool = False) -> Any:
+        """`is_copy`: of a definition that is put in. Whatever else is defined twice is no schema, and stays so."""
         if isinstance(kind, list):
-            return [self.of(branch, namespace) for branch in kind]
+            return [self.of(branch, namespace, is_copy=is_copy) for branch in kind]
         if isinstance(kind, str):
             return self._named(kind, namespace)
-        name, space = kind.get("name"), kind.get("namespace", namespace)
-        if kind["type"] in ("record", "error", "enum", "fixed"):
-            full = name_of(name, space)
-            if full in self._there:
+        if kind["type"] in _NAMED:
+            full = name_of(kind["name"], kind.get("namespace", namespace))
+            if is_copy and full in self._there:
                 return full
             self._there.add(full)
             space, _, name = full.rpartition(".")
-            fields = [{**part, "type": self.of(part["type"], space)} for part in kind.get("fields", ())]
+            fields = [
+                {**part, "type": self.of(part["type"], space, is_copy=is_copy)} for part in kind.get("fields", ())
+            ]
             return {**kind, "name": name, "namespace": space, **({"fields": fields} if "fields" in kind else {})}
-        parts = {part: self.of(kind[part], namespace) for part in ("items", "values") if part in kind}
-        return {**kind, **parts} if parts or kind["type"] in _PRIMITIVES else self.of(kind["type"], namespace)
+        parts = {part: self.of(kind[part], namespace, is_copy=is_copy) for part in ("items", "values") if part in kind}
+        if parts or kind["type"] in _PRIMITIVES:
+            return {**kind, **parts}
+        return self.of(kind["type"], namespace, is_copy=is_copy)
 
     def _named(self, name: str, namespace: str) -> Any:
         full = name_of(name, namespace)
         if name in _PRIMITIVES or full in self._there or full not in self._known:
             return name if name in _PRIMITIVES else full
-        return self.of(self._known[full], "")
+        return self.of(self._known[full], "", is_copy=True)
 
 
 def _chooses(kind: Any) -> bool:
@@ -154,18 +162,39 @@ def same_units(writer: Written, contract: Written) -> bool:
     return all(contract.counted.get(path, unit) == unit for path, unit in writer.counted.items())
 
 
-def schema(text: str) -> Written:
-    """A writer's schema from its text; raises `Refused`."""
-    if len(text) > TEXT_MAX:
-        raise Refused(f"{len(text)} characters")
+def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> Written:
+    """A writer's schema from its text, and from those of the schemas whose types it uses; raises `Refused`."""
+    if (size := len(text) + sum(map(len, referenced.values()))) > TEXT_MAX:
+        raise Refused(f"{size} characters")
     try:
-        parsed = written(json.loads(text))
+        known: dict[str, Any] = {}
+        for other in referenced.values():
+            _define(json.loads(other), "", known)
+        raw = json.loads(text)
+        parsed = written(with_named(raw, known) if known else raw)
         cost = _Costs().of(parsed.wire)
     except NO_SCHEMA as error:
         raise Refused(f"no schema: {type(error).__name__}: {str(error)[:_REASON_MAX]}") from None
     if cost.most > VALUES_MAX:
         raise Refused("too many values in one record")
     return parsed
+
+
+def _define(kind: Any, namespace: str, known: dict[str, Any]) -> None:
+    """Collect the types that have names, by their full names."""
+    if isinstance(kind, list):
+        for branch in kind:
+            _define(branch, namespace, known)
+    if not isinstance(kind, dict):
+        return
+    within = [(kind[part], namespace) for part in ("type", "items", "values") if part in kind]
+    if kind["type"] in _NAMED:
+        full = name_of(kind["name"], kind.get("namespace", namespace))
+        space = full.rpartition(".")[0]
+        known.setdefault(full, {**kind, "name": full.rpartition(".")[2], "namespace": space})
+        within += [(field["type"], space) for field in kind.get("fields", ())]
+    for part, space in within:
+        _define(part, space, known)
 
 
 def read(body: bytes, writer: Written, reader: Any = None) -> Any:

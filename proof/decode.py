@@ -28,8 +28,9 @@ Avro
     bytes and the digits of its contract.
 
 Confluent
-  - has a schema id that the registry knows; the value is read with that schema and resolved to the contract. Without a
-    registry it is inadmissible. Which schemas are taken is in `onefold.proof.avro`.
+  - has the id of an Avro schema that the registry knows, with all schemas that it refers to; the value is read with that
+    schema and resolved to the contract. Without a registry it is inadmissible. Which schemas are taken is in
+    `onefold.proof.avro`.
 
 What a number may be beyond its type, or what form a date has, is a rule of the domain and is in its model.
 """

@@ -3,7 +3,9 @@
 import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
+from typing import Any
 
 from onefold.proof import avro
 from onefold.proof.decode import Inadmissible
@@ -11,8 +13,9 @@ from onefold.proof.verdict import CannotTell
 
 _ANSWER_S = 10.0
 _NOT_FOUND = 404
-# What a registry itself answers for an id that it does not know; any other 404 is somebody else's.
-_NO_SUCH_SCHEMA = 40403
+# What a registry itself answers for a subject, a version or an id that it does not know; any other 404 is somebody else's.
+_NO_SUCH = (40401, 40402, 40403)
+_REFERENCES_MAX = 256
 # Ids are 32-bit integers with a sign, and never negative: no registry is asked for more.
 _ID_MAX = (1 << 31) - 1
 
@@ -40,20 +43,44 @@ class Registry:
         return found
 
     def _look_up(self, schema_id: int) -> avro.Written | str:
-        text = self._ask(schema_id) if schema_id <= _ID_MAX else None
-        if text is None:
+        found = self._ask(f"schemas/ids/{schema_id}") if schema_id <= _ID_MAX else None
+        if found is None:
             return f"the schema registry knows no schema {schema_id}"
+        referenced: dict[str, str] = {}
         try:
-            return avro.schema(text)
+            self._follow(found, (), referenced)
+            return avro.schema(found["schema"], referenced)
         except avro.Refused as reason:
             return f"schema {schema_id} of the registry is refused: {reason}"
 
-    def _ask(self, schema_id: int) -> str | None:
-        """The schema's text; None when the registry has none."""
+    def _follow(self, found: dict[str, Any], above: tuple[str, ...], texts: dict[str, str]) -> None:
+        """Collect the texts of all schemas that one refers to, by their paths. `above`: the paths that led here."""
+        if (kind := found.get("schemaType") or "AVRO") != "AVRO":
+            raise avro.Refused(f"of type {kind}")
+        for reference in found.get("references") or ():
+            try:
+                subject, version = urllib.parse.quote(reference["subject"], safe=""), int(reference["version"])
+            except (LookupError, TypeError, ValueError):
+                raise CannotTell(f"the schema registry at {self._url} has a reference without a version") from None
+            path = f"subjects/{subject}/versions/{version}?deleted=true"
+            if path in above:
+                raise avro.Refused("it refers to itself")
+            if path in texts:
+                continue
+            if len(texts) + len(above) >= _REFERENCES_MAX:
+                raise avro.Refused("too many references")
+            other = self._ask(path)
+            if other is None:
+                raise avro.Refused(f"the registry has no version {version} of {subject}")
+            self._follow(other, (*above, path), texts)
+            texts[path] = other["schema"]
+
+    def _ask(self, path: str) -> dict[str, Any] | None:
+        """What there is at a path, with the text of a schema in it; None when the registry says that there is nothing."""
+        found: Any = None
         try:
-            url = f"{self._url}/schemas/ids/{schema_id}"
-            with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - http, checked above
-                text = json.load(answer)["schema"]
+            with urllib.request.urlopen(f"{self._url}/{path}", timeout=_ANSWER_S) as answer:  # noqa: S310 - http, checked above
+                found = json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND and _says_no_such_schema(error):
                 return None
@@ -61,15 +88,15 @@ class Registry:
             raise CannotTell(f"the schema registry at {self._url} answers {error.code}{more}") from None
         except (OSError, http.client.HTTPException) as error:
             raise CannotTell(f"the schema registry at {self._url} cannot be reached: {error}") from None
-        except (ValueError, LookupError, TypeError, RecursionError):
-            text = None
-        if not isinstance(text, str):
-            raise CannotTell(f"the schema registry at {self._url} answers without a schema for id {schema_id}")
-        return text
+        except (ValueError, RecursionError):
+            pass
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            raise CannotTell(f"the schema registry at {self._url} answers without a schema for {path}")
+        return found
 
 
 def _says_no_such_schema(answer: urllib.error.HTTPError) -> bool:
     try:
-        return bool(json.load(answer)["error_code"] == _NO_SUCH_SCHEMA)
+        return json.load(answer)["error_code"] in _NO_SUCH
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return False

@@ -6,6 +6,7 @@ by symbol. What is refused here is refused for every record that names the schem
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import fastavro.schema
@@ -31,6 +32,7 @@ BRANCHES_MAX = 256
 _REASON_MAX = 200
 
 _BYTES = {"null": 0, "float": 4, "double": 8}
+_NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
@@ -48,13 +50,19 @@ class _Weight(NamedTuple):
     depth: int
 
 
-def parse(schema_id: int, text: str) -> Writer:
-    """The parsed schema; raises `Rejected` with the reason when it is none, or none that is safe to read with."""
+def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
+    """The parsed schema; raises `Rejected` with the reason when it is none, or none that is safe to read with.
+
+    Args:
+        referenced: the texts of the schemas whose types it uses by name, each behind those that it refers to itself.
+    """
     what = f"schema {schema_id} of the registry"
-    if len(text) > TEXT_BYTES_MAX:
-        raise Rejected(f"{what} has {len(text)} characters; at most {TEXT_BYTES_MAX} are taken")
+    size = len(text) + sum(map(len, referenced))
+    if size > TEXT_BYTES_MAX:
+        raise Rejected(f"{what} has {size} characters; at most {TEXT_BYTES_MAX} are taken")
     try:
-        parsed = writer(json.loads(text))
+        raw = json.loads(text)
+        parsed = writer(_Whole(map(json.loads, referenced)).of(raw, "") if referenced else raw)
     except RecursionError:
         raise Rejected(f"{what} is nested too deep to be parsed") from None
     except (
@@ -70,6 +78,63 @@ def parse(schema_id: int, text: str) -> Writer:
         raise Rejected(f"{what} cannot be parsed: {str(error)[:_REASON_MAX]}") from None
     check(what, parsed.plain)
     return parsed
+
+
+class _Whole:
+    """Makes a schema whole: a type that it has from another schema is defined where it is used first."""
+
+    def __init__(self, others: Iterable[Any]) -> None:
+        self._known: dict[str, tuple[Any, str]] = {}
+        self._there: set[str] = set()
+        for other in others:
+            self._note(other, "")
+
+    def _note(self, kind: Any, namespace: str) -> None:
+        """Note the named types in a schema, with the namespaces that they are in."""
+        if isinstance(kind, list):
+            for branch in kind:
+                self._note(branch, namespace)
+        elif isinstance(kind, dict):
+            if kind["type"] in _NAMED:
+                name, inner = _names(kind, namespace)
+                self._known.setdefault(name, (kind, namespace))
+                for field in kind.get("fields", ()):
+                    self._note(field["type"], inner)
+            for part in ("type", "items", "values"):
+                self._note(kind.get(part), namespace)
+
+    def of(self, kind: Any, namespace: str, *, copied: bool = False) -> Any:
+        """The schema, or a part of one. `copied`: it is from another schema; what is there already is then used by its name."""
+        if isinstance(kind, list):
+            return [self.of(branch, namespace, copied=copied) for branch in kind]
+        if isinstance(kind, str):
+            name = kind if "." in kind or not namespace else f"{namespace}.{kind}"
+            if kind in _PRIMITIVES or name in self._there or name not in self._known:
+                return kind
+            return self.of(*self._known[name], copied=True)
+        if not isinstance(kind, dict):
+            return kind
+        if kind["type"] in _NAMED:
+            name, inner = _names(kind, namespace)
+            if copied and name in self._there:
+                return name
+            self._there.add(name)
+            fields = [{**part, "type": self.of(part["type"], inner, copied=copied)} for part in kind.get("fields", ())]
+            own = {"name": name.rpartition(".")[2], "namespace": inner}
+            return {**kind, **own, **({"fields": fields} if "fields" in kind else {})}
+        parts = {part: self.of(kind[part], namespace, copied=copied) for part in ("items", "values") if part in kind}
+        return (
+            {**kind, **parts}
+            if parts or kind["type"] in _PRIMITIVES
+            else self.of(kind["type"], namespace, copied=copied)
+        )
+
+
+def _names(kind: dict[str, Any], namespace: str) -> tuple[str, str]:
+    """The full name of a definition, and the namespace within it."""
+    name = kind["name"]
+    space = name.rpartition(".")[0] if "." in name else kind.get("namespace", namespace)
+    return (name if "." in name or not space else f"{space}.{name}"), space
 
 
 def check(what: str, parsed: Any) -> None:

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from onefold.processor.core.errors import Rejected, Retriable
@@ -29,7 +30,7 @@ class _Client:
         self.asked.append(schema_id)
         if schema_id not in self.texts:
             raise SchemaRegistryError(self.status, self.code, "Schema not found")
-        return type("Schema", (), {"schema_str": self.texts[schema_id]})
+        return Schema(self.texts[schema_id])
 
 
 class _World:
@@ -78,9 +79,9 @@ def test_a_refused_schema_is_asked_for_and_parsed_once(monkeypatch: pytest.Monke
     parsed: list[int] = []
     parse = schemas.parse
 
-    def noted(number: int, text: str) -> Any:
+    def noted(number: int, text: str, referenced: Any) -> Any:
         parsed.append(number)
-        return parse(number, text)
+        return parse(number, text, referenced)
 
     monkeypatch.setattr(schemas, "parse", noted)
     assert len({world.refused(3) for _ in range(100)}) == 1
