@@ -134,7 +134,7 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         yield str(error)
     for place in ("schema", "merge"):
         for file in _files(pipeline, place):
-            for line, name in names.too_long_in(file.read_text()):
+            for line, name in names.too_long_in(file.read_text(encoding="utf-8", errors="replace")):
                 yield f"{file}:{line}: {name} {names.too_long(name)}: choose a shorter one"
     if any(files.values()):
         try:

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "avro" / "shop.Bill.avsc").write_bytes(text(but(name="Bill", namespace="shop", topics=["shop.bills"])))
     for topic in (TOPIC, "shop.bills"):
-        (tmp_path / "sql" / "merge" / f"{topic}.sql").write_text("SELECT * FROM :stage")
+        (tmp_path / "sql" / "merge" / f"{topic}.sql").write_text("SELECT * FROM :stage", encoding="utf-8")
     return tmp_path / "avro"
 
 
@@ -176,7 +176,7 @@ def test_sink_and_judge_name_the_file(data: bytes, folder: Path) -> None:
 
 
 def test_of_two_files_the_one_with_the_topic_in_it_is_named(folder: Path) -> None:
-    (folder / "a.avsc").write_text("{")
+    (folder / "a.avsc").write_text("{", encoding="utf-8")
     path = written(folder, text(MINUTE)[:-1])
     with pytest.raises(Refused, match=f"^{path} is no JSON"):
         contracts.load(folder, (TOPIC,))

@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'[tool.onefold.pipelines.{name}]\ntopology = "{name}:TOPOLOGY"\nworkload = "{name}_workload"\n'
         for name in ("sales", "shop")
     )
-    (tmp_path / "pyproject.toml").write_text(f"[tool.onefold]\npackages = []\n{tables}")
+    (tmp_path / "pyproject.toml").write_text(f"[tool.onefold]\npackages = []\n{tables}", encoding="utf-8")
     monkeypatch.setenv(pipelines.PROJECT_VARIABLE, str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path

@@ -140,8 +140,8 @@ def test_the_fields_of_a_topic_that_is_reduced_are_columns_in_spark_alone(
     _rewrite(tmp_path / "avro/odd.notes.avsc", '"text"', f'"{field}"')
     (tmp_path / "sql/merge/odd.notes.sql").unlink()
     (tmp_path / "sql/reduce").mkdir()
-    (tmp_path / "sql/reduce/odd.notes.sums.sql").write_text("SELECT count(*) AS many FROM :batch")
-    (tmp_path / "sql/merge/odd.notes.sums.sql").write_text("SELECT * FROM :stage")
+    (tmp_path / "sql/reduce/odd.notes.sums.sql").write_text("SELECT count(*) AS many FROM :batch", encoding="utf-8")
+    (tmp_path / "sql/merge/odd.notes.sums.sql").write_text("SELECT * FROM :stage", encoding="utf-8")
     if fault:
         with pytest.raises(Misconfigured, match=re.escape(f"avro/odd.notes.avsc: {fault}")):
             load_domain("odd", tmp_path / "avro", tmp_path / "sql")
