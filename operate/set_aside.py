@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import psycopg
 
+from onefold import postgres
 from onefold.operate.settings import Settings
 
 CALL_S = 5  # one question; a healthy server answers in milliseconds
@@ -25,7 +26,7 @@ class SetAside(NamedTuple):
 def of_all(settings: Settings) -> dict[str, SetAside]:
     """Of each pipeline that has some; {} when the database does not answer, or has no such table yet."""
     try:
-        with psycopg.connect(settings.postgres(), connect_timeout=CALL_S) as connection:
+        with postgres.connect(settings.postgres(), "onefold status", patience_s=CALL_S) as connection:
             if connection.execute("SELECT to_regclass('onefold.rejected')").fetchone() == (None,):
                 return {}
             return {sink: SetAside(*found) for sink, *found in connection.execute(_SET_ASIDE)}
