@@ -79,7 +79,8 @@ def test_a_sink_goes_on_when_the_database_is_mended(
     reader.execute(f"ALTER TABLE {name}.notes ALTER COLUMN owner DROP DEFAULT")
     made_up.send(range(1_000, 1_400))
     eventually(lambda: asked(port, "/healthz")[0] == 503, LANDED_IN_S, "it is not well")
-    for said in (asked(port, "/healthz")[1], child.status()["detail"], child.log.read_text()):
+    eventually(lambda: f"{name} is left out" in child.status()["detail"], LANDED_IN_S, "its status says why")
+    for said in (asked(port, "/healthz")[1], child.status()["detail"], child.log.read_text(encoding="utf-8")):
         assert f"{name} is left out" in said or f"{name}: it is left out" in said
         assert 'null value in column "owner"' in said
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
