@@ -12,6 +12,7 @@ from tests.support.command_line import CANARIES, Onefold
 def onefold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
     """The whole stack, up."""
     running = Onefold(tmp_path_factory.mktemp("product"))
-    running("up", **CANARIES)
+    running.environment |= CANARIES
+    running("up")
     yield running
     running("down", "--wipe", "--yes")

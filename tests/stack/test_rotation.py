@@ -175,9 +175,12 @@ def test_a_reader_that_looks_all_the_time_sees_each_line_once(tmp_path: Path) ->
     with closing(Reader(tmp_path)) as reader:
         child.start()
         told: list[str] = []
-        eventually(
-            lambda: told.extend(line for _, line in reader.more()) or child.poll() is not None, 30, "it has ended"
-        )
+
+        def looked() -> bool:
+            told.extend(line for _, line in reader.more())
+            return child.poll() is not None
+
+        eventually(looked, 30, "it has ended")
         child.stop()
         told += [line for _, line in reader.more()]
     assert told == lines(4 * LINES)
@@ -188,7 +191,12 @@ def test_the_place_where_a_service_ended_is_found_in_an_older_file(tmp_path: Pat
         Service("one", (sys.executable, "-c", "print('the reason'); raise SystemExit(1)"), tmp_path / "one.log",
                 Ready("status_file", str(tmp_path / "status")), log_bytes=SMALL, log_files=3)
     )  # fmt: skip
-    eventually(lambda: managed.turn() or managed.state == "restarting", 30, "it has ended")
+
+    def turned() -> bool:
+        managed.turn()
+        return managed.state == "restarting"
+
+    eventually(turned, 30, "it has ended")
     end = managed.describe()["last_end"]
     place = (tmp_path / "one.log", end["log_at"], end["log_file"])
     writer = Writer(tmp_path / "one.log", SMALL, 3)
