@@ -96,7 +96,7 @@ def test_lines_of_the_user_go_where_the_user_says(
 ) -> None:
     fresh_domain("runner")
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", client["bootstrap.servers"])
-    (home / "lines").write_text("no contract\n")
+    (home / "lines").write_text("no contract\n", encoding="utf-8")
     assert run(["produce", "runner.updates", "--file", str(home / "lines")]) == OK
     assert ends("runner.updates", client) > 0
 

@@ -147,7 +147,7 @@ def test_a_processor_ends_with_the_reason(
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     status = tmp_path / "status.json"
     code = service.run("runner", client=client, instance="one", status_file=status, patience_s=1.0)
-    assert says in json.loads(status.read_text())["detail"]
+    assert says in json.loads(status.read_text(encoding="utf-8"))["detail"]
     assert code == CASES[name].code
 
 

@@ -54,7 +54,7 @@ def test_an_input_gets_a_partition_while_it_is_processed(
         status, text = asked(port, "/healthz")
         assert (status, SAID in text) == (503, True)
         eventually(lambda: sums(port).get(UNREAD) == 1, 10, "so do the metrics")
-        assert json.dumps(SAID)[1:-1] in (tmp_path / "log").read_text()
+        assert json.dumps(SAID)[1:-1] in (tmp_path / "log").read_text(encoding="utf-8")
 
         inputs = [(made.key, made.value) for made in runner.generate(2, 200)]
         for partition in range(3):
@@ -69,7 +69,9 @@ def test_an_input_gets_a_partition_while_it_is_processed(
         assert standing(topology, client)[UPDATES, 2].reached == 0
         with instance(topology, quick, tmp_path / "other", name="other", replicas=replicas) as other:
             assert other.wait(60) == REFUSED
-        assert "inputs and changelog must have the same number of partitions" in (tmp_path / "other").read_text()
+        assert "inputs and changelog must have the same number of partitions" in (tmp_path / "other").read_text(
+            encoding="utf-8"
+        )
 
     oracle = Oracle(runner.WORKLOAD, 2, owner=Owner(str(connect(client).list_topics().cluster_id), "runner"))
     for record in records(client, UPDATES):

@@ -92,11 +92,11 @@ def chain(tmp_path: Path) -> Iterator[Onefold]:
     project = tmp_path / "orders"
     onefold.environment["ONEFOLD_PROJECT"] = str(project)
     for name, text in FILES.items():
-        (project / name).write_text(text)
+        (project / name).write_text(text, encoding="utf-8")
     declared = project / "pyproject.toml"
-    text = declared.read_text()
+    text = declared.read_text(encoding="utf-8")
     before, tool, after = text.partition("\n[tool.pytest")
-    declared.write_text(f"{before}{DECLARED}{tool}{after}")
+    declared.write_text(f"{before}{DECLARED}{tool}{after}", encoding="utf-8")
     onefold("check")
     try:
         onefold("up")

@@ -109,7 +109,7 @@ def contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for topic, fields in SCHEMAS.items():
         columns = [{"name": name, "type": kind} for name, kind in fields.items()]
         schema = {"type": "record", "name": topic.partition(".")[2], "namespace": "stock", "fields": columns}
-        (tmp_path / f"{topic}.avsc").write_text(json.dumps({**schema, "topics": [topic]}))
+        (tmp_path / f"{topic}.avsc").write_text(json.dumps({**schema, "topics": [topic]}), encoding="utf-8")
         found[topic] = contract_of(schema)
     for module in (expect, outputs):
         monkeypatch.setattr(module, "contracts", lambda domain=None: found)

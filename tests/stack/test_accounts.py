@@ -94,10 +94,10 @@ def test_a_database_of_a_user_stays_the_users(tmp_path: Path) -> None:
 @as_root
 def test_in_a_user_namespace_the_account_is_one_that_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = tmp_path / "map"
-    few.write_text("         0     100000      65536\n")
+    few.write_text("         0     100000      65536\n", encoding="utf-8")
     monkeypatch.setattr(accounts, "_MAPS", (few, few))
     assert (accounts.of(tmp_path, tmp_path / "none") or (0, 0))[0] < 65536
-    few.write_text("         0          0 4294967295\n")
+    few.write_text("         0          0 4294967295\n", encoding="utf-8")
     assert (accounts.of(tmp_path, tmp_path / "none") or (0, 0))[0] > 65536
 
 
@@ -106,7 +106,7 @@ def programs(tmp_path: Path) -> Path:
     """Those of a wheel that only its owner may read."""
     folder = tmp_path / "site" / "package" / "pginstall18" / "bin"
     folder.mkdir(parents=True, mode=0o700)
-    (folder / "postgres").write_text("#!/bin/sh\n")
+    (folder / "postgres").write_text("#!/bin/sh\n", encoding="utf-8")
     (folder / "postgres").chmod(0o700)
     return folder
 

@@ -57,7 +57,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fill(home: Path, files: tuple[str, ...]) -> None:
     for name in files:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text("{}" if name.endswith(".json") else name)
+        (home / name).write_text("{}" if name.endswith(".json") else name, encoding="utf-8")
 
 
 def files(folder: Path) -> set[str]:
@@ -144,7 +144,7 @@ def test_on_a_terminal_a_wipe_asks(answer: str, code: int, stay: bool, home: Pat
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     command = [sys.executable, "-m", "onefold.cli.main", "down", "--wipe"]
-    ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, stdin=theirs, capture_output=True, encoding="utf-8", timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
     assert f"of the stack in {home}." in ran.stderr
@@ -190,7 +190,7 @@ def test_data_that_no_stack_has_made_is_not_replaced(
     fill(tmp_path, (file,))
     with pytest.raises(UserError, match="holds files, and"):
         prepare(tmp_path)
-    assert (tmp_path / file).read_text() == file
+    assert (tmp_path / file).read_text(encoding="utf-8") == file
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_data_that_no_stack_has_made_is_not_replaced(
 def test_a_container_does_not_replace_what_a_volume_holds(image: str, data: str, tmp_path: Path) -> None:
     """Its start script, with a folder of this test in the place of the volume."""
     fill(tmp_path, ("volume/mine",))
-    script = (ROOT / "images" / image / "start").read_text().replace(data, str(tmp_path / "volume"))
+    script = (ROOT / "images" / image / "start").read_text(encoding="utf-8").replace(data, str(tmp_path / "volume"))
     script = script.replace("cp /opt/kafka/config/server.properties", f"touch {tmp_path / 'p'} #")
     script = script.replace("/tmp/server.properties", str(tmp_path / "p"))
-    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, encoding="utf-8", timeout=30, check=False)
     assert (ran.returncode, (tmp_path / "volume" / "mine").exists()) == (3, True)
     assert "volume holds files" in ran.stderr

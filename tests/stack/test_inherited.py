@@ -70,5 +70,5 @@ def test_a_child_gets_what_it_is_given_and_what_it_inherits(tmp_path: Path, monk
     child = Child(service)
     child.start()
     eventually(lambda: child.poll() is not None, 30, "it has ended")
-    told = json.loads((tmp_path / "one.log").read_text())
+    told = json.loads((tmp_path / "one.log").read_text(encoding="utf-8"))
     assert (told["MINE"], "PATH" in told, "AWS_SECRET_ACCESS_KEY" in told) == ("1", True, False)

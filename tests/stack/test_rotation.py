@@ -31,7 +31,7 @@ def files(log: Path) -> list[Path]:
 
 
 def written(log: Path) -> list[str]:
-    return [line for file in reversed(files(log)) for line in file.read_text().splitlines()]
+    return [line for file in reversed(files(log)) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def lines(count: int = LINES) -> list[str]:
@@ -100,7 +100,7 @@ def counting(tmp_path: Path) -> Iterator[Child]:
 def test_what_a_killed_writer_did_not_get_to_is_written_by_the_next_one(counting: Child, tmp_path: Path) -> None:
     """The pipe stays, so the service does not even notice."""
     log = tmp_path / "one.log"
-    with (tmp_path / "ask").open("w", buffering=1) as ask:
+    with (tmp_path / "ask").open("w", buffering=1, encoding="utf-8") as ask:
         for number in range(LINES):
             ask.write("\n")
             if number % 100 == 50:
@@ -139,10 +139,10 @@ signal.pause()
 """
     log = tmp_path / "one.log"
     running = subprocess.Popen([sys.executable, "-c", supervisor])
-    eventually(lambda: log.exists() and "begun" in log.read_text(), 30, "it has begun")
+    eventually(lambda: log.exists() and "begun" in log.read_text(encoding="utf-8"), 30, "it has begun")
     running.kill()
     running.wait()
-    eventually(lambda: log.read_text() == "begun\nlast words\n", 10, "its last words")
+    eventually(lambda: log.read_text(encoding="utf-8") == "begun\nlast words\n", 10, "its last words")
 
 
 def test_a_reader_follows_across_files(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_place_where_a_service_ended_is_found_in_an_older_file(tmp_path: Pat
     place = (tmp_path / "one.log", end["log_at"], end["log_file"])
     writer = Writer(tmp_path / "one.log", SMALL, 3)
     writer.write(b"after\n" + b"z" * SMALL + b"\nnewer\n")
-    assert "newer" in (tmp_path / "one.log").read_text()
+    assert "newer" in (tmp_path / "one.log").read_text(encoding="utf-8")
     assert around(*place)[:2] == ["the reason", "after"]
 
 

@@ -98,7 +98,9 @@ MAY_IMPORT = {
     "onefold.proof": (),
     "onefold.lineage": ("onefold.contract_files",),
     # Data and rules that every part may ask for: names, pipelines, their paths.
-    **dict.fromkeys((f"onefold.{n}" for n in ("contract_files", "kafka_client", "names", "pipelines", "processor")), ()),
+    **dict.fromkeys(
+        (f"onefold.{n}" for n in ("contract_files", "kafka_client", "names", "pipelines", "processor")), ()
+    ),
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
@@ -107,18 +109,8 @@ MAY_IMPORT = {
     "tests": ("onefold",),
 }
 # What every room may know that may know anything: pipelines, how a process says how it is, how it opens a session.
-_KNOWN = (
-    "class_archive",
-    "exit_codes",
-    "jvm",
-    "kafka_client",
-    "names",
-    "pipelines",
-    "postgres",
-    "status_file",
-    "telemetry",
-)
-SHARED = tuple(f"onefold.{name}" for name in _KNOWN)
+_KNOWN = "class_archive exit_codes jvm kafka_client names pipelines postgres status_file telemetry"
+SHARED = tuple(f"onefold.{name}" for name in _KNOWN.split())
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 DOORS = {  # one for each library of the outside world
     "confluent_kafka": (

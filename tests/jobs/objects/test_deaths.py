@@ -157,7 +157,7 @@ def test_a_folder_has_nothing_else_in_it(tmp_path: Path) -> None:
 
 def test_what_others_put_among_the_unfinished_stays(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    (tmp_path / "unfinished" / "essay.txt").write_text("mine")
-    (tmp_path / "unfinished" / "tmpabcdefgh").write_text("ours")
+    (tmp_path / "unfinished" / "essay.txt").write_text("mine", encoding="utf-8")
+    (tmp_path / "unfinished" / "tmpabcdefgh").write_text("ours", encoding="utf-8")
     assert store.clear(0) == 1
     assert [path.name for path in (tmp_path / "unfinished").iterdir()] == ["essay.txt"]
