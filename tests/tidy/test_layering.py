@@ -97,7 +97,6 @@ MAY_IMPORT = {
     # The judge shares no code with the judged.
     "onefold.proof": (),
     "onefold.lineage": ("onefold.contract_files",),
-    # Data and rules that every part may ask for: names, pipelines, their paths.
     **dict.fromkeys(
         (f"onefold.{n}" for n in ("contract_files", "kafka_client", "names", "pipelines", "processor")), ()
     ),
