@@ -288,7 +288,7 @@ def _probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Tr
         )
     except ssl.SSLCertVerificationError as error:
         reason = error.verify_message
-        remedy = "Renew the broker's certificate, or name who signed it in ssl.ca.location."
+        remedy = "Give the broker a valid certificate, or name its CA in ssl.ca.location."
         return Trouble(f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True)
     except OSError as error:
         with suppress(OSError):

@@ -180,8 +180,12 @@ def test_of_two_live_members_of_one_name_the_first_is_refused(topology: Topology
             assert second.said == ""
 
 
+def ignored(partitions: list[int]) -> None:
+    """Partitions that come and go."""
+
+
 def test_a_session_that_the_brokers_do_not_allow_is_refused(topology: Topology, client: dict[str, str]) -> None:
-    with closing(Membership(topology, client, "a", list, list, session_timeout_ms=500)) as membership:
+    with closing(Membership(topology, client, "a", ignored, ignored, session_timeout_ms=500)) as membership:
 
         def polls() -> bool:
             membership.poll(0.1)

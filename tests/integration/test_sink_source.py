@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg import sql
 
 from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.processor.core.decision_log import Body
@@ -175,7 +176,7 @@ def test_a_write_that_postgres_refuses_is_kept_by_itself(choose: Any, sink: Sink
     sifted = Sifted("s", sink.stage, broken, plan.domain.targets, _Writes(kafka), Bound())
     with transaction(sink.connection):
         sifted.fill(sink.connection)
-        kept = sink.connection.execute(sifted.relation("onefold.rejected")).fetchall()
+        kept = sink.connection.execute(sql.Composed([sifted.relation("onefold.rejected")])).fetchall()
     assert [(row[2], row[5]) for row in kept] == [(b"second", place(1, 1))]
     assert sifted.written == 1
 

@@ -37,8 +37,9 @@ def update(user: int, sequence: int) -> bytes:
 def runner_on(log: SimulatedLog | None = None) -> TopologyDriver:
     """The pipeline on a log, whose topics are made when there is none yet."""
     driver = TopologyDriver(RUNNER, partitions=PARTITIONS, log=log)
-    for topic in (*RUNNER.reads, *RUNNER.outputs, *RUNNER.dead.values(), RUNNER.changelog) if log is not None else ():
-        log.create(topic, PARTITIONS)
+    if log is not None:
+        for topic in (*RUNNER.reads, *RUNNER.outputs, *RUNNER.dead.values(), RUNNER.changelog):
+            log.create(topic, PARTITIONS)
     return driver
 
 
@@ -214,7 +215,7 @@ def test_the_processor_and_the_judge_mean_the_same_records() -> None:
         headers = [(name, value) for name, value in given.items() if value is not None]
         envelope = SimulatedEnvelope(Entry(0, False, b"k", b"v", tuple(headers), SENT_MS))
         taken = owner.of([Record(UPDATES, 0, 0, b"k", b"v", envelope)])
-        record = Judged(UPDATES, 0, 0, b"k", b"v", headers)
+        record = Judged(UPDATES, 0, 0, b"k", b"v", [*headers])
         assert (taken == []) == judges.is_of_another(record), headers
         ours = judges.copied(record) is not None or judges.replayed(record) is not None
         if taken and time is not None:

@@ -12,6 +12,7 @@ import pytest
 from msgspec import Struct
 
 from onefold import Event, Outputs, Rejected, Topology
+from onefold.model import Inadmissible
 from onefold.processor.core.errors import Refused
 from onefold.processor.testing.partition import partition_of
 from onefold.proof import expect, outputs
@@ -85,7 +86,7 @@ def _price(value: Any, tables: Any) -> None:
 
 def _delete(sku: str, tables: Any) -> None:
     if sku == "never":
-        raise expect.Inadmissible("this item is never deleted")
+        raise Inadmissible("this item is never deleted")
     if _held(tables, sku) is not None:
         tables[STOCK].put({"sku": sku, "count": 0, "cents": 0, "deletes": 1})
 

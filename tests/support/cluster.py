@@ -151,9 +151,8 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         keeping.keep(ports)
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports[NODES:], 1))
         nodes = [
-            Node(folder / f"node-{number}", *ports[number - 1 :: NODES], found.executable, archives, number, voters,
-                 archive=classes)
-            for number in range(1, NODES + 1)
+            Node(folder / f"node-{number}", port, controller_port, found.executable, archives, number, voters, archive=classes)
+            for number, (port, controller_port) in enumerate(zip(ports[:NODES], ports[NODES:], strict=True), 1)
         ]  # fmt: skip
         for node in nodes:
             node.prepare()

@@ -32,9 +32,10 @@ def judged(workload: Workload, driver: TopologyDriver) -> tuple[list[Finding], E
         for record in records(driver, topic):
             if not oracle.owner.is_of_another(record):
                 order.feed(record) if order else oracle.feed(record)
-    for record in records(driver, f"{workload.name}.order") if order else ():
-        order.add(record)
-    assert not (order and order.left_over())
+    if order:
+        for record in records(driver, f"{workload.name}.order"):
+            order.add(record)
+        assert not order.left_over()
     outputs, expected = Outputs(workload, owner), oracle.settled()
     for topic in (*driver.topology.dead.values(), *workload.outputs):
         for record in records(driver, topic):

@@ -27,7 +27,7 @@ class Staged:
         self.last_records: dict[Partition, LastRecord] = {}
         self.contents: dict[Partition, Contents] = {}
         self.targets = sorted(rows)
-        self.bytes = 0
+        self.bytes = self.rejected = 0
         self._targets, self._rows = targets, rows
 
     def fill(self, connection: Connection) -> None:
