@@ -63,7 +63,7 @@ def _lag(domain: str, lag: dict[str, Any], found: dict[str, Any]) -> str:
         made = "`onefold prepare` makes it" if not found["refused"] else "it does not exist, or may not be described"
         return f"Kafka shows no topic {', '.join(missing)}: {made}"
     most = "" if lag["exact"] else "at most "
-    return f"{_behind(most, lag, 'input', 'to fold')}, {_behind(most, lag, 'output', 'to land')}"
+    return f"{_behind(most, lag, 'input', 'to process')}, {_behind(most, lag, 'output', 'to write')}"
 
 
 def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
@@ -90,7 +90,7 @@ def _set_aside(found: dict[str, Any]) -> list[str]:
 def _held(found: dict[str, Any]) -> list[str]:
     shown = []
     for one in found["held"]:
-        shown.append(f"{'held back':{WIDTH}} {one['says']}")
+        shown.append(f"{'blocked':{WIDTH}} {one['says']}")
         shown.append(f"{'  look first' if one['committed'] else '  to end it':{WIDTH}} {one['remedy']}")
     return shown
 

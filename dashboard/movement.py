@@ -41,7 +41,7 @@ class Movement:
         clock: monotonic seconds.
     """
 
-    FOLD, LAND = "to fold", "to land"
+    FOLD, LAND = "to process", "to write"
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

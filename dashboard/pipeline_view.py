@@ -87,9 +87,9 @@ def _diagrams(
     flow = update.snapshot.flow if update.snapshot else None
     landing = flow.a_second if flow else landed
     legs = [
-        _waits(facts.to_fold, "to fold", stall_s, exact, bool(made)),
+        _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
         Leg(_rate(made), "written", "good" if made else "quiet", bool(made)),
-        _waits(facts.to_land, "to land", stall_s, exact, bool(landing)),
+        _waits(facts.to_land, "to write", stall_s, exact, bool(landing)),
         Leg(_rate(landing), "landed", "good" if landing else "quiet", bool(landing)),
     ]
     dead = facts.dead
@@ -107,7 +107,7 @@ def _diagrams(
         to_dead=Leg(count, "", "busy" if dead and dead.count else "quiet"),
         says=f"From {', '.join(shape.inputs)} by the processor to {', '.join(shape.outputs) or 'no output'}, and by the sink to "
         f"{', '.join(one.text for one in tables) or 'no table'}. To fold: {legs[0].text}; written: {legs[1].text}; "
-        f"to land: {legs[2].text}; landed: {legs[3].text}; dead letters: {count}.",
+        f"to write: {legs[2].text}; written: {legs[3].text}; dead letters: {count}.",
     )
     return diagram.wide(way), diagram.tall(way)
 

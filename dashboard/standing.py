@@ -183,7 +183,7 @@ def of(facts: Facts, stall_s: float) -> list[Standing]:
     """
     found = [*_tables(facts), *_ways(facts, stall_s), *_looks(facts)]
     if not found and not facts.landed:
-        found = [_said(facts, Rank.EMPTY, "quiet", "has landed nothing yet", "Numbers appear with its first batch.")]
+        found = [_said(facts, Rank.EMPTY, "quiet", "has no rows yet", "Numbers appear with its first batch.")]
     return sorted(found, key=lambda one: one.rank) or [_well(facts)]
 
 
@@ -203,18 +203,18 @@ def headline(standings: Mapping[str, Sequence[Standing]]) -> Headline:
 
 def _all_well(well: Sequence[Standing]) -> Standing:
     if not well:
-        return Standing(Rank.EMPTY, "quiet", "", "Nothing has landed yet", "Numbers appear here with the first batch.")
+        return Standing(Rank.EMPTY, "quiet", "", "No rows yet", "Numbers appear here with the first batch.")
     if len(well) == 1:
         return well[0]
     detail = f"All {len(well)} pipelines move or have nothing to do, and each was valid when it was verified last."
-    return Standing(Rank.WELL, "good", "", "All is well", detail)
+    return Standing(Rank.WELL, "good", "", "All pipelines are healthy", detail)
 
 
 def _well(facts: Facts) -> Standing:
     verdict = facts.verdict
-    since = "" if verdict is None or not verdict.since else f"; {whole(verdict.since)} offsets have landed since"
+    since = "" if verdict is None or not verdict.since else f"; {whole(verdict.since)} offsets were written since"
     when = "" if verdict is None else f"{_verified(facts, verdict)}{since}."
-    return _said(facts, Rank.WELL, "good", "is well", when)
+    return _said(facts, Rank.WELL, "good", "is healthy", when)
 
 
 def _verified(facts: Facts, verdict: Verdict) -> str:
@@ -236,7 +236,7 @@ def _tables(facts: Facts) -> Iterator[Standing]:
     if facts.rejected:
         what = "1 output record is" if facts.rejected == 1 else f"{whole(facts.rejected)} output records are"
         yield _said(
-            facts, Rank.NOT_LANDED, "bad", "has output that could not be landed",
+            facts, Rank.NOT_LANDED, "bad", "has rows that PostgreSQL refused",
             f"{what} in onefold.rejected, each with its reason.", verify,
         )  # fmt: skip
     verdict = facts.verdict
@@ -252,7 +252,7 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         yield _said(facts, Rank.UNKNOWN, "busy", "could not be verified", detail, verify)
     elif verdict.since and facts.now - verdict.judged_at > VERDICT_OLD:
         ago = age((facts.now - verdict.judged_at).total_seconds())
-        detail = f"It was valid, and {whole(verdict.since)} offsets have landed since."
+        detail = f"It was valid, and {whole(verdict.since)} offsets were written since."
         yield _said(facts, Rank.OLD, "quiet", f"was last verified {ago} ago", detail, verify)
 
 
@@ -264,15 +264,15 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
             "What waits is unknown. The tables stay as they are.", "onefold status",
         )  # fmt: skip
     for held in facts.held:
-        yield _said(facts, Rank.HELD, "bad", "is held back", f"{sentence(str(held))}", held.remedy)
+        yield _said(facts, Rank.HELD, "bad", "is blocked by an open transaction", f"{sentence(str(held))}", held.remedy)
     if facts.partitions:
         detail = f"{sentence(facts.partitions)} See `onefold docs operating`, partitions added."
-        yield _said(facts, Rank.UNREAD, "bad", "has partitions that nobody reads", detail, "onefold status")
-    sides = (("folded", "processor", facts.to_fold), ("landed", "sink", facts.to_land))
+        yield _said(facts, Rank.UNREAD, "bad", "has partitions that no task reads", detail, "onefold status")
+    sides = (("processed", "processor", facts.to_fold), ("written", "sink", facts.to_land))
     for done, who, waiting in sides:
         if waiting.stands(stall_s):
-            detail = f"{_waits(waiting, done)}, and nothing has moved for {age(waiting.still_s)}."
-            yield _said(facts, Rank.STILL, "bad", "stands still", detail, _log_of(facts, who))
+            detail = f"{_waits(waiting, done)}, and no progress for {age(waiting.still_s)}."
+            yield _said(facts, Rank.STILL, "bad", "is stalled", detail, _log_of(facts, who))
         elif waiting.events and (waiting.oldest_s or 0.0) > LATE_S:
             yield _said(facts, Rank.BEHIND, "busy", "is behind", f"{_waits(waiting, done)}.")
 

@@ -235,6 +235,6 @@ class Health:
         for (domain, part), (moved_at, why) in parts:
             if now - moved_at > self._stall_s:
                 who = " ".join(word for word in (domain, part) if word)
-                sentence = f"nothing has moved for {now - moved_at:.0f} s{f': {why}' if why else ''}"
+                sentence = f"no progress for {now - moved_at:.0f} s{f': {why}' if why else ''}"
                 sentences.append(f"{who}: {sentence}" if who else sentence)
         return "; ".join(sentences)

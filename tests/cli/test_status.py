@@ -77,7 +77,7 @@ def test_what_was_committed_is_shown_without_the_command_that_removes_it(
     }
     lines = [" ".join(each.split()) for each in shown_status.lines(home, found)]
     assert line in lines
-    assert any(each.startswith("held back shop.sales/1 at offset 5: the transaction of loader") for each in lines)
+    assert any(each.startswith("blocked shop.sales/1 at offset 5: the transaction of loader") for each in lines)
 
 
 @pytest.mark.usefixtures("here")
@@ -126,7 +126,7 @@ def test_servers_that_are_set_and_do_not_answer_are_one_sentence_and_a_code(
         f"error: Kafka at {NOBODY} does not answer: Connection refused; "
         f"PostgreSQL at postgresql://me@{NOBODY}/none does not answer: connection refused"
     )
-    assert "lag of runner            unknown to fold, unknown to land" in out
+    assert "lag of runner            unknown to process, unknown to write" in out
     code, out, err = told(capsys, "--json")
     assert code == json.loads(err)["exit_code"] == UNAVAILABLE
     found = json.loads(out)

@@ -75,7 +75,7 @@ def test_campaigns_are_drawn_by_subject_and_by_month(site: Site, floor: Floor) -
 def test_a_chart_moves_while_somebody_looks_and_anybody_can_read_it(page: LivePage, floor: Floor) -> None:
     runs = "document.querySelectorAll('#chart_1_longest_runs tbody tr').length"
     page.open("/pipelines/runner")
-    page.soon("#chart_1_longest_runs", "Nothing has landed here yet.")
+    page.soon("#chart_1_longest_runs", "No rows here yet.")
     floor.connection.execute(RUNS)
     floor.connection.execute(TENDENCIES)
     eventually(lambda: page.ask(runs) == 10, SOON_S, "the ten longest of twelve")

@@ -24,7 +24,7 @@ def cells(lag: Lag | None, *held: Held) -> tuple[str, str]:
         lag=found, domains=domains, dead={}, standings={"shop": of(Facts("shop", NOW), 60.0)}
     )  # fmt: skip
     text = " ".join(re.sub(r"<[^>]+>", "", page).replace("\N{NARROW NO-BREAK SPACE}", " ").split())
-    row, _, below = text.partition("has landed nothing yet ")[2].partition("never")
+    row, _, below = text.partition("has no rows yet ")[2].partition("never")
     return row.strip(), below.strip()
 
 

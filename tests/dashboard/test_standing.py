@@ -37,16 +37,16 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
      "Verified at 2026-11-19 12:00:00: 3 differences.", "onefold verify shop"),
     ({"sums": ("differs from its producer", "Nothing is on the way.")}, "shop differs from its producer", "Nothing is on",
      "onefold verify shop"),
-    ({"held": [LOADER]}, "shop is held back", "the transaction of loader is open for 93 s", LOADER.remedy),
-    ({"held": [LOADER._replace(committed=True)]}, "shop is held back", "may have been committed",
+    ({"held": [LOADER]}, "shop is blocked by an open transaction", "the transaction of loader is open for 93 s", LOADER.remedy),
+    ({"held": [LOADER._replace(committed=True)]}, "shop is blocked by an open transaction", "may have been committed",
      "onefold kafka transactions describe-producers --topic shop.sales --partition 1"),
-    ({"partitions": "topic shop.orders has 3 partitions, and shop.changelog 2"}, "shop has partitions that nobody reads",
+    ({"partitions": "topic shop.orders has 3 partitions, and shop.changelog 2"}, "shop has partitions that no task reads",
      "Topic shop.orders has 3 partitions, and shop.changelog 2. See", "onefold status"),
-    ({"to_fold": Waiting(3, 100.0, 61.0), "services": [FOLDER]}, "shop stands still",
-     f"3 records wait to be folded, the oldest for 100{SP}s, and nothing has moved for 61{SP}s.",
+    ({"to_fold": Waiting(3, 100.0, 61.0), "services": [FOLDER]}, "shop is stalled",
+     f"3 records wait to be processed, the oldest for 100{SP}s, and no progress for 61{SP}s.",
      "onefold logs processor-shop-1"),
-    ({"to_land": Waiting(1, 70.0, 25.0)}, "shop stands still", "1 record waits to be landed", "onefold status"),
-    ({"rejected": 1}, "shop has output that could not be landed", "1 output record is in onefold.rejected",
+    ({"to_land": Waiting(1, 70.0, 25.0)}, "shop is stalled", "1 record waits to be written", "onefold status"),
+    ({"rejected": 1}, "shop has rows that PostgreSQL refused", "1 output record is in onefold.rejected",
      "onefold verify shop"),
     ({"silent": "Kafka does not answer."}, "Kafka does not answer", "What waits is unknown.", "onefold status"),
     ({"verdict": verdict("unknown")}, "shop could not be verified", "3 differences.", "onefold verify shop"),
@@ -58,12 +58,12 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"services": [KILLED]}, "shop had to be restarted", f"killed by signal 9, 90{SP}s ago; it was restarted 2 times.",
      "onefold logs processor-shop-1"),
     ({"verdict": verdict("valid", 7, timedelta(days=3))}, f"shop was last verified 3{SP}d ago",
-     "7 offsets have landed since", "onefold verify shop"),
+     "7 offsets were written since", "onefold verify shop"),
     ({"verdict": None}, "shop was never verified", "Nobody has recomputed", "onefold verify shop"),
     ({"uncompared": ["shop.sales"]}, "shop has sums that are not compared here", "shop.sales has too many rows",
      "onefold verify shop"),
-    ({"to_land": Waiting(8, 16.0, 3.0)}, "shop is behind", "8 records wait to be landed", ""),
-    ({}, "shop is well", "Verified at 11:59:00.", ""),
+    ({"to_land": Waiting(8, 16.0, 3.0)}, "shop is behind", "8 records wait to be written", ""),
+    ({}, "shop is healthy", "Verified at 11:59:00.", ""),
 ]  # fmt: skip
 
 
@@ -101,8 +101,8 @@ def test_the_others_are_counted_and_all_well_is_said_of_all() -> None:
     dead, never = replace(WELL, name="a", dead=Dead(1)), replace(WELL, name="b", verdict=None)
     assert said(dead, never, replace(WELL, name="c")).others == 1
     all_well = said(WELL, replace(WELL, name="b"))
-    assert (all_well.standing.text, all_well.standing.tone, all_well.others) == ("All is well", "good", 0)
-    assert said().standing.text == said(Facts("shop", NOW)).standing.text == "Nothing has landed yet"
+    assert (all_well.standing.text, all_well.standing.tone, all_well.others) == ("All pipelines are healthy", "good", 0)
+    assert said().standing.text == said(Facts("shop", NOW)).standing.text == "No rows yet"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_stands_still(waiting: Waiting, *, still: bool) -> None:
 def test_a_restart_of_long_ago_is_no_headline_but_one_that_goes_on_is() -> None:
     """Where an older supervisor runs, nobody knows when it was."""
     before = KILLED._replace(ended_at=NOW - timedelta(minutes=11))
-    for service, text in ((before, "shop is well"), (FOLDER._replace(restarts=3), "shop is well")):
+    for service, text in ((before, "shop is healthy"), (FOLDER._replace(restarts=3), "shop is healthy")):
         assert said(replace(WELL, services=[service])).standing.text == text
     again = before._replace(state="restarting")
     assert said(replace(WELL, services=[again])).standing.text == "shop had to be restarted"
@@ -135,7 +135,7 @@ def test_a_restart_of_long_ago_is_no_headline_but_one_that_goes_on_is() -> None:
 
 def test_a_service_that_all_share_is_named_itself_and_is_nothing_to_say_of_each() -> None:
     sink = KILLED._replace(name="sink-1", shared=True)
-    assert said(replace(WELL, services=[sink])).standing.text == "shop is well"
+    assert said(replace(WELL, services=[sink])).standing.text == "shop is healthy"
     together = headline({"shop": of(WELL, STALL_S), "": of(Facts("", NOW, services=[sink]), STALL_S)})
     assert (together.standing.text, together.others) == ("sink-1 had to be restarted", 0)
 

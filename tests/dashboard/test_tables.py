@@ -93,5 +93,5 @@ def test_a_database_without_tables_is_no_error(database: str, site: Site) -> Non
     status, text = site.get("/")
 
     assert status == 200
-    assert "Nothing has landed yet" in text
+    assert "No rows yet" in text
     assert "onefold prepare" in site.get("/tables")[1]

@@ -111,7 +111,7 @@ def test_what_is_drained_is_well(looked: Shown) -> None:
 def test_events_that_nobody_folds(looked: Shown) -> None:
     """More and more of them come, and that is no progress."""
     told = [looked.trouble(waiting, 0, 5) for waiting in (0, 3, 4, 5)]
-    assert told == ["", "", "", "orders to fold: nothing has moved for 80 s: 5 offsets wait"]
+    assert told == ["", "", "", "orders to process: no progress for 80 s: 5 offsets wait"]
     assert looked.trouble(4, 0, 5) == ""
 
 
@@ -122,7 +122,7 @@ def test_a_backlog_that_grows_although_it_is_folded(looked: Shown) -> None:
 def test_events_that_nobody_lands(looked: Shown) -> None:
     """While the processor goes on."""
     told = [looked.trouble(1, waiting, 5) for waiting in (0, 3, 6, 9)]
-    assert told[-1] == "orders to land: nothing has moved for 80 s: 9 offsets wait"
+    assert told[-1] == "orders to write: no progress for 80 s: 9 offsets wait"
     assert looked.trouble(1, 12, 6) == ""
 
 
@@ -130,8 +130,8 @@ def test_what_cannot_be_known_is_no_health(looked: Shown) -> None:
     looked.trouble(0, 0, 5)
     assert looked.trouble(None, None, None, AWAY) == ""
     assert looked.trouble(None, None, None, AWAY) == (
-        "orders to fold: nothing has moved for 80 s: Kafka does not answer; "
-        "orders to land: nothing has moved for 80 s: Kafka does not answer"
+        "orders to process: no progress for 80 s: Kafka does not answer; "
+        "orders to write: no progress for 80 s: Kafka does not answer"
     )
     assert looked.trouble(None, None, None) == ""  # Kafka answers, and this pipeline has no topics
     shown = looked.totals._told.metrics().decode()
@@ -145,7 +145,7 @@ def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Shown, 
     away.kafka({("orders.events", 0): Standing(5, 5)})
     looked.trouble(0, 0, 5)
     assert looked.after(*away.asked()) == ""
-    assert looked.after(*away.asked()) == "orders to land: nothing has moved for 80 s: PostgreSQL does not answer"
+    assert looked.after(*away.asked()) == "orders to write: no progress for 80 s: PostgreSQL does not answer"
     assert looked.totals._told.healthz()[0] == 503
     assert looked.trouble(0, 0, 9) == ""
 
@@ -154,7 +154,7 @@ def test_a_changelog_that_cannot_be_read_is_no_health(looked: Shown, away: Away)
     away.kafka(Retriable("the end of orders.changelog cannot be read"))
     looked.trouble(0, 0, 5)
     assert looked.after(*away.asked()) == ""
-    assert "orders to fold: nothing has moved for 80 s: the end of orders.changelog cannot be read" in looked.after(
+    assert "orders to process: no progress for 80 s: the end of orders.changelog cannot be read" in looked.after(
         *away.asked()
     )
 
@@ -267,7 +267,7 @@ def test_health_is_told_while_a_server_hangs(looked: Shown, monkeypatch: pytest.
         looked.clock.now += 70
         status, text = await told()
         assert (status, len(questions)) == (503, 1)
-        assert "orders to land: nothing has moved for 70 s: Kafka or PostgreSQL has not answered for 70 s" in text
+        assert "orders to write: no progress for 70 s: Kafka or PostgreSQL has not answered for 70 s" in text
         thawed.set()
         assert looked.totals._asking is not None
         await looked.totals._asking
@@ -284,7 +284,7 @@ def test_a_pipeline_that_moved_before_is_waited_for_from_then_on(looked: Shown) 
     looked.totals._asking_since = looked.clock.now
     looked.clock.now += 20
     looked.totals._unanswered()
-    assert "orders to fold: nothing has moved for 70 s: Kafka or" in looked.totals._told.health.trouble()
+    assert "orders to process: no progress for 70 s: Kafka or" in looked.totals._told.health.trouble()
     assert looked.after({"orders": Seen(4, 0, 5)}, "") == ""
 
 
@@ -315,7 +315,7 @@ def test_whatever_goes_wrong_is_unknown_and_no_trace(
     said = capsys.readouterr()
     assert "Traceback" not in said.out + said.err
     assert "what is behind cannot be looked at" in said.out
-    assert "orders to fold: nothing has moved for 80 s: " in looked.totals._told.health.trouble()
+    assert "orders to process: no progress for 80 s: " in looked.totals._told.health.trouble()
 
 
 def test_they_are_on_the_page_s_own_address(site: Site) -> None:

@@ -69,7 +69,7 @@ def test_a_processor_whose_handler_hangs(
         produce(client, topology.inputs[0], [(b"1", poison)])
         eventually(lambda: not healthy(port), 30, "it is red")
         status, text = asked(port, "/healthz")
-        assert (status, text.startswith("runner: nothing has moved for ")) == (503, True)
+        assert (status, text.startswith("runner: no progress for ")) == (503, True)
         assert sums(port)[HEALTHY] == 0
 
 

@@ -228,8 +228,8 @@ def test_the_command_says_so_and_what_it_does_not_know(
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", psycopg.conninfo.make_conninfo(settings.postgres(), dbname="nowhere"))
     assert main.run(["status"]) == UNAVAILABLE
     out, err = capsys.readouterr()
-    assert "unknown to land" in out
-    assert "3 to fold (" in out
+    assert "unknown to write" in out
+    assert "3 to process (" in out
     assert 'does not answer: database "nowhere" does not exist' in err
 
 

@@ -75,7 +75,7 @@ def test_a_job_that_never_ends(tmp_path: Path, client: dict[str, str], database:
         (project.sent / "held").touch()
         project.put([("a", 2, "hello")])
         eventually(lambda: asked(port, "/healthz")[0] == 503, 60, "it is red")
-        assert f"{project.queue}: nothing has moved for " in asked(port, "/healthz")[1]
+        assert f"{project.queue}: no progress for " in asked(port, "/healthz")[1]
         (project.sent / "held").unlink()
         eventually(lambda: asked(port, "/healthz")[0] == 200, 60, "it is well again")
     finally:

@@ -77,7 +77,7 @@ def test_one_that_reads_what_was_there_gets_on(audit: Audit) -> None:
     """For minutes, while records come; and one that begins again and again, and never ends, does not."""
     assert [audit.turn(reads=number) for number in range(1, 10)] == [""] * 9
     assert [audit.turn(reads=number) for number in (1, 9)] == ["", ""]
-    assert audit.turn(reads=9, troubled=True, reason="no") == "orders: nothing has moved for 90 s: no"
+    assert audit.turn(reads=9, troubled=True, reason="no") == "orders: no progress for 90 s: no"
     assert audit.turn(reads=10) == ""
     audit.turn(outcome=VALID, cycle_s=0.1)
     assert [audit.turn(reads=number) for number in range(1, 10)] == [""] * 9, "it had read that, and begins anew"
@@ -86,14 +86,14 @@ def test_one_that_reads_what_was_there_gets_on(audit: Audit) -> None:
 def test_one_that_waits_for_the_sink_to_land_compares_nothing(audit: Audit) -> None:
     """However much it reads, and however level it is with the processor."""
     found = [audit.turn(reason=LANDED, records=number, behind_s=3 - number) for number in range(3)]
-    assert found == ["", "", f"orders: nothing has moved for 90 s: {LANDED}"]
+    assert found == ["", "", f"orders: no progress for 90 s: {LANDED}"]
 
 
 def test_one_that_looks_at_a_large_table_for_the_first_time_gets_on(audit: Audit) -> None:
     """While rows come round."""
     assert [audit.turn(reason=ROWS, rows=number, behind_s=0.2) for number in range(1, 10)] == [""] * 9
     found = [audit.turn(reason=ROWS, rows=9, behind_s=0.2) for _ in range(3)]
-    assert found == ["", "", f"orders: nothing has moved for 90 s: {ROWS}"]
+    assert found == ["", "", f"orders: no progress for 90 s: {ROWS}"]
 
 
 @pytest.mark.parametrize(

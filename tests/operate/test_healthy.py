@@ -58,7 +58,7 @@ def test_one_that_is_there_and_does_not_get_on_is_not_healthy(status: Path, port
     told = serve(ports[0])
     assert asked(status, ports[0]) == ""
     told.stands("orders", "", -1e6, "a handler hangs")
-    assert asked(status, ports[0]).startswith("orders: nothing has moved for ")
+    assert asked(status, ports[0]).startswith("orders: no progress for ")
     assert asked(status, ports[0]).endswith(" s: a handler hangs")
     told.stands("orders", "", 1e12, "")
     assert asked(status, ports[0]) == ""

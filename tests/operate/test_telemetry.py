@@ -138,7 +138,7 @@ def test_health_is_progress_and_not_an_answer() -> None:
     clock.now += 60
     assert health.trouble() == ""
     clock.now += 1
-    assert health.trouble() == "nothing has moved for 61 s: it has not begun"
+    assert health.trouble() == "no progress for 61 s: it has not begun"
 
     health.stands("orders", "", clock.now, "")
     health.stands("mails", "mails.jobs", clock.now, "the server is away")
@@ -146,10 +146,10 @@ def test_health_is_progress_and_not_an_answer() -> None:
     clock.now += 40
     health.stands("orders", "", clock.now, "")
     clock.now += 21
-    assert health.trouble() == "mails mails.jobs: nothing has moved for 61 s: the server is away"
+    assert health.trouble() == "mails mails.jobs: no progress for 61 s: the server is away"
     assert health.quiet_s() == {"orders": 21, "mails": 61}
     clock.now += 40
-    assert health.trouble().startswith("orders: nothing has moved for 61 s; mails mails.jobs: ")
+    assert health.trouble().startswith("orders: no progress for 61 s; mails mails.jobs: ")
     health.stands("orders", "", clock.now, "")
     health.stands("mails", "mails.jobs", clock.now, "")
     assert health.trouble() == ""
