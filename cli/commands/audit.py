@@ -21,7 +21,9 @@ from onefold.status_file import Status
 def command(
     domain: Annotated[
         str | None,
-        typer.Argument(help="The pipeline, as runner. Default: those of ONEFOLD_AUDITED, a process each."),
+        typer.Argument(
+            metavar="PIPELINE", help="The pipeline, as runner. Default: those of ONEFOLD_AUDITED, a process each."
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="End after one comparison of every row, with the verdict's exit code.")
@@ -73,7 +75,9 @@ def _all(settings: Settings, path: Path, *, alone: bool) -> int:
     from onefold.stack import together
 
     if alone:
-        raise UserError("--once and --until-found are for one domain", "Name it, as in `onefold audit runner`.", USAGE)
+        raise UserError(
+            "--once and --until-found need the name of one pipeline", "Give it, as in `onefold audit runner`.", USAGE
+        )
     names = auditing.audited(settings, pipelines.domains())
     if not names:
         raise UserError("no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)

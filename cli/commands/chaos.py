@@ -37,7 +37,7 @@ def command(
     nemesis: Annotated[
         list[str] | None, typer.Option(help="What to do to it; may be given several times. Default: everything.")
     ] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="The domain under load; default: each in turn.")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="The pipeline under load; default: each in turn.")] = None,
     stack: Annotated[
         Kind | None,
         typer.Option(

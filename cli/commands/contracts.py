@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     restore: Annotated[
         bool, typer.Option("--restore", help="Write versions that only PostgreSQL has into avro/earlier/.")
     ] = False,

@@ -13,7 +13,7 @@ from onefold.operate.settings import load
 
 
 def command(
-    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
+    domains: Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipelines. Default: all.")] = None,
     keep_going: Annotated[
         bool,
         typer.Option("--keep-going", help="Exit with 0 although topics or tables of a pipeline cannot be created."),

@@ -16,7 +16,7 @@ from onefold.stack import cores
 
 
 def command(
-    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all.")] = None,
+    domains: Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipelines. Default: all.")] = None,
     instance: Annotated[
         str | None,
         typer.Option(

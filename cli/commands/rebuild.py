@@ -28,7 +28,7 @@ _STOP_S = 30.0  # Spark finishes the batch at hand
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
     ] = False,

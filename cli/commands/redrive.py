@@ -16,7 +16,7 @@ from onefold.pipelines import Pipeline
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline.")],
     since: Annotated[
         str, typer.Option(help="Since when, as 2026-11-23 or 2026-11-23T12:00+01:00; UTC without a zone.")
     ],

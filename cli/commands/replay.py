@@ -15,7 +15,7 @@ from onefold.operate.settings import load
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     since: Annotated[
         str, typer.Option("--from", help="Since when: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")
     ],

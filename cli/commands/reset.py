@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     inputs: Annotated[
         bool, typer.Option("--inputs", help="Delete the input topics too. Their records are lost.")
     ] = False,
@@ -89,7 +89,7 @@ def _ask(plan: Plan, as_json: bool) -> None:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    yield f"Of {plan.domain} this is deleted:"
+    yield f"`onefold reset {plan.domain}` deletes:"
     for topic, size in plan.topics.items():
         yield f"  topic {topic}, {size:,} offsets"
     yield f"  consumer group {plan.group}"

@@ -26,7 +26,7 @@ _STYLES = {VALID: "bold green", INVALID: "bold red", UNKNOWN: "bold yellow"}
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     timeout: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the pipeline to drain.")] = 60.0,
     show_all: Annotated[bool, typer.Option("--all", help="Print every mismatch, not only the first ones.")] = False,
     from_start: Annotated[

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    domains: Annotated[list[str] | None, typer.Argument(help="Pipelines. Default: all that have jobs.")] = None,
+    domains: Annotated[
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipelines. Default: all that have jobs.")
+    ] = None,
     instance: Annotated[
         str | None,
         typer.Option(

@@ -266,7 +266,7 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
 
     assert run(["reset", "runner"]) == USAGE
     told = capsys.readouterr()
-    assert "Of runner this is deleted:\n  topic runner." in told.out
+    assert "`onefold reset runner` deletes:\n  topic runner." in told.out
     assert "error: nobody can be asked here" in told.err
     ids = site.ids(*mine, "runner.updates")
     assert run(["reset", "runner", "--yes", "--json"]) == 0

@@ -211,7 +211,7 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
         (("audit",), {}, 2, "no pipeline is audited"),
         (("audit", "runner"), {"ONEFOLD_HOME": "/nonexistent"}, 2, "there is no Kafka to talk to"),
         (("audit", "runner", "--once"), {"ONEFOLD_HOME": "/nonexistent"}, 2, "there is no Kafka to talk to"),
-        (("audit", "--once"), {"ONEFOLD_AUDITED": "all"}, 2, "--once and --until-found are for one domain"),
+        (("audit", "--once"), {"ONEFOLD_AUDITED": "all"}, 2, "--once and --until-found need the name of one pipeline"),
         (("sql",), {"ONEFOLD_HOME": "/nonexistent"}, 1, "not running"),
         (("produce", "nowhere"), {}, 2, "is no input topic"),
         (("produce", "runner.updates", "--count", "1"), {"ONEFOLD_KAFKA_OPTIONS": '{"no.such": "1"}'}, 2, "no.such"),

@@ -13,7 +13,7 @@ from onefold.operate.settings import load
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     reason: Reason = "",
     since: Since = "",
     until: Until = "",

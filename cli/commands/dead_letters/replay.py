@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as runner.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     places: Annotated[
         list[str] | None, typer.Argument(help="TOPIC/PARTITION/OFFSET of dead letters, or of their sources.")
     ] = None,

@@ -14,7 +14,7 @@ from onefold.operate.values import printable
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as campaigns.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as campaigns.")],
     key: Annotated[str, typer.Argument(help="The state's key, as the topology names it.")],
     before: Annotated[str, typer.Argument(metavar="FROM", help="An offset of the changelog, PARTITION:OFFSET.")],
     after: Annotated[str, typer.Argument(metavar="TO", help="The other one.")],

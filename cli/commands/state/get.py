@@ -14,7 +14,7 @@ from onefold.operate.values import printable
 
 
 def command(
-    domain: Annotated[str, typer.Argument(help="The pipeline, as campaigns.")],
+    domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as campaigns.")],
     key: Annotated[str, typer.Argument(help="The state's key, as the topology names it.")],
     at: Annotated[
         str | None, typer.Option(help="As of this offset of the changelog, PARTITION:OFFSET, itself included.")
