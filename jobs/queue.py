@@ -168,6 +168,16 @@ class KafkaQueue:
     # --- beside that
 
     @property
+    def waits_for(self) -> str:
+        """Why it has nothing to give, when its group has fenced it; else ""."""
+        if self._member.consumer is not None:
+            return ""
+        return (
+            f"the group {topics.group_of(self._queue)} has fenced this worker; it joins again, unless the group shows another "
+            f"live one of the same name"
+        )
+
+    @property
     def held(self) -> int:
         """Messages in memory."""
         return sum(len(at.held) for at in self._partitions.values())

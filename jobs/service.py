@@ -224,6 +224,7 @@ class Desk:
                 self.waits_for, self._began = "", True
                 while not stop.is_set():
                     outcome = worker.work(_ROUND_S)
+                    self.waits_for = f"{self._queue}: {why}" if (why := queue.waits_for) else ""
                     self._came_to(outcome, pending, limits)
                     if outcome is Outcome.FAILED:
                         # What it holds may be broken, as a connection that was cut: the next try has a new one.

@@ -265,7 +265,7 @@ class Oracle:
             return self._judge_tick(record, source)
         deletes = record.value is None and self._workload.tombstones != "reject"
         value = {} if deletes else decode(self._contracts[record.topic], record.value, self._registry)
-        if fed:
+        if fed and not deletes:  # nothing that a pipeline writes is null
             self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
         if withdrawn:
             raise Inadmissible("it was put back, and counts there")

@@ -89,16 +89,17 @@ class Owner:
         return record._replace(envelope=_Foreign(record.envelope))
 
 
-def _own(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes | None]:
-    """The last of each name, as Kafka's own clients choose."""
-    return {name: value for name, value in headers if name.startswith(OWN_HEADERS)}
+def _own(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    """The last of each name, as Kafka's own clients choose. One without a value says nothing."""
+    last = {name: value for name, value in headers if name.startswith(OWN_HEADERS)}
+    return {name: value for name, value in last.items() if value is not None}
 
 
-def _is_copy(own: dict[str, bytes | None], topic: str) -> bool:
+def _is_copy(own: dict[str, bytes], topic: str) -> bool:
     return TIMESTAMP_HEADER in own and _lies_in(topic, own.get(SOURCE_HEADER))
 
 
-def _is_replay(own: dict[str, bytes | None], topic: str) -> bool:
+def _is_replay(own: dict[str, bytes], topic: str) -> bool:
     return _lies_in(topic, own.get(REPLAYS_HEADER))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client
@@ -133,7 +133,7 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
     does not answer, `Refused` when it does not allow it.
     """
     found = {}
-    for topic, asked in admin.describe_topics(TopicCollection(list(topics)), request_timeout=CALL_TIMEOUT_S).items():
+    for topic, asked in ask.describe_topics(admin, topics, CALL_TIMEOUT_S)().items():
         try:
             found[topic] = len(asked.result().partitions)
         except KafkaException as error:

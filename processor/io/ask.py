@@ -36,10 +36,11 @@ def any_broker(
     Returns:
         A function that gives the futures when all have ended. A future of a silent cluster has ended with a `KafkaException`.
     """
-    deadline = time.monotonic() + timeout_s
     first = question(min(_FIRST_TRY_S, timeout_s))
 
     def wait() -> Mapping[K, "Future[V]"]:
+        # From now on: who asked may have had something else to do for longer than that.
+        deadline = time.monotonic() + timeout_s
         asked, try_s, silent = first, _FIRST_TRY_S, set[int]()
         while any(map(_is_silent, asked.values())) and time.monotonic() < deadline:
             with suppress(KafkaException):

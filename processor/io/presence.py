@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from onefold import kafka_client
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import replicas_group_of
-from onefold.processor.io.static_member import session_ms, session_settings
+from onefold.processor.io.static_member import check_session, session_ms, session_settings
 
 log = structlog.get_logger()
 
@@ -35,13 +35,14 @@ class Presence:
     ) -> None:
         self._name = topology.name
         self._said = False
+        self._session_ms = session_ms(client, session_timeout_ms)
         self._consumer = kafka_client.consumer(
             {
                 **client,
                 "group.id": replicas_group_of(topology),
                 # No `group.instance.id`: who leaves in good order is gone at once.
                 "client.id": instance,
-                **session_settings(session_ms(client, session_timeout_ms)),
+                **session_settings(self._session_ms),
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",
@@ -52,10 +53,16 @@ class Presence:
         self._consumer.subscribe([topology.inputs[0]], on_assign=_take_nothing)
 
     def beat(self) -> None:
-        """Stay a member; to be called every few seconds. Raises nothing: a replica that is not seen works as well."""
+        """Stay a member; to be called every few seconds. A replica that is not seen works as well.
+
+        Raises:
+            Misconfigured: with this time-out of a session it never would be, and `onefold reset` would delete its topics.
+        """
         with suppress(KafkaException):
             message = self._consumer.poll(0)
             error = message.error() if message is not None else None
+            if error is not None:
+                check_session(error, self._session_ms)
             if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self._said:
                 self._said = True
                 log.warning("`onefold reset` does not see this process", domain=self._name, reason=error.str())

@@ -64,6 +64,15 @@ def session_settings(session_timeout_ms: int) -> dict[str, int]:
     }
 
 
+def check_session(error: KafkaError, session_timeout_ms: int) -> None:
+    """Raises `Misconfigured` when the error says that the brokers do not allow this time-out of a session."""
+    if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
+        raise Misconfigured(
+            f"the brokers do not allow a session of {session_timeout_ms / 1000:g} s: it is not between their "
+            f"group.min.session.timeout.ms and group.max.session.timeout.ms. Set ONEFOLD_SESSION_TIMEOUT_S"
+        )
+
+
 class StaticMember:
     """One member. When the group fences its consumer, it joins again with a new one.
 
@@ -127,11 +136,7 @@ class StaticMember:
 
     def check_session(self, error: KafkaError) -> None:
         """Raises `Misconfigured` when the error says that the brokers do not allow the session's time-out."""
-        if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
-            raise Misconfigured(
-                f"the brokers do not allow a session of {self._session_ms / 1000:g} s: it is not between their "
-                f"group.min.session.timeout.ms and group.max.session.timeout.ms. Set ONEFOLD_SESSION_TIMEOUT_S"
-            )
+        check_session(error, self._session_ms)
 
     def is_fence(self, error: KafkaError) -> bool:
         """Whether the consumer can do nothing more. If so, it is closed, which does not call back what is revoked."""

@@ -13,8 +13,10 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
@@ -45,6 +47,8 @@ FORBIDDEN = (
 # A broker that runs answers in milliseconds; a refused login takes a third of a second.
 _ANSWER_S = (0.5, 1.5, 3.0)
 _CONNECT_S = 2.0
+# A question that any broker can answer; one that is busy has longer with each try.
+_TRY_S, _TRY_MAX_S = 0.5, 2.0
 # Many tasks fail at the same moment and for the same reason.
 _CACHED_S = 1.0
 
@@ -138,7 +142,7 @@ def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) 
     if not names:
         return []
     found = []
-    for name, asked in client.describe_topics(TopicCollection(names), request_timeout=timeout_s).items():
+    for name, asked in _described(client, names, timeout_s).items():
         try:
             asked.result()
         except KafkaException as error:
@@ -148,6 +152,22 @@ def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) 
             elif code in UNREACHABLE:
                 raise
     return found
+
+
+def _described(client: AdminClient, names: list[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+    """Futures that have ended. The client asks the broker that its metadata name as the controller, also a dead one, and no
+    other: so it waits for that one a moment, and asks for new metadata (as `processor.io.ask`, which is not below this).
+    """
+    deadline = time.monotonic() + timeout_s
+    try_s = min(_TRY_S, timeout_s)
+    while True:
+        asked = client.describe_topics(TopicCollection(names), request_timeout=try_s)
+        codes = {error.args[0].code() for one in asked.values() if isinstance(error := one.exception(), KafkaException)}
+        if not codes & {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} or time.monotonic() > deadline:
+            return asked
+        with suppress(KafkaException):
+            client.list_topics(timeout=try_s)
+        try_s = min(2 * try_s, _TRY_MAX_S)
 
 
 def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
@@ -209,6 +229,7 @@ def _connect(settings: Mapping[str, Any]) -> Trouble | None:
         sentence = f"the Kafka settings cannot be used: {error.args[0].str()}"
         return Trouble(sentence, "Correct ONEFOLD_KAFKA_OPTIONS.", refused=True)
     found = None
+    looked_at: dict[str, Trouble | None] = {}
     for seconds in _ANSWER_S:
         try:
             brokers = client.list_topics(timeout=seconds).brokers.values()
@@ -216,18 +237,30 @@ def _connect(settings: Mapping[str, Any]) -> Trouble | None:
             client.poll(0)
         else:
             return _of_advertised(settings, [(one.id, str(one.host), one.port) for one in brokers])
-        found = _of_bootstrap(settings, servers, heard.values())
+        found = _of_bootstrap(settings, servers, heard.values(), looked_at)
         if found is not None and (found.refused or sum(_BOOTSTRAP in name for name in heard) >= len(servers)):
             break
     return found or Trouble(f"Kafka at {','.join(servers)} does not answer", _START, refused=False)
 
 
-def _of_bootstrap(settings: Mapping[str, Any], servers: Iterable[str], heard: Iterable[KafkaError]) -> Trouble | None:
-    """The trouble with the addresses that a user gave; one that refuses says more than one that does not answer."""
+def _of_bootstrap(
+    settings: Mapping[str, Any],
+    servers: Iterable[str],
+    heard: Iterable[KafkaError],
+    looked_at: dict[str, Trouble | None],
+) -> Trouble | None:
+    """The trouble with the addresses that a user gave; one that refuses says more than one that does not answer.
+
+    Args:
+        looked_at: what was found at each address; it is looked at once, for one that is silent costs seconds.
+    """
     found = [_told(error, settings) for error in heard]
     if not any(one.refused for one in found):
-        probed = [_probe(settings, f"Kafka at {host}:{port}", host, port) for host, port in map(_address, servers)]
-        found = [*(one for one in probed if one is not None), *found]
+        for server in servers:
+            if server not in looked_at:
+                host, port = _address(server)
+                looked_at[server] = _probe(settings, f"Kafka at {host}:{port}", host, port)
+        found = [*(one for one in looked_at.values() if one is not None), *found]
     return next((one for one in found if one.refused), next(iter(found), None))
 
 
@@ -279,8 +312,10 @@ def _probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Tr
         broker: the subject of the sentence.
     """
     protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    connected = False
     try:
         with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+            connected = True
             return _talk(settings, broker, host, plain, protocol)
     except socket.gaierror as error:
         return Trouble(
@@ -292,7 +327,7 @@ def _probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Tr
         return Trouble(f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True)
     except OSError as error:
         with suppress(OSError):
-            if found := _other_protocol(broker, host, port, protocol):
+            if connected and (found := _other_protocol(broker, host, port, protocol)):
                 return found
         reason = (
             f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
@@ -303,7 +338,12 @@ def _probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Tr
 def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.socket, protocol: str) -> Trouble | None:
     plain.settimeout(_CONNECT_S)
     tls, sasl = protocol in ("ssl", "sasl_ssl"), protocol.startswith("sasl")
-    connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
+    try:
+        connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
+    except ssl.SSLError as error:
+        if _ALERT in (error.reason or ""):
+            return None  # likewise, before TLS 1.3
+        raise
     mechanism = str(settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "PLAIN")
     try:
         wants, mechanisms = _handshake(connection, mechanism)
@@ -315,6 +355,8 @@ def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.soc
     return Trouble(f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
 
 
+# In OpenSSL's name of an error that the other side has told: so it speaks TLS, and its certificate was not refused here.
+_ALERT = "ALERT"
 _PROTOCOL = "Correct security.protocol in ONEFOLD_KAFKA_OPTIONS."
 
 
@@ -327,16 +369,26 @@ def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is sent or believed but that it is TLS
     with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
-        anyone.wrap_socket(plain).close()
+        try:
+            anyone.wrap_socket(plain).close()
+        except ssl.SSLError as error:  # also one that wants a client certificate speaks TLS
+            if _ALERT not in (error.reason or ""):
+                raise
     return Trouble(f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
 
 
 def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:
     """Checks a broker's certificate as librdkafka does with these settings."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if str(settings.get("enable.ssl.certificate.verification", "true")).lower() in ("false", "0", "f"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
     file, text = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
-    if file or text:
-        context.load_verify_locations(cafile=file, cadata=text)
+    if (file and file != "probe") or text:
+        is_folder = Path(str(file)).is_dir()
+        context.load_verify_locations(
+            cafile=None if is_folder else file, capath=file if is_folder else None, cadata=text
+        )
     else:
         context.load_default_certs()
     context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") == "https"

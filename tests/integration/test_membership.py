@@ -14,6 +14,7 @@ from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, group_of
 from onefold.processor.io.membership import Membership
+from onefold.processor.io.presence import Presence
 from tests.support.proxy import HEARTBEAT, JOIN_GROUP, KafkaProxy
 from tests.support.waiting import eventually
 
@@ -193,6 +194,18 @@ def test_a_session_that_the_brokers_do_not_allow_is_refused(topology: Topology, 
 
         with pytest.raises(Misconfigured, match=r"a session of 0.5 s: .*ONEFOLD_SESSION_TIMEOUT_S"):
             eventually(polls, 20, "it is refused")
+
+
+def test_the_presence_of_a_replica_is_refused_likewise(topology: Topology, client: dict[str, str]) -> None:
+    """It would never be seen, and a reset would delete its topics."""
+    with closing(Presence(topology, client, "a", session_timeout_ms=500)) as presence:
+
+        def beats() -> bool:
+            presence.beat()
+            return False
+
+        with pytest.raises(Misconfigured, match=r"a session of 0.5 s: .*ONEFOLD_SESSION_TIMEOUT_S"):
+            eventually(beats, 20, "it is refused")
 
 
 def stay_until(member: Member, holds: Callable[[], bool], why: str) -> None:
