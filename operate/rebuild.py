@@ -171,6 +171,11 @@ class Rebuild:
                 with live.transaction(force_rollback=dry_run):
                     found = self._replaced(live, beside)
             except psycopg.Error as error:
+                if isinstance(error, postgres.HeldUp) and error.unknown:
+                    raise UserError(
+                        f"whether PostgreSQL did it is not known: {first_line(error)}",
+                        "Mend that, and run it again: what is right already is not written again.",
+                    ) from None
                 raise UserError(
                     f"PostgreSQL did not do it: {first_line(error)}",
                     "Nothing was changed; mend that, and run it again.",

@@ -39,6 +39,7 @@ from onefold.operate.errors import UserError, first_line
 from onefold.operate.reset_plan import Jobs, Plan
 from onefold.operate.reset_session import AGAIN, Session
 from onefold.operate.settings import Settings
+from onefold.postgres import HeldUp
 from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.stored import RESETTING
@@ -351,7 +352,9 @@ class Reset:
                 emptying.empty(session.connection, self.name, keep_tables=self._keep_tables, queues=self._queues)
         except psycopg.Error as error:
             hint = AGAIN if really else _NOTHING_YET
-            raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
+            unknown = isinstance(error, HeldUp) and error.unknown
+            what = "whether PostgreSQL did it is not known" if unknown else "PostgreSQL did not do it"
+            raise UserError(f"{what}: {first_line(error)}", hint) from None
 
     def _postgres(self) -> AbstractContextManager[psycopg.Connection[Any]]:
         return emptying.transaction(self._dsn, AGAIN)

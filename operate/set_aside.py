@@ -12,7 +12,10 @@ from onefold.operate.settings import Settings
 CALL_S = 5  # one question; a healthy server answers in milliseconds
 
 _SET_ASIDE = """
-SELECT sink, count(*), (array_agg(reason ORDER BY rejected_at DESC))[1] FROM onefold.rejected GROUP BY sink ORDER BY sink
+SELECT sink, records, reason FROM (SELECT sink, count(*) AS records FROM onefold.rejected GROUP BY sink) AS counted,
+    LATERAL (SELECT reason FROM onefold.rejected AS one WHERE one.sink = counted.sink
+             ORDER BY rejected_at DESC, topic, partition, "offset" LIMIT 1) AS newest
+ORDER BY sink
 """
 
 

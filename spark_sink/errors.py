@@ -101,6 +101,12 @@ _BY_CLASS = {
     "P0": Verdict.ROW,  # RAISE EXCEPTION, ASSERT
 }
 _BY_STATE = {
+    "25001": Verdict.STOP,  # CREATE INDEX CONCURRENTLY, VACUUM: a schema file is one transaction, at every start
+    "55006": Verdict.STOP,  # an object in use: by others, or by the statements before in the same schema file
+    "55P04": Verdict.STOP,  # a value of an enum that the same schema file has added
+    "XX001": Verdict.STOP,  # a damaged page of a table: the rows that belong there are not to blame
+    "XX002": Verdict.STOP,  # of an index
+    "58P01": Verdict.STOP,  # a file that is not there, as of an extension that the server does not have
     "2200H": Verdict.STOP,  # a sequence has no number left, for no row
     "55000": Verdict.UNKNOWN,  # an object is not in the state that the statement needs: for a moment, or until it is mended
 }

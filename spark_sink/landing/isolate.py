@@ -24,14 +24,16 @@ from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, se
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
+from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 from onefold.spark_sink.postgres.connection import Connection
 
 # Of one table in one batch PostgreSQL may refuse so many rows, or this share of them if that is more. Beyond it the table is
 # wrong, and to set aside all that comes would only hide it.
 REFUSED_MAX = 100
 REFUSED_SHARE = 0.01
-# Each costs some twenty statements, in a transaction for which other sinks wait.
-REFUSED_MOST = 1_000
+# Each costs some twenty statements, in a transaction for which other sinks wait. It is that share of the largest batch: with less
+# a backlog, and a rebuild, would stop for good at rows that small batches have set aside one after the other.
+REFUSED_MOST = int(MAX_OFFSETS_PER_BATCH * REFUSED_SHARE)
 # The same in batches of a few rows: where at least this share of each batch was refused, all of them count together.
 _RUN_SHARE = 0.1
 # Lines that are in Python's memory at once.
@@ -114,7 +116,7 @@ class Sifted(DriverStaged):
         self.written, self.reason = 0, ""
         refused = dict(self._refused(connection))
         self._apply_reduced(connection)
-        lines = [*self._set_aside_lines(refused)]
+        lines = [*self._set_aside_lines(connection, refused)]
         kept = [self._parts[REJECTED]["line"].combine_chunks()] if REJECTED in self._parts else []
         self._lines = {REJECTED: pa.chunked_array([*kept, pa.array(lines, pa.string())])}
         self.targets = [REJECTED] if kept or lines else []
@@ -198,12 +200,16 @@ class Sifted(DriverStaged):
 
     def _apply_reduced(self, connection: Connection) -> None:
         """Rows that stand for the batch as a whole: all of them, or nothing lands."""
-        for name in sorted(self._parts.keys() - {REJECTED, *self._single}):
+        # A deferred constraint may hold between two of their tables; what was merged before left all of them immediate.
+        names = sorted(self._parts.keys() - {REJECTED, *self._single})
+        for name in names:
             staged = DriverStaged(self._stage, self._parts[name])
             try:
+                connection.execute("SET CONSTRAINTS ALL DEFERRED")
                 staged.fill(connection)
                 self.written += self._merge(connection, name, staged.relation(name))
-                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                if name == names[-1]:
+                    connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             except psycopg.Error as error:
                 if connection.closed or not may_blame_a_row(error):
                     raise
@@ -224,8 +230,10 @@ class Sifted(DriverStaged):
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier("pg_temp", f"sifted_{self._single.index(name)}")
 
-    def _set_aside_lines(self, refused: Mapping[int, psycopg.Error]) -> Iterator[str]:
+    def _set_aside_lines(self, connection: Connection, refused: Mapping[int, psycopg.Error]) -> Iterator[str]:
         for number, error in refused.items():
+            # Kafka may take its time for a thousand of them, and the server ends a session that idles inside a transaction.
+            connection.execute("SELECT 1")
             topic, partition, offset = self._rows[number].origin
             record = self._records.record_from(topic, partition, offset)
             value = (record.value if record and record.offset == offset else None) or b""
@@ -241,13 +249,18 @@ def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
     """The rows of all tables in the order in which they were written: in a partition that of the offsets, whatever times their
     producers gave them, and between partitions that of these times.
     """
-    keyed = []
+    found: list[tuple[int, _Row]] = []
     for name, part in parts.items():
         columns = [part[column].to_pylist() for column in ("topic", "partition", "offset", "at_ms")]
-        latest: dict[tuple[str, int], int] = {}
-        for topic, partition, offset, at_ms, number in sorted(zip(*columns, range(part.num_rows), strict=True)):
-            latest[topic, partition] = written = max(at_ms or 0, latest.get((topic, partition), 0))
-            keyed.append(((written, topic, partition, offset), _Row(name, number, (topic, partition, offset))))
+        for number, (*origin, at_ms) in enumerate(zip(*columns, strict=True)):
+            found.append((at_ms or 0, _Row(name, number, (origin[0], origin[1], origin[2]))))
+    # Of all tables together: a partition of a decision log has rows of several.
+    latest: dict[tuple[str, int], int] = {}
+    keyed = []
+    for at_ms, row in sorted(found, key=lambda one: one[1].origin):
+        place = row.origin[:2]
+        latest[place] = written = max(at_ms, latest.get(place, 0))
+        keyed.append(((written, *row.origin), row))
     return [row for _, row in sorted(keyed, key=lambda one: one[0])]
 
 

@@ -88,16 +88,20 @@ SELECT current_setting(%s, true), current_setting('server_encoding'),
         WHERE current_setting(%s, true) = %s                -- a pooler's session is somebody else's too
           AND current_setting(wanted.name, true) IS NOT NULL) -- PostgreSQL 15 and 16 have no transaction_timeout
 """
+# Between the severity, which is in the server's language, and what a server says to a session that it does not open. Of what
+# the network says libpq has no severity.
+_SAID_BY_THE_SERVER = ":  "
 # How PgBouncer refuses the options of a session that it does not pass on.
 _REFUSED_BY_POOLER = "unsupported startup parameter"
 
 _ACTIVITY = """
 SELECT query, wait_event_type, wait_event,
-       extract(epoch FROM clock_timestamp() - query_start)::double precision,
+       coalesce(extract(epoch FROM clock_timestamp() - query_start), 0)::double precision,
        current_setting('synchronous_standby_names'),
        ARRAY(SELECT format('process %%s (%%s)', pid, coalesce(nullif(other.application_name, ''), other.backend_type))
              FROM pg_stat_activity AS other WHERE pid = ANY (pg_blocking_pids(session.pid)) ORDER BY pid)
-FROM pg_stat_activity AS session WHERE pid = %s AND state NOT LIKE 'idle%%'
+FROM pg_stat_activity AS session
+WHERE pid = %s AND coalesce(state, 'hidden') NOT LIKE 'idle%%' -- what may not be seen is no lost answer
 """
 # A merge file may begin with a comment.
 _COMMENTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*", re.DOTALL)
@@ -120,7 +124,14 @@ class Unfit(psycopg.Error):
 
 
 class HeldUp(psycopg.OperationalError):
-    """Others hold up a statement for too long; the text is one sentence. Whether the statement was done is unknown."""
+    """Others hold up a statement for too long; the text is one sentence. Whether a COMMIT was done is unknown: what waits for a
+    standby has been written, and is seen when that is back.
+    """
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it may have been done all the same. The transaction of any other statement is rolled back."""
+        return str(self).startswith("COMMIT ")
 
 
 #: Called with what keeps a statement, again and again, and with "" when that has ended. What it raises ends the session.
@@ -176,7 +187,7 @@ class _Look:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._began = self._heard = time.monotonic()
+        self._free = self._heard = time.monotonic()  # `_free`: until then nobody is known to have held it up
         self._every_s = _LOOK_S if session.patience_s is None else min(_LOOK_S, session.patience_s)
         self._said = self._silent = False
 
@@ -186,7 +197,7 @@ class _Look:
         if answered:
             self._heard = now
         elif now - self._heard > self._every_s:
-            self._ask(now - self._began)
+            self._ask(now)
             self._heard = time.monotonic()
 
     def end(self) -> None:
@@ -194,9 +205,9 @@ class _Look:
         if self._said and self._session.held is not None:
             self._session.held("")
 
-    def _ask(self, waited_s: float) -> None:
+    def _ask(self, now: float) -> None:
         session = self._session
-        impatient = session.patience_s is not None and waited_s >= session.patience_s
+        impatient = session.patience_s is not None and now - self._free >= session.patience_s
         reason: str | None = ""
         try:
             reason = keeps(session.dsn, session.info.backend_pid)
@@ -211,6 +222,10 @@ class _Look:
             self._silent = True
             return
         self._silent = False
+        if not reason:
+            self._free = now
+            self.end()  # the server works at it again
+            self._said = False
         if reason and session.held is not None:
             self._said = True
             session.held(reason)
@@ -282,10 +297,14 @@ def keeps(dsn: str, pid: int) -> str | None:
     """
     try:
         with closing(Session.connect(dsn, autocommit=True, **_start(dsn, "onefold looks", "", _ASK_S))) as asked:
+            # ALTER ROLE ... SET role: whoever is of another role does not see what the login's sessions do.
+            asked.execute("SET ROLE NONE")
             found = asked.execute(_ACTIVITY, (pid,)).fetchone()
             return None if found is None else _sentence(*found)
     except psycopg.Error as error:
         reason = _first_line(error)
+        if error.sqlstate is not None or _SAID_BY_THE_SERVER in reason:
+            return ""  # it answers, and only to this session not: too many clients
     # Outside of the handler: an error that is kept would keep the connection open that was not made.
     raise psycopg.OperationalError(f"PostgreSQL does not answer any more: {reason}")
 

@@ -21,6 +21,7 @@ from onefold.spark_sink.spark.query import Query
         (psycopg.errors.TooManyConnections("too many"), Waiting, "Postgres refuses to begin: too many"),
         (psycopg.errors.LockNotAvailable("a lock"), Waiting, "Postgres refuses to begin: a lock"),
         (psycopg.errors.InsufficientPrivilege("denied"), Misconfigured, "refuses what sql/ asks of it: denied"),
+        (psycopg.errors.ActiveSqlTransaction("in a block"), Misconfigured, "refuses what sql/ asks of it: in a block"),
         (psycopg.errors.UndefinedColumn("no column"), Misconfigured, "refuses what sql/ asks of it: no column"),
         (psycopg.errors.CheckViolation("a row"), Misconfigured, "refuses what sql/ asks of it: a row"),
     ],
