@@ -113,7 +113,7 @@ def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> s
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if not all(hosts.allows(asked, names) for asked in self.headers.get_all("Host", [""])):
+            if not all(hosts.allows(asked, names) for asked in self.headers.get_all("Host", [None])):
                 self._answer(400, hosts.refusal("ONEFOLD_METRICS_HOSTS").encode(), "text/plain; charset=utf-8")
             elif path == "/metrics":
                 self._answer(200, told.metrics(), METRICS_TYPE)

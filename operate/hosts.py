@@ -32,10 +32,12 @@ def allows(header: str | None, listed: Collection[str]) -> bool:
     An address is always allowed: a site that was given this machine's address still has its own name in the header.
 
     Args:
-        header: of the request; None when there is none.
+        header: of the request; None when there is none: no browser sends such a request, and probes do (HTTP/1.0, HAProxy).
         listed: as `names` returns them.
     """
-    parts = _HEADER.fullmatch(header or "")
+    if header is None:
+        return True
+    parts = _HEADER.fullmatch(header)
     if parts is None:
         return False
     host = parts[1].lower().rstrip(".")

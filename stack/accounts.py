@@ -15,8 +15,8 @@ from pathlib import Path
 Account = tuple[int, int]  # uid, gid
 
 MAKER = "nobody"  # exists on every Unix
-# Far above what useradd, systemd and container engines give out (systemd's docs/UIDS-GIDS.md).
-_IDS = range(0x6F00_0000, 0x7000_0000)
+# Unused, right above the last id of containers, 0x6FFF_FFFF (systemd's docs/UIDS-GIDS.md).
+_IDS = range(0x7000_0000, 0x7100_0000)
 # In a user namespace, which has the first 65,536 ids only: those that systemd calls unused.
 _FEW_IDS = range(60_578, 61_184)
 _MAPS = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))

@@ -56,6 +56,7 @@ def up(
         signal.signal(number, signal.default_int_handler)
     homes.claim(home)
     with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
+        homes.claim(home)  # once more: a wipe that held the lock has removed marker and folders
         running = state.read_running(home)
         if running:
             return (running, False) if only else _take_in(settings, domains, running, progress)

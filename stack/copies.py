@@ -57,10 +57,11 @@ def release(room: Path, home: Path) -> None:
     if not room.is_dir():
         return
     with filelock.held(room / _LOCK):
-        for copy in room.glob(f"{_PREFIX}*"):
+        for copy in sorted(room.glob(f"{_PREFIX}*")):
             _user(copy, home).unlink(missing_ok=True)
             if not any(Path(user.read_text(encoding="utf-8")).exists() for user in (copy / _USERS).glob("*")):
-                shutil.rmtree(copy, ignore_errors=True)
+                gone = copy.rename(f"{copy}.{os.getpid()}")  # half of it would be taken for a whole one
+                shutil.rmtree(gone, ignore_errors=True)
         running = _programs()
         for copy in room.iterdir():
             if _OLD.fullmatch(copy.name) and not any(program.is_relative_to(copy) for program in running):

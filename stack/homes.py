@@ -18,17 +18,29 @@ from onefold.stack.postgres import Postgres
 
 # Only a starting stack fills these folders; services that run by hand fill some of the others.
 _OF_THE_STACK = ("kafka", "logs", "postgres")
+# A task's number, of files beside those in use `<task>.<number>`, and the lock of each (processor/io/disk.py).
+_TASKS = tuple("[0-9]" * digits for digits in range(1, 5))
+_STATES = tuple(
+    f"*/{task}{beside}{lock}" for task in _TASKS for beside in ("", ".[0-9]", ".[0-9][0-9]") for lock in ("", ".lock")
+)
 # What the product writes, by the folders of a home. A part of a pattern is the name of one file or folder.
 _MADE = {
     "checkpoints": ("sink-*",),
     "judge": ("*/*.checkpoint", "*/draft-*"),
-    "kafka": ("data", "data.new", "server.properties", "format.properties"),
-    "logs": ("*.log", "*.log.before", "*.log.[1-9]", "*.log.before.[1-9]"),
+    "kafka": ("data", "data.new", "tmp", "server.properties", "format.properties"),
+    "logs": ("*.log", "*.log.before", "*.log.[1-9]", "*.log.before.[1-9]", "rebuild-*.json*"),
     "objects": ("objects", "marks", "unfinished"),
     "postgres": ("data", "data.new", "password", "password.new"),
-    "states": ("*/[0-9]*",),
+    "states": _STATES,
     # The lock file stays: a new one would let a second holder in.
-    "run": ("*.json*", "*.turn"),
+    "run": (
+        *(
+            f"{name}.json*"
+            for name in ("stack", "plan", "ports", "audit", "audit.*", "process-*", "work-*", "*.status")
+        ),
+        "history.jsonl",
+        "sink-*.turn",
+    ),
 }
 
 
@@ -89,10 +101,8 @@ def wipe(home: Path) -> list[str]:
             continue
         for pattern in patterns:
             _remove(folder, pattern.split("/"))
-        if name == "run":
-            continue
         _remove_empty(folder)
-        stays += [_why_it_stays(path) for path in _files(folder)]
+        stays += [_why_it_stays(path) for path in _files(folder) if path != home / "run" / "lock"]
     if not stays:
         _marker(home).unlink(missing_ok=True)
     return stays

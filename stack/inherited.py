@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 _PROGRAM = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR")
-_LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_*", "MALLOC_*")
+# Names of users from a file, where a container runs under a number (nss_wrapper); allocators.
+_LIBRARIES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "NSS_WRAPPER_*", "DYLD_*", "MALLOC_*")
 _TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _PYTHON = ("PYTHON*", "VIRTUAL_ENV", "NO_COLOR")
 _JVM = ("JAVA_*", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH")
@@ -28,6 +29,7 @@ SINK = (
     *_PYTHON,
     *_JVM,
     *_PROXIES,
+    "XDG_CACHE_HOME",  # where `up` has put the jars
     "SPARK_*",
     "PYSPARK_*",
     "KRB5*",

@@ -37,7 +37,8 @@ class Writer:
         """Append it. What the disk does not take is counted, and the number written when it takes something again."""
         try:
             if self._lost:
-                self._append(f"onefold: {self._lost} bytes of this log could not be written\n".encode())
+                begin = "" if self._is_at_line_start else "\n"  # of a line the disk may have taken a part
+                self._append(f"{begin}onefold: {self._lost} bytes of this log could not be written\n".encode())
                 self._lost = 0
             while block:
                 size = self._opened()
@@ -64,17 +65,25 @@ class Writer:
         self._opened()
         rest = memoryview(block)
         while rest:
-            rest = rest[os.write(self._fd, rest) :]
-        self._is_at_line_start = block.endswith(b"\n")
+            written = os.write(self._fd, rest)
+            self._is_at_line_start = rest[written - 1] == ord("\n")
+            rest = rest[written:]
 
     def _begin(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX)  # until the file is closed
-        if os.path.samestat(os.fstat(self._fd), self._path.stat()):
+        if self._is_newest():
             names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, self._files))]
             for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
                 with suppress(FileNotFoundError):
                     newer.replace(older)
         self._close()
+
+    def _is_newest(self) -> bool:
+        """Another writer may have put this file aside, and not yet begun the next one."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def _close(self) -> None:
         if self._fd >= 0:

@@ -79,8 +79,9 @@ class Postgres:
             return
         if self.data.is_dir() and any(self.data.iterdir()):
             raise UserError(
-                f"{self.data} holds files, and {self._password_file}, which each database of Onefold has, is missing",
-                "Put the file back, or set ONEFOLD_HOME to a folder of its own.",
+                f"{self.data} holds files, and {self._lacking()}, which each database of Onefold has, is missing",
+                "Put the file back, or set ONEFOLD_HOME to a folder of its own. After an interrupted `onefold down --wipe`, run"
+                " it again.",
                 USAGE,
             )
         if maker := accounts.maker():
@@ -141,6 +142,9 @@ class Postgres:
     @property
     def _password_file(self) -> Path:
         return self.home / "password"
+
+    def _lacking(self) -> Path:
+        return next(file for file in (self._password_file, self.data / "PG_VERSION") if not file.exists())
 
     @property
     def account(self) -> accounts.Account | None:

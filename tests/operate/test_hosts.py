@@ -1,5 +1,6 @@
 """A service answers about itself only under names that are its own."""
 
+import socket
 import urllib.error
 import urllib.request
 
@@ -27,6 +28,14 @@ def answer(url: str, host: str) -> tuple[int, str]:
 def test_another_name_gets_no_answer(path: str, host: str, address: str) -> None:
     status, text = answer(f"{address}{path}", host)
     assert (status, "ONEFOLD_METRICS_HOSTS" in text) == (400, True)
+
+
+def test_a_probe_that_names_no_host_gets_an_answer(address: str) -> None:
+    """As HAProxy's: HTTP/1.0. No browser asks so."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), 10) as asked:
+        asked.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert b" 400 " not in asked.recv(100)
 
 
 @pytest.mark.parametrize(

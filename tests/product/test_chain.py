@@ -102,7 +102,7 @@ def chain(tmp_path: Path) -> Iterator[Onefold]:
         onefold("up")
         yield onefold
     finally:
-        onefold("down", "--wipe")
+        onefold("down", "--wipe", "--yes")
 
 
 def orders(version: int) -> bytes:

@@ -96,7 +96,7 @@ def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
     try:
         changed = "".join(shell(section, tmp_path, environment) for section in mine)
     finally:
-        shell("onefold down --wipe", tmp_path, environment)
+        shell("onefold down --wipe --yes", tmp_path, environment)
 
     assert re.search(r"^orders: valid", changed, re.MULTILINE)
     assert "largest_cents" in changed

@@ -28,6 +28,7 @@ OURS = (
     "kafka/data/meta.properties",
     "kafka/data/runner.updates-0/00000000000000000000.log",
     "kafka/server.properties",
+    "kafka/tmp/snappy-1.1.10.7-libsnappyjava.so",
     "logs/kafka.log",
     "logs/kafka.log.before",
     "logs/kafka.log.1",
@@ -41,9 +42,19 @@ OURS = (
     "run/ports.json",
     "states/runner/0/CURRENT",
     "states/runner/0.lock",
+    "states/runner/12.1/CURRENT",
+    "run/sink-1.status.json",
 )
 #: Files of a user, in folders with the names of ours.
-THEIRS = ("logs/thesis.txt", "objects/photo.jpg", "kafka/notes.md", "judge/runner/verdict.txt", "thesis.tex")
+THEIRS = (
+    "logs/thesis.txt",
+    "objects/photo.jpg",
+    "kafka/notes.md",
+    "judge/runner/verdict.txt",
+    "run/settings.json",
+    "states/ohio/2024-votes.csv",
+    "thesis.tex",
+)
 
 
 @pytest.fixture

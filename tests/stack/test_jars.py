@@ -3,12 +3,17 @@ that.
 """
 
 import hashlib
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from onefold.operate.errors import UserError
 from onefold.stack import jars
+from tests.support.rooms import ROOT
 
 CONTENT = {"one": b"the first jar", "two": b"the second jar"}
 # Stands for `java -cp ivy.jar ...`: reads the ivy.xml that it is given and delivers those files of its shop that are
@@ -122,3 +127,18 @@ def test_what_did_arrive_is_kept_when_something_else_did_not(shop: Path, tmp_pat
         jars.ensure("test", tmp_path, shop / "java")
     assert (tmp_path / "jars" / "two-1.0.jar").read_bytes() == CONTENT["two"]
     assert not list((tmp_path / "jars").glob(".fetch-*"))
+
+
+def test_the_image_has_what_fetching_imports(tmp_path: Path) -> None:
+    """Its stage copies single files, so that a change of another one fetches nothing anew."""
+    stage = (
+        (ROOT / "images" / "Dockerfile").read_text(encoding="utf-8").partition("AS jars\n")[2].partition("\nFROM ")[0]
+    )
+    for copied in re.findall(r"^COPY (.*) /build/(onefold/\S*)$", stage, re.MULTILINE):
+        folder = tmp_path / copied[1]
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in copied[0].split():
+            shutil.copy(ROOT / file, folder)
+    command = [sys.executable, "-S", "-c", "import onefold.stack.jars"]
+    ran = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, encoding="utf-8", check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -79,6 +79,27 @@ def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in files(tmp_path / "one.log")) == 10_000
 
 
+def test_the_note_of_what_a_full_disk_lost_is_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the disk has taken a part of a line."""
+    writer, real, room = Writer(tmp_path / "one.log", SMALL, 3), os.write, [5]
+
+    def full(file: int, data: bytes) -> int:
+        if not room:
+            raise OSError(28, "No space left on device")
+        return real(file, data[: room.pop()])
+
+    writer.write(b"first\n")
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        writer.write(b"second\n")
+    writer.write(b"third\n")
+    first, torn, note, last = written(tmp_path / "one.log")
+    assert (first, torn, last) == ("first", "secon", "third")
+    assert note.startswith("onefold: ")
+
+
 def test_a_service_that_is_started_again_goes_on_in_the_same_files(tmp_path: Path) -> None:
     child = program(tmp_path, "for n in range(50): print('line', n, 'x' * 20)")
     for _ in range(3):
