@@ -53,7 +53,7 @@ def _setting_of(path: str) -> str | None:
 
     try:
         settings = load()
-    except UserError:
+    except (UserError, OSError):
         return None
     folders = {"JUDGE_HOME": settings.judge_home, "STATE_HOME": settings.state_home, "CACHE": settings.cache}
     for name, folder in {**folders, "HOME": settings.home}.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -347,12 +348,11 @@ def _project_folder() -> Path:
 
 def _cache(home: Path | None) -> Path:
     """The platform's folder for it, where that is there or can be made; else one of the stack's home."""
-    try:
+    # Neither HOME nor an entry in /etc/passwd; or a HOME that is closed to us, as where root's has stayed for another user.
+    with suppress(RuntimeError, OSError):
         found = platformdirs.user_cache_path("onefold")
-    except RuntimeError:  # neither HOME nor an entry in /etc/passwd
-        found = None
-    if found is not None and (found.exists() or os.access(next(one for one in found.parents if one.exists()), os.W_OK)):
-        return found
+        if found.exists() or os.access(next(one for one in found.parents if one.exists()), os.W_OK):
+            return found
     return (home or _project_folder() / ".onefold").absolute() / "cache"
 
 

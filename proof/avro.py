@@ -69,14 +69,14 @@ class Written(NamedTuple):
     Attributes:
         wire: parsed, as it is on the wire.
         meant: parsed, with its decimals for the judge.
-        counted: by path what its numbers count.
+        counted: parsed, with the logical types by which its numbers count something.
         exact: reads the values of a body, as on the wire, if its bytes are as Avro's specification has them.
         plain: what `wire` says of a body is what `meant` says, too.
     """
 
     wire: Any
     meant: Any
-    counted: dict[tuple[str, ...], str]
+    counted: Any
     exact: encoding.Read
     plain: bool
 
@@ -87,7 +87,8 @@ def written(raw: Any) -> Written:
     fastavro.parse_schema(_rid(raw, "decimal"))
     wire = fastavro.parse_schema(_rid(raw))
     meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
-    return Written(wire, meant, _counted(raw, ()), encoding.reader(wire), wire == meant and not _chooses(wire))
+    counted = fastavro.parse_schema(_rid(raw, units=True))
+    return Written(wire, meant, counted, encoding.reader(wire), wire == meant and not _chooses(wire))
 
 
 def name_of(name: str, namespace: str) -> str:
@@ -145,21 +146,46 @@ def _chooses(kind: Any) -> bool:
     return any(map(_chooses, [*within, *(field["type"] for field in kind.get("fields", ()))]))
 
 
-def _counted(raw: Any, path: tuple[str, ...]) -> dict[tuple[str, ...], str]:
-    if isinstance(raw, list):
-        return {at: unit for branch in raw for at, unit in _counted(branch, path).items()}
-    if not isinstance(raw, dict):
-        return {}
-    if moments.knows(raw) and raw["type"] != "string":
-        return {path: raw["logicalType"]}
-    within = [(raw[part], path) for part in ("type", "items", "values") if not isinstance(raw.get(part), str | None)]
-    within += [(field["type"], (*path, field["name"])) for field in raw.get("fields", ())]
-    return {at: unit for part, where in within for at, unit in _counted(part, where).items()}
+_SAME: dict[tuple[int, int], tuple[Written, Written, bool]] = {}
 
 
 def same_units(writer: Written, contract: Written) -> bool:
-    """Do numbers of both that count something count the same?"""
-    return all(contract.counted.get(path, unit) == unit for path, unit in writer.counted.items())
+    """Do numbers of both that count something count the same, where a field of one is that of the other, also by an alias?"""
+    pair = id(writer.counted), id(contract.counted)
+    if pair not in _SAME:
+        tables = dict[str, Any](), dict[str, Any]()
+        for one, table in zip((writer, contract), tables, strict=True):
+            _define(one.counted, "", table)
+        _SAME[pair] = writer, contract, _agree(writer.counted, contract.counted, *tables, set())
+    return _SAME[pair][2]
+
+
+def _agree(one: Any, two: Any, ones: dict[str, Any], twos: dict[str, Any], seen: set[tuple[int, int]]) -> bool:
+    one = ones.get(one, one) if isinstance(one, str) else one
+    two = twos.get(two, two) if isinstance(two, str) else two
+    if isinstance(one, list):
+        return all(_agree(branch, two, ones, twos, seen) for branch in one)
+    if isinstance(two, list):
+        return all(_agree(one, branch, ones, twos, seen) for branch in two)
+    if isinstance(one, str) or isinstance(two, str):
+        return True
+    if moments.knows(one) and moments.knows(two) and "string" not in (one["type"], two["type"]):
+        return bool(one["logicalType"] == two["logicalType"])
+    if one["type"] != two["type"]:
+        return True
+    if one["type"] in ("array", "map"):
+        part = "items" if one["type"] == "array" else "values"
+        return _agree(one[part], two[part], ones, twos, seen)
+    if "fields" not in one or (id(one), id(two)) in seen:
+        return True
+    seen.add((id(one), id(two)))
+    by_name = {field["name"]: field["type"] for field in one["fields"]}
+    return all(
+        _agree(by_name[name], field["type"], ones, twos, seen)
+        for field in two["fields"]
+        for name in (field["name"], *field.get("aliases", ()))
+        if name in by_name
+    )
 
 
 def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> Written:
@@ -206,22 +232,28 @@ def read(body: bytes, writer: Written, reader: Any = None) -> Any:
             raise Refused("the Avro body goes on behind its value")
         if writer.plain and reader is None:
             return found
+        if reader is not None and writer.wire != writer.meant:
+            # A decimal must be one also in a field that the contract lacks, and that is passed over.
+            fastavro.schemaless_reader(io.BytesIO(body), writer.meant, None)
         return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
     except _BROKEN as error:
         raise Refused(f"broken Avro: {type(error).__name__}") from None
 
 
-def _rid(raw: Any, decimals: str | None = None) -> Any:
-    """The schema without logical types, decimals excepted where a name for them is given, and without fastavro's marks."""
+def _rid(raw: Any, decimals: str | None = None, *, units: bool = False) -> Any:
+    """The schema without logical types, decimals excepted where a name for them is given, and `units` if they are asked for, and
+    without fastavro's marks."""
     if isinstance(raw, list):
-        return [_rid(branch, decimals) for branch in raw]
+        return [_rid(branch, decimals, units=units) for branch in raw]
     if not isinstance(raw, dict):
         return raw
     left = {key: part for key, part in raw.items() if key != "logicalType" and not key.startswith("__")}
     if decimals is not None and raw.get("logicalType") == "decimal":
         left["logicalType"] = decimals
+    if units and all(isinstance(raw.get(key), str) for key in ("type", "logicalType")) and moments.knows(raw):
+        left["logicalType"] = raw["logicalType"]
     for key in {"type", "fields", "items", "values"} & left.keys():
-        left[key] = _rid(left[key], decimals)
+        left[key] = _rid(left[key], decimals, units=units)
     return left
 
 

@@ -12,7 +12,7 @@ import fastavro
 import fastavro.schema
 
 from onefold import pipelines
-from onefold.proof import avro
+from onefold.proof import avro, defaults
 from onefold.proof.verdict import CannotTell
 
 _MARKER = b"\xc3\x01"
@@ -28,6 +28,7 @@ class Contract:
     name: str
     fields: dict[str, dict[str, Any]]
     schema: Any
+    reader: Any
     written: avro.Written
     prefix: bytes
     before: dict[bytes, avro.Written] = field(default_factory=dict)
@@ -110,7 +111,8 @@ def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> C
     expanded: Any = fastavro.schema.expand_schema(raw)
     fields = {part["name"]: part for part in expanded["fields"]}
     older = {_prefix_of(fastavro.parse_schema(was)): avro.written(was) for was in before}
-    return Contract(_full_name(raw, ""), fields, schema, avro.written(raw), _prefix_of(schema), older)
+    reader = defaults.to_read_with(fastavro.parse_schema(raw), expanded)
+    return Contract(_full_name(raw, ""), fields, schema, reader, avro.written(raw), _prefix_of(schema), older)
 
 
 def _prefix_of(schema: Any) -> bytes:

@@ -43,7 +43,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from onefold.proof import avro, json_text, moments, patterns
+from onefold.proof import avro, defaults, json_text, moments, patterns
 from onefold.proof.contracts import PREFIX_BYTES, Contract
 from onefold.proof.json_text import Pairs, Real
 
@@ -88,7 +88,7 @@ def _from_single_object(contract: Contract, value: bytes) -> dict[str, Any]:
     writer = contract.before.get(value[:PREFIX_BYTES])
     if writer is None:
         raise Inadmissible(f"unknown schema fingerprint {value[2:PREFIX_BYTES].hex()}")
-    return _read_avro(body, writer, contract.schema)
+    return _read_avro(body, writer, contract.reader)
 
 
 def _from_confluent(contract: Contract, value: bytes, registry: Registry | None) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _from_confluent(contract: Contract, value: bytes, registry: Registry | None)
     writer = registry(int.from_bytes(value[1:_CONFLUENT_PREFIX_BYTES], "big"))
     if not avro.same_units(writer, contract.written):
         raise Inadmissible("the writer counts in other units than the contract")
-    return _read_avro(value[_CONFLUENT_PREFIX_BYTES:], writer, contract.schema)
+    return _read_avro(value[_CONFLUENT_PREFIX_BYTES:], writer, contract.reader)
 
 
 def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]:
@@ -180,20 +180,8 @@ def _record(fields: dict[str, dict[str, Any]]) -> _Fields:
 
 
 def _default(schema: Any, value: Any) -> Any:
-    """A default is of the first type of a union that has it; that of bytes is written as text, a character a byte."""
-    if isinstance(schema, list):
-        for branch in schema:
-            try:
-                return _default(branch, value)
-            except _Misfit:
-                continue
-        raise _Misfit
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    if kind in ("bytes", "fixed") and isinstance(value, str):
-        value = value.encode("latin-1")
-        if isinstance(schema, dict) and _is_decimal(schema):
-            return decimal.Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-schema.get("scale", 0))
-    return _fit(schema)(value)
+    """A default is of the first type of a union that has it."""
+    return _fit(schema)(defaults.default(schema, value))
 
 
 def _is_decimal(schema: dict[str, Any]) -> bool:

@@ -20,10 +20,12 @@ from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
 from onefold.stack import filelock, homes, metrics
+from onefold.stack.broker import Broker
 from onefold.stack.child import end_known, tail
 from onefold.stack.embedded import prepare
 from onefold.stack.plan import Plan, logged, pipeline
 from onefold.stack.ports import Keeping, choose_ports, of_stack
+from onefold.stack.postgres import Postgres
 from onefold.stack.service import Service
 
 READY_S = 180.0  # everything, on a busy machine
@@ -167,18 +169,21 @@ def _plan(
     wanted -= {"postgres"} if settings.postgres_dsn else set()
     ports = choose_ports(home, settings.kafka_port, settings.postgres_port, settings.dashboard_port)
     keeping.keep(of_stack(home, {}))  # jars may take minutes
-    parts = prepare(home, ports, settings.cache, progress.say)
-    services = {
-        "postgres": parts.database.service(home / "logs" / "postgres.log"),
-        "kafka": parts.broker.service(home / "logs" / "kafka.log"),
-    }
+    parts = prepare(home, ports, settings.cache, progress.say, with_database="postgres" in wanted)
+    services: dict[str, Postgres | Broker] = {"postgres": parts.database, "kafka": parts.broker}
     public: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers
         or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
         "postgres_dsn": settings.postgres_dsn or (parts.database.dsn if "postgres" in wanted else None),
         "dashboard": f"http://127.0.0.1:{ports.dashboard}" if settings.dashboard and not only else None,
     }
-    stages = [[logged(one, settings) for name, one in services.items() if name in wanted]]
+    stages = [
+        [
+            logged(one.service(home / "logs" / f"{name}.log"), settings)
+            for name, one in services.items()
+            if name in wanted
+        ]
+    ]
     if not only:
         stages += pipeline(settings, domains, public)
         last = {} if settings.metrics_port else state.load(home / "run" / "plan.json").get("public", {})

@@ -46,15 +46,18 @@ def default_cache() -> Path:
     return settings.load().cache
 
 
-def prepare(home: Path, ports: Ports, cache: Path, say: Say = lambda text: None) -> Parts:
+def prepare(
+    home: Path, ports: Ports, cache: Path, say: Say = lambda text: None, *, with_database: bool = True
+) -> Parts:
     """Makes what must exist before services start: jars, a formatted broker, a database cluster (while the jars
-    arrive).
+    arrive), unless there is another database.
     """
-    check_account()  # before minutes of downloads
+    if with_database:
+        check_account()  # before minutes of downloads
     found = java.locate(cache)
     database = Postgres(home / "postgres", ports.postgres)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        made = pool.submit(database.prepare)
+        made = pool.submit(database.prepare if with_database else bool)
         broker_jars = jars.ensure("broker", cache, found.executable, _counting(say, "fetching Kafka's jars"))
         spark_jars = jars.ensure("spark", cache, found.executable, _counting(say, "fetching Spark's jars"))
         classes = warm.place(cache, broker_jars, found.executable)

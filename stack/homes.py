@@ -52,7 +52,7 @@ def claim(home: Path) -> None:
     """
     if not is_ours(home):
         for name in _OF_THE_STACK:
-            if _is_filled(home / name):
+            if _is_filled(home, name):
                 raise UserError(
                     f"{home / name} holds files, and no stack of Onefold has made them",
                     "Set ONEFOLD_HOME to a folder of its own.",
@@ -76,7 +76,7 @@ def refuse_foreign(home: Path) -> None:
     if is_ours(home):
         return
     for name in _MADE:
-        if name != "run" and _is_filled(home / name):
+        if name != "run" and _is_filled(home, name):
             raise UserError(
                 f"{home} is not the home of a stack of Onefold, and nothing was removed",
                 f"It has the folder {name} and no marker file {private.MARKER}; `onefold config show` prints the home.",
@@ -147,8 +147,9 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _is_filled(folder: Path) -> bool:
-    return bool(_entries(folder))
+def _is_filled(home: Path, name: str) -> bool:
+    """Whether a folder of the home has files; the libraries of a Kafka tool, which needs no stack, are none."""
+    return any(path != home / "kafka" / "tmp" for path in _entries(home / name))
 
 
 def _marker(home: Path) -> Path:

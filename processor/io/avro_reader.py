@@ -13,7 +13,7 @@ The caller bounds what a schema may cost (`onefold.processor.io.schemas`): no ty
 a map takes zero bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from struct import Struct
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ _FLOAT, _DOUBLE = Struct("<f"), Struct("<d")
 _INT_BITS, _LONG_BITS = 32, 64
 # Where a schema has schemas in it; a default may have anything.
 _PARTS = ("type", "fields", "items", "values")
+_COUNTING = tuple(name for kind, name in logical.LOGICAL if kind in ("int", "long") and name)
 # Of a decimal: 617 digits, when no contract has more than 38. To convert a number takes the square of its length, and a
 # megabyte would take minutes.
 _DECIMAL_BYTES_MAX = 256
@@ -46,19 +47,19 @@ class Writer(NamedTuple):
         schema: parsed with decimals only. Every other logical type is a number or a text, which `logical` takes as the
             contract has it.
         read: reads the values of a body, decimals as such.
-        units: by path the logical types in which a number counts something.
+        counted: parsed with all logical types that say what a number counts.
     """
 
     plain: Any
     schema: Any
     read: Read
-    units: Mapping[str, str]
+    counted: Any
 
 
 def writer(raw: Any) -> Writer:
     """A schema, as JSON has it, to read with; raises what fastavro raises when it is none."""
-    plain, schema = (fastavro.parse_schema(_cleaned(raw, logical_types)) for logical_types in ((), ("decimal",)))
-    return Writer(plain, schema, _Compiler().read(schema), dict(logical.units(raw)))
+    plain, schema, counted = (fastavro.parse_schema(_cleaned(raw, kept)) for kept in ((), ("decimal",), _COUNTING))
+    return Writer(plain, schema, _Compiler().read(schema), counted)
 
 
 def _cleaned(raw: Any, logical_types: tuple[str, ...]) -> Any:

@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
@@ -17,7 +17,7 @@ import msgspec
 
 from onefold import contract_files, lineage
 from onefold.processor.core.errors import Refused, Rejected
-from onefold.processor.io import logical, schemas
+from onefold.processor.io import defaults, logical, schemas
 from onefold.processor.io.avro_reader import Writer, writer
 
 #: The folder of the contracts.
@@ -64,6 +64,7 @@ class Contract:
         name: its full name, such as `runner.Update`.
         schema: parsed by fastavro.
         writer: the same, to read with.
+        reader: what other schemas are resolved to: the same, with its defaults as values.
         prefix: the ten bytes before every single-object encoded value: marker and fingerprint (CRC-64-AVRO).
         earlier: the schemas of `avro/earlier/` that it had before, by their prefixes.
         type_unchecked: as `type`, but it does not look for NUL in texts: for bytes that are known to hold none.
@@ -74,6 +75,7 @@ class Contract:
     name: str
     schema: Any
     writer: Writer
+    reader: Any
     prefix: bytes
     type_unchecked: type[msgspec.Struct]
     type: type[msgspec.Struct]
@@ -97,7 +99,14 @@ def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str
                 made[id(raw)] = _contract(raw, lineage.earlier(folder, raw))
             except (Rejected, lineage.Unreadable) as error:
                 raise Refused(str(error) if isinstance(error, lineage.Unreadable) else f"{path}: {error}") from error
-            except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+            except (
+                ValueError,
+                TypeError,
+                LookupError,
+                ArithmeticError,
+                AttributeError,
+                fastavro.schema.SchemaParseException,
+            ) as error:
                 raise Refused(f"{path} is no usable contract: {error}") from error
     return {topic: made[id(raw)] for topic, (_, raw) in found.items() if id(raw) in made}
 
@@ -109,9 +118,14 @@ def of_ticks() -> Contract:
 
 def _contract(raw: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> Contract:
     schema, name = fastavro.parse_schema(raw), contract_files.full_name(raw)
-    types, written = (_struct(raw, _UNCHECKED), _struct(raw, _PRIMITIVES)), writer(raw)
-    schemas.check(name, written.plain)
-    return Contract(name, schema, written, _prefix(raw), *types, {_prefix(was): writer(was) for was in before})
+    written, earlier = writer(raw), {_prefix(was): writer(was) for was in before}
+    for each in (written, *earlier.values()):
+        schemas.check(name, each.plain)
+    # A type that has a name may be used by that name; here each use is the type itself.
+    whole: Any = fastavro.schema.expand_schema(raw)
+    types = _struct(whole, _UNCHECKED), _struct(whole, _PRIMITIVES)
+    reader = defaults.meant(fastavro.parse_schema(raw), whole)
+    return Contract(name, schema, written, reader, _prefix(raw), *types, earlier)
 
 
 def _prefix(raw: dict[str, Any]) -> bytes:
@@ -126,18 +140,16 @@ def _fingerprint(canonical: str) -> bytes:
 
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:
-    # A type that has a name may be used by that name; here each use is the type itself.
-    expanded: Any = fastavro.schema.expand_schema(record)
     fields: list[Any] = []
     renamed: list[_Renamed] = []
-    for part in expanded["fields"]:
+    for part in record["fields"]:
         name, kind = part["name"], _type(part["type"], primitives)
-        default = logical.default(part["type"], part["default"]) if "default" in part else msgspec.NODEFAULT
+        default = _default(part, kind) if "default" in part else msgspec.NODEFAULT
         if aliases := tuple(part.get("aliases", ())):
             renamed.append(_Renamed(name, aliases, default))
             fields += [(either, kind | msgspec.UnsetType, UNSET) for either in (name, *aliases)]
         else:
-            fields.append((name, kind) if default is msgspec.NODEFAULT else (name, kind, default))
+            fields.append((name, kind) if default is msgspec.NODEFAULT else (name, kind, _each_its_own(default)))
     _refuse_equal_names(fields)
     # Values hold no references to one another: keeping them out of the garbage collector's sight is 10 % of decoding.
     options: dict[str, Any] = {"kw_only": True, "frozen": True, "gc": False}
@@ -149,6 +161,16 @@ def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.
     struct = msgspec.defstruct("_", fields, **options)
     struct.__name__ = struct.__qualname__ = record["name"].rpartition(".")[2]
     return struct
+
+
+def _default(part: dict[str, Any], kind: Any) -> Any:
+    return msgspec.convert(defaults.value(part["type"], part["default"]), kind, dec_hook=logical.convert)
+
+
+def _each_its_own(default: Any) -> Any:
+    if isinstance(default, list | dict | msgspec.Struct):
+        return msgspec.field(default_factory=functools.partial(deepcopy, default))
+    return default
 
 
 class _Renamed(NamedTuple):
@@ -173,7 +195,7 @@ def _by_new_names(value: msgspec.Struct, renamed: list[_Renamed]) -> None:
             raise ValueError(f"`{given[0]}` and `{given[1]}` are one field, by its name and by an earlier one")
         if not given and default is msgspec.NODEFAULT:
             raise ValueError(f"Object missing required field `{name}`")
-        found = getattr(value, given[0]) if given else copy(default)  # of a list, each value its own
+        found = getattr(value, given[0]) if given else deepcopy(default)  # of a list, each value its own
         for either in aliases:
             msgspec.structs.force_setattr(value, either, UNSET)
         msgspec.structs.force_setattr(value, name, found)
@@ -184,10 +206,11 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
     if isinstance(schema, list):
         kinds = [_type(branch, primitives) for branch in schema]
         if len(kinds) - kinds.count(None) > 1 and any(map(logical.is_annotation, kinds)):
-            raise TypeError(f"of {schema}, JSON does not tell which one a value is")
+            raise TypeError(f"of {_branches(schema)}, JSON does not tell which one a value is")
         union = kinds[0]
         for kind in kinds[1:]:
             union = union | kind if union is not None else kind | None
+        _check_union(schema, union)
         return union
     if logical.is_decimal(schema):
         return Decimal
@@ -206,3 +229,22 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
             return GenericAlias(dict, (str, _type(schema["values"], primitives)))
         case primitive:
             return primitives[primitive]
+
+
+def _check_union(schema: list[Any], union: Any) -> None:
+    """Raises TypeError for a union whose values msgspec cannot tell apart, or that it would not survive."""
+    names = {branch if isinstance(branch, str) else branch["type"] for branch in schema}
+    if "string" in names and names & {"array", "map"}:
+        # msgspec 0.22 writes into memory that is not its own when it forgets a pattern of a text beside a list or a dict.
+        raise TypeError(
+            f"of {_branches(schema)}, a text and a list or a map cannot be one field: give each a field of its own"
+        )
+    try:
+        msgspec.json.Decoder(union, dec_hook=logical.convert)
+    except TypeError:
+        raise TypeError(f"of {_branches(schema)}, JSON does not tell which one a value is") from None
+
+
+def _branches(schema: list[Any]) -> str:
+    named = (branch if isinstance(branch, str) else branch.get("name") or branch["type"] for branch in schema)
+    return " or ".join(str(name) for name in named if name != "null")

@@ -17,14 +17,12 @@ import base64
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
-
-from onefold.contract_files import fits
 
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,18 +95,6 @@ def is_decimal(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed")
 
 
-def default(schema: Any, value: Any) -> Any:
-    """The value of a field that is not there. Avro writes the default of bytes as text, a byte a character."""
-    schema = next(part for part in schema if fits(part, value)) if isinstance(schema, list) else schema
-    if is_decimal(schema) and isinstance(value, str):
-        unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-        return Decimal(unscaled).scaleb(-schema.get("scale", 0))
-    found = logical(schema)
-    if found is None:
-        return value
-    return found.take(value.encode("latin-1") if found.python is bytes else value)
-
-
 def spelled(value: Any) -> Any:
     """A value as JSON has it, for `json.dumps(default=...)`."""
     if isinstance(value, bytes):
@@ -118,19 +104,9 @@ def spelled(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no spelling in JSON")
 
 
-def units(schema: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Where in a schema numbers count something, and what: milliseconds and microseconds are both a long."""
-    if isinstance(schema, list):
-        for branch in schema:
-            yield from units(branch, path)
-    elif isinstance(schema, dict):
-        if LOGICAL.get((str(schema["type"]), schema.get("logicalType"))) and schema["type"] in ("int", "long"):
-            yield path, schema["logicalType"]
-        for field in schema.get("fields", ()):
-            yield from units(field["type"], f"{path}.{field['name']}")
-        for part in ("type", "items", "values"):
-            if isinstance(schema.get(part), dict | list):
-                yield from units(schema[part], path)
+def counts(schema: dict[str, Any]) -> bool:
+    """Is it a number that counts something, as milliseconds?"""
+    return schema["type"] in ("int", "long") and (schema["type"], str(schema.get("logicalType"))) in LOGICAL
 
 
 # --- Avro's carrier types

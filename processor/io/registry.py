@@ -59,8 +59,8 @@ class ConfluentRegistry:
         self._clock = clock
         # A schema, or why it is refused.
         self._schemas: dict[int, Writer | _Refusal] = {}
-        # Until when an id counts as unknown; the oldest first.
-        self._unknown: dict[int, float] = {}
+        # Until when an id counts as unknown, and why; the oldest first.
+        self._unknown: dict[int, tuple[float, str]] = {}
 
     def schema(self, schema_id: int) -> Writer:
         """The parsed writer schema.
@@ -75,7 +75,8 @@ class ConfluentRegistry:
             try:
                 texts = self._texts(f"schema {schema_id} of the registry", found)
                 self._schemas[schema_id] = schemas.parse(schema_id, texts[-1], texts[:-1])
-            except _Missing:
+            except _Missing as reason:
+                self._remember_unknown(schema_id, reason)
                 raise
             except Rejected as reason:
                 self._schemas[schema_id] = _Refusal(str(reason))
@@ -111,19 +112,20 @@ class ConfluentRegistry:
         return [*texts.values(), own]
 
     def _refuse_unknown(self, schema_id: int) -> None:
-        if schema_id > ID_MAX or self._unknown.get(schema_id, 0.0) > self._clock():
-            raise _no_schema(schema_id)
+        until, reason = self._unknown.get(schema_id, (0.0, ""))
+        if schema_id > ID_MAX or until > self._clock():
+            raise Rejected(reason) if reason else _no_schema(schema_id)
 
-    def _remember_unknown(self, schema_id: int) -> None:
+    def _remember_unknown(self, schema_id: int, reason: Rejected) -> None:
         self._unknown.pop(schema_id, None)
         if len(self._unknown) >= UNKNOWN_MAX:
             del self._unknown[next(iter(self._unknown))]
-        self._unknown[schema_id] = self._clock() + UNKNOWN_S
+        self._unknown[schema_id] = self._clock() + UNKNOWN_S, str(reason)
 
     def _fetch(self, schema_id: int) -> "Schema":
         def unknown() -> Rejected:
-            self._remember_unknown(schema_id)
-            return _no_schema(schema_id)
+            self._remember_unknown(schema_id, reason := _no_schema(schema_id))
+            return reason
 
         return self._ask(f"id {schema_id}", lambda: self._client.get_schema(schema_id), {_NO_SUCH_SCHEMA}, unknown)
 

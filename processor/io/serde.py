@@ -25,6 +25,7 @@ from fastavro.read import SchemaResolutionError
 from onefold.processor.core.errors import Corrupted, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
+from onefold.processor.io import units
 from onefold.processor.io.avro_encoder import encoder
 from onefold.processor.io.avro_reader import Writer
 from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, of_ticks
@@ -85,6 +86,8 @@ class AvroCodec:
         self._may_be_null = frozenset(topology.inputs if topology.tombstones != "reject" else ())
         self._encode = {topic: encoder(contracts[topic].schema, contracts[topic].prefix) for topic in topology.outputs}
         self._registry = registry
+        # By topic and schema: a registry keeps each schema for good.
+        self._other_units: dict[tuple[str, int], str] = {}
         self._state_encode = msgspec.json.Encoder().encode
         self._state_decode: Callable[[bytes], Any] = msgspec.json.Decoder(topology.state).decode
 
@@ -123,13 +126,13 @@ class AvroCodec:
         if self._registry is None:
             raise Rejected("Confluent wire format, but no schema registry is set (schema.registry.url)")
         contract = self._inputs[topic]
-        writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
-        for path, unit in contract.writer.units.items():
-            if writer.units.get(path, unit) != unit:
-                raise Rejected(
-                    f"its writer's {path[1:]} is a {writer.units[path]}, and that of {contract.name} a {unit}"
-                )
-        return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.schema))
+        schema_id = int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big")
+        writer = self._registry.schema(schema_id)
+        if (other := self._other_units.get((topic, schema_id))) is None:
+            other = self._other_units[topic, schema_id] = units.other(writer.counted, contract.writer.counted)
+        if other:
+            raise Rejected(f"its writer's {other.format(contract.name)}")
+        return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.reader))
 
     def read_plainly(self, record: Record) -> Any:
         """What an input record says by its own spelling, before any rule of its contract: for a person who asks why it breaks
@@ -195,7 +198,7 @@ def _single_object(contract: Contract, data: bytes) -> Any:
     if data.startswith(contract.prefix):
         return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
     if (was := contract.earlier.get(data[: len(contract.prefix)])) is not None:
-        return _convert(contract, _read(data, len(contract.prefix), was, contract.schema))
+        return _convert(contract, _read(data, len(contract.prefix), was, contract.reader))
     if not data.startswith(SINGLE_OBJECT):
         raise Rejected("the value is neither JSON text nor Avro")
     raise Rejected(f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def fits(kind: Any, value: Any) -> bool:
         case "int" | "long" as number:
             return type(value) is int and -1 << _BITS[number] - 1 <= value < 1 << _BITS[number] - 1
         case "float" | "double":
-            return type(value) in (int, float)
+            return type(value) in (int, float) and abs(value) <= sys.float_info.max  # not NaN either, which no JSON has
         case "string":
             return isinstance(value, str)
         case "bytes":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,9 @@ def temporary(folder: Path) -> Sequence[str]:
     """
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    return (f"-Djava.io.tmpdir={folder}",) if folder.is_dir() else ()
+        if os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            return (f"-Djava.io.tmpdir={folder}",)
+    return ()
 
 
 def as_properties(options: Mapping[str, object]) -> str:

@@ -7,22 +7,19 @@ librdkafka raises the same time-out for a wrong password, a refused certificate 
 from __future__ import annotations
 
 import re
-import socket
-import ssl
-import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from onefold.exit_codes import REFUSED, UNAVAILABLE
+from onefold.kafka_probe import LOGIN, START, probe
+from onefold.kafka_probe import Trouble as Trouble  # what every caller handles
 
 #: librdkafka's codes for a cluster that it cannot use. None of them says why.
 UNREACHABLE = (
@@ -46,7 +43,6 @@ FORBIDDEN = (
 
 # A broker that runs answers in milliseconds; a refused login takes a third of a second.
 _ANSWER_S = (0.5, 1.5, 3.0)
-_CONNECT_S = 2.0
 # A question that any broker can answer; one that is busy has longer with each try.
 _TRY_S, _TRY_MAX_S = 0.5, 2.0
 # Many tasks fail at the same moment and for the same reason.
@@ -56,34 +52,6 @@ _BROKER = re.compile(r"(?:\w+://)?(?P<host>[^/\s]+):(?P<port>\d+)/(?P<node>\w+):
 _BOOTSTRAP = "/bootstrap"  # how librdkafka ends the names of the addresses that a user gave
 _DEFAULT_PORT = 9092  # librdkafka's
 _STATE = re.compile(r" \(after \d+ms in state .*", re.DOTALL)
-# ApiVersions and SaslHandshake: the two requests that a broker answers before a login. Key, version, number, no client id.
-_API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
-_SASL_HANDSHAKE = struct.pack(">hhih", 17, 1, 2, -1)
-_ILLEGAL_SASL_STATE = 34  # what a listener without SASL answers to a handshake
-_UNSUPPORTED_SASL_MECHANISM = 33
-_RESPONSE_BYTES_MAX = 65_536
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """Why Kafka cannot be used.
-
-    Attributes:
-        sentence: names the broker's host and port, and the reason.
-        remedy: what a person can do about it.
-        refused: waiting does not help: a setting, a certificate or a right is wrong. Else something is not there.
-        partial: another broker of the cluster answers.
-    """
-
-    sentence: str
-    remedy: str
-    refused: bool
-    partial: bool = False
-
-    @property
-    def exit_code(self) -> int:
-        """Of a command that ends because of it."""
-        return REFUSED if self.refused else UNAVAILABLE
 
 
 class Admin(AdminClient):
@@ -240,7 +208,7 @@ def _connect(settings: Mapping[str, Any]) -> Trouble | None:
         found = _of_bootstrap(settings, servers, heard.values(), looked_at)
         if found is not None and (found.refused or sum(_BOOTSTRAP in name for name in heard) >= len(servers)):
             break
-    return found or Trouble(f"Kafka at {','.join(servers)} does not answer", _START, refused=False)
+    return found or Trouble(f"Kafka at {','.join(servers)} does not answer", START, refused=False)
 
 
 def _of_bootstrap(
@@ -259,7 +227,7 @@ def _of_bootstrap(
         for server in servers:
             if server not in looked_at:
                 host, port = _address(server)
-                looked_at[server] = _probe(settings, f"Kafka at {host}:{port}", host, port)
+                looked_at[server] = probe(settings, f"Kafka at {host}:{port}", host, port)
         found = [*(one for one in looked_at.values() if one is not None), *found]
     return next((one for one in found if one.refused), next(iter(found), None))
 
@@ -274,7 +242,7 @@ def _of_advertised(settings: Mapping[str, Any], nodes: Sequence[tuple[int, str, 
     """The trouble with the addresses that a cluster gives its clients."""
     servers = settings["bootstrap.servers"]
     found = [
-        _probe(settings, f"Kafka at {servers} advertises broker {number} as {host}:{port}, which", host, port)
+        probe(settings, f"Kafka at {servers} advertises broker {number} as {host}:{port}, which", host, port)
         for number, host, port in nodes
     ]
     first = next((one for one in found if one is not None), None)
@@ -286,145 +254,16 @@ def _told(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
     text = _STATE.sub("", error.str())
     match = _BROKER.fullmatch(text)
     if match is None:  # as of a token that no server gave
-        return Trouble(f"Kafka cannot be used: {text}", _LOGIN, refused=False)
+        return Trouble(f"Kafka cannot be used: {text}", LOGIN, refused=False)
     host, port, node, reason = match.group("host", "port", "node", "reason")
     broker = f"Kafka at {host}:{port}"
     if error.code() == KafkaError._AUTHENTICATION and "current SASL state" not in reason:
-        return Trouble(f"{broker} refuses {identity(settings)}: {reason}", _LOGIN, refused=True)
+        return Trouble(f"{broker} refuses {identity(settings)}: {reason}", LOGIN, refused=True)
     if " alert " in reason:
         sentence = f"{broker} refuses this client in the TLS handshake: {reason}"
         return Trouble(sentence, "Give a valid client certificate in ONEFOLD_KAFKA_OPTIONS.", refused=True)
     if f"/{node}" != _BOOTSTRAP:
         broker = f"Kafka at {settings['bootstrap.servers']} advertises broker {node} as {host}:{port}, which"
-        if (found := _probe(settings, broker, host, int(port))) is not None:
+        if (found := probe(settings, broker, host, int(port))) is not None:
             return found
-    return Trouble(f"{broker} does not answer: {reason}", _START, refused=False)
-
-
-_LOGIN = "Correct the login in ONEFOLD_KAFKA_OPTIONS."
-_START = "Start it, or correct its address."
-
-
-def _probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Trouble | None:
-    """What is wrong with a broker's address, its TLS or its protocol; None when a login may follow.
-
-    Args:
-        broker: the subject of the sentence.
-    """
-    protocol = str(settings.get("security.protocol", "plaintext")).lower()
-    connected = False
-    try:
-        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
-            connected = True
-            return _talk(settings, broker, host, plain, protocol)
-    except socket.gaierror as error:
-        return Trouble(
-            f"{broker} does not resolve: {error.strerror}", "Correct the address or the name service.", refused=False
-        )
-    except ssl.SSLCertVerificationError as error:
-        reason = error.verify_message
-        remedy = "Give the broker a valid certificate, or name its CA in ssl.ca.location."
-        return Trouble(f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True)
-    except OSError as error:
-        with suppress(OSError):
-            if connected and (found := _other_protocol(broker, host, port, protocol)):
-                return found
-        reason = (
-            f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        )
-        return Trouble(f"{broker} does not answer: {reason}", _START, refused=False)
-
-
-def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.socket, protocol: str) -> Trouble | None:
-    plain.settimeout(_CONNECT_S)
-    tls, sasl = protocol in ("ssl", "sasl_ssl"), protocol.startswith("sasl")
-    try:
-        connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
-    except ssl.SSLError as error:
-        if _ALERT in (error.reason or ""):
-            return None  # likewise, before TLS 1.3
-        raise
-    mechanism = str(settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "PLAIN")
-    try:
-        wants, mechanisms = _handshake(connection, mechanism)
-    except ssl.SSLError:
-        return None  # the broker wants a client certificate: only librdkafka has it
-    if wants == sasl:
-        return None
-    offers = f"wants a SASL login ({', '.join(mechanisms)})" if wants else "takes no SASL login"
-    return Trouble(f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
-
-
-# In OpenSSL's name of an error that the other side has told: so it speaks TLS, and its certificate was not refused here.
-_ALERT = "ALERT"
-_PROTOCOL = "Correct security.protocol in ONEFOLD_KAFKA_OPTIONS."
-
-
-def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble | None:
-    """Whether the port speaks TLS to a client without, or the other way round."""
-    if protocol in ("ssl", "sasl_ssl"):
-        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
-            _handshake(plain, "PLAIN")
-        return Trouble(f"{broker} speaks no TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
-    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is sent or believed but that it is TLS
-    with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
-        try:
-            anyone.wrap_socket(plain).close()
-        except ssl.SSLError as error:  # also one that wants a client certificate speaks TLS
-            if _ALERT not in (error.reason or ""):
-                raise
-    return Trouble(f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
-
-
-def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """Checks a broker's certificate as librdkafka does with these settings."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if str(settings.get("enable.ssl.certificate.verification", "true")).lower() in ("false", "0", "f"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return context
-    file, text = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
-    if (file and file != "probe") or text:
-        is_folder = Path(str(file)).is_dir()
-        context.load_verify_locations(
-            cafile=None if is_folder else file, capath=file if is_folder else None, cadata=text
-        )
-    else:
-        context.load_default_certs()
-    context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") == "https"
-    return context
-
-
-def _handshake(connection: socket.socket, mechanism: str) -> tuple[bool, list[str]]:
-    """Whether the listener wants a SASL login, and its mechanisms. Raises OSError where no Kafka answers."""
-    _ask(connection, _API_VERSIONS)
-    name = mechanism.encode()
-    answer = _ask(connection, _SASL_HANDSHAKE + struct.pack(">h", len(name)) + name)
-    (code,) = struct.unpack_from(">h", answer)
-    return code != _ILLEGAL_SASL_STATE, list(_strings(answer[2:]))
-
-
-def _ask(connection: socket.socket, request: bytes) -> bytes:
-    """The body of a response."""
-    connection.sendall(struct.pack(">i", len(request)) + request)
-    (size,) = struct.unpack(">i", _receive(connection, 4))
-    if not 4 <= size <= _RESPONSE_BYTES_MAX:
-        raise ConnectionError("the answer is not one of Kafka")
-    return _receive(connection, size)[4:]
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        if not (part := connection.recv(size - len(data))):
-            raise ConnectionError("the connection was closed")
-        data += part
-    return data
-
-
-def _strings(data: bytes) -> Iterator[str]:
-    (count,), at = struct.unpack_from(">i", data), 4
-    for _ in range(count):
-        (size,) = struct.unpack_from(">h", data, at)
-        yield data[at + 2 : at + 2 + size].decode()
-        at += 2 + size
+    return Trouble(f"{broker} does not answer: {reason}", START, refused=False)

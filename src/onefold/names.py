@@ -18,9 +18,12 @@ _SCHEMAS = {"information_schema", "public", "onefold_stage"}
 _KAFKAS_OWN = {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _PIPELINE = re.compile(r"[a-z_][a-z0-9_]*")
-# Comments and texts of an SQL file, which may hold anything; then its names, in quotes or without.
-_NO_NAMES = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$", re.DOTALL)
-_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
+# What an SQL file is made of, as far as names go: comments and texts, which may hold anything, and names, in quotes or without.
+_PIECE = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
+    r"""|"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*)""",
+    re.DOTALL,
+)
 
 
 def fault_of_pipeline(name: str) -> str:
@@ -79,8 +82,7 @@ def metric_name(topic: str) -> str:
 
 def too_long_in(statements: str) -> Iterator[tuple[int, str]]:
     """The names in an SQL text that PostgreSQL would cut, each with its line; those in the bodies of functions are not seen."""
-    text = _NO_NAMES.sub(lambda found: "\n" * found[0].count("\n") or " ", statements)
-    for found in _NAME.finditer(text):
-        name = (found[1] or found[2]).replace('""', '"')
+    for found in _PIECE.finditer(statements):
+        name = (found["quoted"] or found["plain"] or "").replace('""', '"')
         if too_long(name):
-            yield text.count("\n", 0, found.start()) + 1, name
+            yield statements.count("\n", 0, found.start()) + 1, name

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from onefold import kafka_client
+from onefold import kafka_client, kafka_probe
 from tests.support.certificates import Authority
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -47,8 +47,8 @@ def test_a_broker_that_wants_a_client_certificate_is_well(tmp_path: Path, versio
     careless = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
     with mutual(authority, version) as port:
         for settings in (trusting, careless):
-            assert kafka_client._probe(settings, "it", "127.0.0.1", port) is None
-        plain = kafka_client._probe({}, "it", "127.0.0.1", port)
+            assert kafka_probe.probe(settings, "it", "127.0.0.1", port) is None
+        plain = kafka_probe.probe({}, "it", "127.0.0.1", port)
     assert plain is not None
     assert "speaks TLS" in plain.sentence
 

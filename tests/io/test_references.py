@@ -161,10 +161,14 @@ def test_what_cannot_be_read_is_refused_with_the_reason(url: str, schema_id: int
 
 
 def test_a_reference_that_is_not_there_is_asked_for_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    processor = ConfluentRegistry(url)
+    now = [0.0]
+    processor = ConfluentRegistry(url, lambda: now[0])
     with pytest.raises(Rejected, match="which the registry does not have"):
         processor.schema(6)
     monkeypatch.setitem(ANSWERS, "/subjects/gone/versions/1", registered(LINE_OLD))
+    with pytest.raises(Rejected, match="which the registry does not have"):
+        processor.schema(6)  # not at every record
+    now[0] += 11
     assert _read(b"\2x", 0, processor.schema(6), None) == {"line": {"sku": "x"}}
 
 

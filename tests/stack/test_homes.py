@@ -216,3 +216,12 @@ def test_a_container_does_not_replace_what_a_volume_holds(image: str, data: str,
     ran = subprocess.run(["bash", "-c", script], capture_output=True, encoding="utf-8", timeout=30, check=False)
     assert (ran.returncode, (tmp_path / "volume" / "mine").exists()) == (3, True)
     assert "volume holds files" in ran.stderr
+
+
+def test_a_tool_of_kafka_needs_no_stack_and_keeps_none_from_its_home(tmp_path: Path) -> None:
+    Broker(tmp_path / "kafka", 0, 0, Path("java"), []).tool("org.apache.kafka.tools.TopicCommand")
+    (tmp_path / "kafka" / "tmp" / "libsnappyjava.so").touch()  # of a JVM that was killed
+    homes.refuse_foreign(tmp_path)
+    homes.claim(tmp_path)
+    assert homes.wipe(tmp_path) == []
+    assert not homes.is_ours(tmp_path)

@@ -16,6 +16,7 @@ from tests.support.rooms import PACKAGE, ROOMS, ROOT, modules, nodes, parsed
 
 MODULES = modules()
 
+_DATA = "contract_files kafka_client kafka_probe names pipelines processor"
 # A module is in the first room that its name starts with. It may import its own room, and these. A room may import what is
 # below it here, never what is above.
 MAY_IMPORT = {
@@ -97,9 +98,7 @@ MAY_IMPORT = {
     # The judge shares no code with the judged.
     "onefold.proof": (),
     "onefold.lineage": ("onefold.contract_files",),
-    **dict.fromkeys(
-        (f"onefold.{n}" for n in ("contract_files", "kafka_client", "names", "pipelines", "processor")), ()
-    ),
+    **dict.fromkeys(map("onefold.{}".format, _DATA.split()), ()),
     # The public names, for pipelines, for their tests and for their models.
     "onefold.testing": ("onefold.processor.core.steps", "onefold.processor.testing"),
     "onefold.model": ("onefold.proof",),
@@ -108,7 +107,7 @@ MAY_IMPORT = {
     "tests": ("onefold",),
 }
 # What every room may know that may know anything: pipelines, how a process says how it is, how it opens a session.
-_KNOWN = "class_archive exit_codes jvm kafka_client names pipelines postgres status_file telemetry"
+_KNOWN = "class_archive exit_codes jvm kafka_client kafka_probe names pipelines postgres status_file telemetry"
 SHARED = tuple(f"onefold.{name}" for name in _KNOWN.split())
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 DOORS = {  # one for each library of the outside world

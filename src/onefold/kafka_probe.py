@@ -1,0 +1,176 @@
+"""Why a broker's address does not lead to a login: its name, its port, its TLS, its protocol. By sockets alone.
+
+librdkafka reports a plaintext client at a TLS port, a TLS client at a plaintext port and a dead broker alike.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onefold.exit_codes import REFUSED, UNAVAILABLE
+
+# A broker that runs answers in milliseconds.
+_CONNECT_S = 2.0
+# ApiVersions and SaslHandshake: the two requests that a broker answers before a login. Key, version, number, no client id.
+_API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
+_SASL_HANDSHAKE = struct.pack(">hhih", 17, 1, 2, -1)
+_ILLEGAL_SASL_STATE = 34  # what a listener without SASL answers to a handshake
+_UNSUPPORTED_SASL_MECHANISM = 33
+_RESPONSE_BYTES_MAX = 65_536
+#: Remedies.
+LOGIN = "Correct the login in ONEFOLD_KAFKA_OPTIONS."
+START = "Start it, or correct its address."
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why Kafka cannot be used.
+
+    Attributes:
+        sentence: names the broker's host and port, and the reason.
+        remedy: what a person can do about it.
+        refused: waiting does not help: a setting, a certificate or a right is wrong. Else something is not there.
+        partial: another broker of the cluster answers.
+    """
+
+    sentence: str
+    remedy: str
+    refused: bool
+    partial: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that ends because of it."""
+        return REFUSED if self.refused else UNAVAILABLE
+
+
+def probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Trouble | None:
+    """What is wrong with a broker's address, its TLS or its protocol; None when a login may follow.
+
+    Args:
+        broker: the subject of the sentence.
+    """
+    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    connected = False
+    try:
+        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+            connected = True
+            return _talk(settings, broker, host, plain, protocol)
+    except socket.gaierror as error:
+        return Trouble(
+            f"{broker} does not resolve: {error.strerror}", "Correct the address or the name service.", refused=False
+        )
+    except ssl.SSLCertVerificationError as error:
+        reason = error.verify_message
+        remedy = "Give the broker a valid certificate, or name its CA in ssl.ca.location."
+        return Trouble(f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True)
+    except OSError as error:
+        with suppress(OSError):
+            if connected and (found := _other_protocol(broker, host, port, protocol)):
+                return found
+        reason = (
+            f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        )
+        return Trouble(f"{broker} does not answer: {reason}", START, refused=False)
+
+
+def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.socket, protocol: str) -> Trouble | None:
+    plain.settimeout(_CONNECT_S)
+    tls, sasl = protocol in ("ssl", "sasl_ssl"), protocol.startswith("sasl")
+    try:
+        connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
+    except ssl.SSLError as error:
+        if _ALERT in (error.reason or ""):
+            return None  # likewise, before TLS 1.3
+        raise
+    mechanism = str(settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "PLAIN")
+    try:
+        wants, mechanisms = _handshake(connection, mechanism)
+    except ssl.SSLError:
+        return None  # the broker wants a client certificate: only librdkafka has it
+    if wants == sasl:
+        return None
+    offers = f"wants a SASL login ({', '.join(mechanisms)})" if wants else "takes no SASL login"
+    return Trouble(f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+
+
+# In OpenSSL's name of an error that the other side has told: so it speaks TLS, and its certificate was not refused here.
+_ALERT = "ALERT"
+_PROTOCOL = "Correct security.protocol in ONEFOLD_KAFKA_OPTIONS."
+
+
+def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble | None:
+    """Whether the port speaks TLS to a client without, or the other way round."""
+    if protocol in ("ssl", "sasl_ssl"):
+        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+            _handshake(plain, "PLAIN")
+        return Trouble(f"{broker} speaks no TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is sent or believed but that it is TLS
+    with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+        try:
+            anyone.wrap_socket(plain).close()
+        except ssl.SSLError as error:  # also one that wants a client certificate speaks TLS
+            if _ALERT not in (error.reason or ""):
+                raise
+    return Trouble(f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+
+
+def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:
+    """Checks a broker's certificate as librdkafka does with these settings."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if str(settings.get("enable.ssl.certificate.verification", "true")).lower() in ("false", "0", "f"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    file, text = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
+    if (file and file != "probe") or text:
+        is_folder = Path(str(file)).is_dir()
+        context.load_verify_locations(
+            cafile=None if is_folder else file, capath=file if is_folder else None, cadata=text
+        )
+    else:
+        context.load_default_certs()
+    context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") == "https"
+    return context
+
+
+def _handshake(connection: socket.socket, mechanism: str) -> tuple[bool, list[str]]:
+    """Whether the listener wants a SASL login, and its mechanisms. Raises OSError where no Kafka answers."""
+    _ask(connection, _API_VERSIONS)
+    name = mechanism.encode()
+    answer = _ask(connection, _SASL_HANDSHAKE + struct.pack(">h", len(name)) + name)
+    (code,) = struct.unpack_from(">h", answer)
+    return code != _ILLEGAL_SASL_STATE, list(_strings(answer[2:]))
+
+
+def _ask(connection: socket.socket, request: bytes) -> bytes:
+    """The body of a response."""
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", _receive(connection, 4))
+    if not 4 <= size <= _RESPONSE_BYTES_MAX:
+        raise ConnectionError("the answer is not one of Kafka")
+    return _receive(connection, size)[4:]
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        if not (part := connection.recv(size - len(data))):
+            raise ConnectionError("the connection was closed")
+        data += part
+    return data
+
+
+def _strings(data: bytes) -> Iterator[str]:
+    (count,), at = struct.unpack_from(">i", data), 4
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", data, at)
+        yield data[at + 2 : at + 2 + size].decode()
+        at += 2 + size
