@@ -155,17 +155,20 @@ class LogReader:
 
     def partitions(self, topic: str) -> int:
         """How many the topic has; 0 when there is no such topic. Asked once. Raises `Silent`."""
-        if not self._partitions:
-            with self._said() as consumer:
-                # Not of the topic by its name: a broker may make one that it is asked for.
-                found = consumer.list_topics(timeout=self._left_s())
-                self._cluster_id = str(found.cluster_id or "")
-                there = found.topics.items()
-                self._partitions = {name: len(one.partitions) for name, one in there if one.error is None}
+        self._ask_once()
         if topic not in self._partitions:
             self._partitions[topic] = 0
             self._refuse_hidden(topic)
         return self._partitions[topic]
+
+    def _ask_once(self) -> None:
+        if self._partitions:
+            return
+        with self._said() as consumer:
+            # Not of the topic by its name: a broker may make one that it is asked for.
+            found = consumer.list_topics(timeout=self._left_s())
+            self._cluster_id = str(found.cluster_id or "")
+            self._partitions = {name: len(one.partitions) for name, one in found.topics.items() if one.error is None}
 
     def _refuse_hidden(self, topic: str) -> None:
         """A list of all topics leaves those out that one may not describe."""
@@ -309,7 +312,7 @@ class LogReader:
 
     def cluster_id(self) -> str:
         """Kafka's own id of the cluster. Asked once. Raises `Silent`."""
-        self.partitions("")
+        self._ask_once()
         return self._cluster_id
 
     def close(self) -> None:

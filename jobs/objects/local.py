@@ -30,9 +30,11 @@ class LocalStore:
     def __init__(self, root: Path, *, makes: bool = True) -> None:
         self._objects, self._marks = root / OBJECTS, root / MARKS
         self._unfinished = root / UNFINISHED
-        if not makes:
-            return
         with _told(root):
+            if not makes:
+                if root.exists():
+                    next(root.iterdir(), None)  # a reader makes no folder, and needs one that it may read
+                return
             private.folder(root)
             for folder in (self._objects, self._marks, self._unfinished):
                 folder.mkdir(exist_ok=True)

@@ -194,7 +194,7 @@ def test_output_records_that_are_not_in_the_database_are_counted_with_the_age_of
 @pytest.mark.usefixtures("topology")
 def test_a_copy_is_as_old_as_its_original(settings: Settings, client: dict[str, str]) -> None:
     sent = b"%d" % ((time.time() - 2 * HOUR_S) * 1000)
-    send(client, UPDATES, 1, 0.0, timestamp=sent)
+    send(client, UPDATES, 1, 0.0, timestamp=sent, source=f"{UPDATES}/1/0".encode())
     assert about(now(settings).input_s, 2 * HOUR_S)
 
 

@@ -60,18 +60,16 @@ def test_a_sink_without_topics_waits_says_why_and_goes_on(
 def test_a_sink_goes_on_when_the_database_is_mended(
     made_up: MadeUp, start: Start, database: str, reader: Reader
 ) -> None:
-    """Read-only for some seconds, then a column that no row fills, then a privilege that is missing: each is said, and nothing of
-    it needs another start."""
+    """Closed for some seconds, then a column that no row fills: each is said, and neither needs another start."""
     name, port = made_up.name, free_ports(1)[0]
     made_up.create_topics(partitions=2)
-    reader.execute(
-        f"ALTER DATABASE {conninfo.conninfo_to_dict(database)['dbname']} SET default_transaction_read_only = on"
-    )
-    child = start(metrics_port=port, stall_s=120.0)
-    eventually(lambda: "read-only transaction" in child.status().get("detail", ""), LANDED_IN_S, "it says why it waits")
-    reader.execute(
-        f"ALTER DATABASE {conninfo.conninfo_to_dict(database)['dbname']} RESET default_transaction_read_only"
-    )
+    name_of_database = conninfo.conninfo_to_dict(database)["dbname"]
+    with psycopg.connect(conninfo.make_conninfo(database, dbname="postgres"), autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {name_of_database} ALLOW_CONNECTIONS false")
+        child = start(metrics_port=port, stall_s=120.0)
+        closed = "not currently accepting connections"
+        eventually(lambda: closed in child.status().get("detail", ""), LANDED_IN_S, "it says why it waits")
+        admin.execute(f"ALTER DATABASE {name_of_database} ALLOW_CONNECTIONS true")
     made_up.send(range(10))
     eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "everything is landed")
 

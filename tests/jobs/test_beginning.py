@@ -128,7 +128,7 @@ def test_what_a_worker_writes_with_asks_for_its_session(
     """Its effect and its queue."""
     seen = Seen()
 
-    def queue(*named: object, still: Callable[[], None]) -> Any:
+    def queue(*named: object, still: Callable[[], None], session_timeout_ms: int) -> Any:
         seen.stills.append(still)
         return SimpleNamespace(receive=lambda timeout_s: no_database(), close=lambda: None)
 
@@ -136,7 +136,7 @@ def test_what_a_worker_writes_with_asks_for_its_session(
     monkeypatch.setattr(service, "effect_of", seen.effect_of)
     monkeypatch.setattr(service, "KafkaQueue", queue)
     monkeypatch.setattr(topics, "create", lambda admin, queue: [])
-    desk = Desk(pipelines.found()["sheets"], QUEUE, context, "1")
+    desk = Desk(pipelines.found()["sheets"], QUEUE, context, "1", session_timeout_ms=6_000)
     started(desk, lambda: None)
     eventually(lambda: desk.waits_for.endswith("connection refused"), 10, "it has begun, and has lost its database")
     seen.nothing_is_written_without_the_session()
