@@ -98,7 +98,7 @@ def kept_at(step: str, told: Callable[[], list[int]], home: Path, monkeypatch: p
     """Of these ports which are kept when `up` comes to a step of its own, which is its last one here."""
     seen: dict[int, bool] = {}
 
-    def looks(*given: Any) -> None:
+    def looks(*given: Any, **named: Any) -> None:
         seen.update({port: is_kept(port) for port in told()})
         raise UserError("that is enough")
 
