@@ -51,7 +51,7 @@ def measure(
         RuntimeError: the auditor says that something is wrong before that, or knows of nothing that it has compared.
     """
     name = workload.name
-    environment.say("starting processor, sink and auditor")
+    environment.say("starting the processor, the sink and the continuous verifier")
     environment.start("processor", "process", name)
     start_sink(environment, name, "audit")
     most = int(rate * (2 * _LEVEL_S + 2 * seconds + plants * _NAMED_S))
@@ -64,13 +64,13 @@ def measure(
     cpu = CpuSampler({"auditor": [auditor.pid]})
     try:
         # What it reads from the beginning is no part of what it costs to go on.
-        environment.wait(lambda: _knows(auditor), _LEVEL_S, "the auditor says that all is right", _LOOK_EVERY_S)
+        environment.wait(lambda: _knows(auditor), _LEVEL_S, "the continuous verifier reports valid", _LOOK_EVERY_S)
         sent, began = sender.sent, time.time()
         environment.wait(lambda: time.time() > began + seconds, 2 * seconds, "the time is over")
         ended = time.time()
         events, used = sender.sent - sent, cpu.seconds("auditor", began, ended)
         if found := _divergences(auditor):
-            raise RuntimeError(f"the auditor named something before anything was planted: {found[0]}")
+            raise RuntimeError(f"the continuous verifier reported a mismatch before a fault was injected: {found[0]}")
         took = {kind: list[float | None]() for kind in (ROW, OUTPUT)}
         for kind, _ in zip(cycle(took), range(plants), strict=False):
             environment.say(f"planted: a {kind}")

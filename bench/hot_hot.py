@@ -207,7 +207,7 @@ def _of_mode(
     sender.start()
     if rows is not None:
         rows.start()
-        environment.wait(rows.all_land, _ROWS_S, "rows of each partition land")
+        environment.wait(rows.all_land, _ROWS_S, "the sink writes rows of each partition")
     time.sleep(plan.warm_up)
     environment.say(f"{mode}: {plan.untouched_s:.0f} s without a {plan.what}")
     began, decided = time.time(), _decided(follower)
@@ -274,7 +274,7 @@ def _wait_until_true(environment: BenchmarkEnvironment, follower: Follower, ends
     def reached() -> bool:
         return all(follower.reached[place] >= end for place, end in ends.items())
 
-    environment.wait(reached, _DRAIN_S, "every event is folded")
+    environment.wait(reached, _DRAIN_S, "all events are processed")
 
 
 def _figures(mode: str, what: str, follower: Follower, began: float, calm_until: float, ended: float) -> dict[str, Any]:

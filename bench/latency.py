@@ -76,7 +76,7 @@ def measure(
     ways = [(at, arrivals[source] - at) for source, at in produced.items() if source in arrivals]
     latencies = sorted(way for at, way in ways if at >= counted_from)
     if not latencies:
-        raise RuntimeError(f"no event of {workload.name} had an output that is landed; take more --seconds")
+        raise RuntimeError(f"no event of {workload.name} has an output that the sink has written; give more --seconds")
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     return {
         "pipeline": workload.name,

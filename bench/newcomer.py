@@ -46,11 +46,11 @@ def measure(
     name, topology = workload.name, topology_of(workload.name)
     inputs = workload.generate(seed, events + round(rate * _SENT_S))
     settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
-    environment.say(f"filling {', '.join(workload.inputs)}, and folding it")
+    environment.say(f"filling {', '.join(workload.inputs)}, and processing the events")
     elastic = environment.start(*process(name, 0))
     environment.fill(islice(inputs, events))
     environment.wait(
-        lambda: positions.lag_of(name, settings)["input_events"] == 0, _FOLD_S, "all events are folded", 0.5
+        lambda: positions.lag_of(name, settings)["input_events"] == 0, _FOLD_S, "all events are processed", 0.5
     )
     elastic.stop()
 

@@ -45,7 +45,10 @@ def measure(
     began = time.monotonic()
     processor = environment.start("processor", "process", name)
     environment.wait(
-        lambda: positions.lag_of(name, settings)["events"] == 0, _DRAIN_S, "everything is landed", _ASK_EVERY_S
+        lambda: positions.lag_of(name, settings)["events"] == 0,
+        _DRAIN_S,
+        "all output records are written to PostgreSQL",
+        _ASK_EVERY_S,
     )
     drain_s = time.monotonic() - began
 
@@ -54,7 +57,7 @@ def measure(
     table, rows, keys = some_keys(environment.dsn, name, explained)
     environment.say(f"explaining rows of {table}")
     taken, read = zip(*_explained(settings, environment.dsn, table, keys), strict=True)
-    environment.say(f"making the tables of {name} anew, beside")
+    environment.say(f"rebuilding the tables of {name} in a temporary database")
     rebuilt, rebuild_s = _timed(environment, "rebuild", name, "--dry-run", "--json")
     processor.stop()
     sink.stop()

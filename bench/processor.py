@@ -60,7 +60,7 @@ def fold(
     domain = workload.name
     environment.say(f"filling {', '.join(workload.inputs)}")
     events = environment.fill(inputs)
-    environment.say(f"folding {events:,} events with {instances} processor{'s' * (instances > 1)}")
+    environment.say(f"processing {events:,} events with {instances} processor{'s' * (instances > 1)}")
     ports = free_ports(instances) if metrics else []
     children = []
     for number in range(1, instances + 1):
@@ -82,7 +82,7 @@ def fold(
                 answer.read()
         return positions.lag_of(domain, settings)["input_events"] == 0
 
-    environment.wait(folded, _DRAIN_S, "all events are folded", _ASK_EVERY_S)
+    environment.wait(folded, _DRAIN_S, "all events are processed", _ASK_EVERY_S)
     cpu.stop()
     for child in children:
         child.stop()
@@ -112,7 +112,7 @@ def measure(
         raise RuntimeError(f"the generator of {workload.name} made no event")
     start, end = shared_at or commits[0][0], commits[-1][0]
     if start >= end:
-        raise RuntimeError(f"all was folded before {instances} processors shared the work; take more --events")
+        raise RuntimeError(f"one processor processed all events before {instances} shared the work; give more --events")
     counted = _folded_after(commits, start)
     metered = max(start, cpu.since())
     counted_metered = _folded_after(commits, metered)

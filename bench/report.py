@@ -63,7 +63,10 @@ def latencies(landings: Sequence[Landing], began: float) -> list[tuple[int, floa
 def _charts(run: Run) -> list[str]:
     ways = latencies(run.landings, run.began)
     return [
-        _chart(f"Trades landed a second, mean over {WINDOW_S} s", {"landed": throughput(run.landings, run.began)}),
+        _chart(
+            f"Trades written to PostgreSQL a second, mean over {WINDOW_S} s",
+            {"landed": throughput(run.landings, run.began)},
+        ),
         _chart(
             "Seconds from produce to visible in Postgres",
             {"mean": [(at, mean) for at, mean, _ in ways], "longest": [(at, longest) for at, _, longest in ways]},

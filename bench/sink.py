@@ -42,7 +42,7 @@ def measure(environment: BenchmarkEnvironment, workload: Workload, events: int, 
     _fill_first_batch(environment, workload, inputs)
     fold(environment, workload, islice(inputs, events), 1)
     total = environment.to_land(workload.landed)
-    environment.say(f"landing {total:,} output offsets")
+    environment.say(f"writing {total:,} output offsets to PostgreSQL")
     (port,) = free_ports(1)
     environment.environment["ONEFOLD_METRICS_PORT"] = str(port)
     sink = environment.start("sink", "sink", workload.name)
@@ -58,11 +58,11 @@ def measure(environment: BenchmarkEnvironment, workload: Workload, events: int, 
             stages.append(_stages(port))
         return now >= total
 
-    environment.wait(landed, _DRAIN_S, "all output records are landed", _ASK_EVERY_S)
+    environment.wait(landed, _DRAIN_S, "all output records are written to PostgreSQL", _ASK_EVERY_S)
     cpu.stop()
     sink.stop()
     if len(commits) < 3:  # the beginning, the first batch, and nothing after it
-        raise RuntimeError("everything landed in one batch, and that one was cold: ask for more events")
+        raise RuntimeError("the sink wrote all records in one batch, its first: give more --events")
     (first_at, first), (last_at, _) = commits[1], commits[-1]
     rows = total - first
     return {
@@ -99,4 +99,4 @@ def _fill_first_batch(environment: BenchmarkEnvironment, workload: Workload, inp
             return
         step = max(_SAMPLE_EVENTS, (MAX_OFFSETS_PER_BATCH - offsets) * folded // max(1, offsets))
         step = min(step, _WARM_UP_EVENTS_MAX - folded)
-    raise RuntimeError(f"{folded:,} events of {workload.name} have {offsets:,} output records that are landed")
+    raise RuntimeError(f"{folded:,} events of {workload.name} have {offsets:,} output records in PostgreSQL")

@@ -35,7 +35,7 @@ def measure(environment: BenchmarkEnvironment, names: Sequence[str], events: int
         fold(environment, one, one.generate(seed, events // len(names)), 1)
         ends[name] = environment.to_land(one.landed)
     rows = sum(ends.values())
-    environment.say(f"landing {rows:,} output offsets of {len(names)} pipelines")
+    environment.say(f"writing {rows:,} output offsets of {len(names)} pipelines")
     asked = time.time()
     sink = environment.start("sink", "sink", *names)
     began = time.time()
@@ -43,7 +43,7 @@ def measure(environment: BenchmarkEnvironment, names: Sequence[str], events: int
     environment.wait(
         lambda: all(environment.landed(name) >= end for name, end in ends.items()),
         _DRAIN_S,
-        "all output records are landed",
+        "all output records are written to PostgreSQL",
         _ASK_EVERY_S,
     )
     ended = time.time()

@@ -100,7 +100,7 @@ def _produce_and_land(
 ) -> None:
     deltas_before = environment.landed("trades")
     if not plan.rate:
-        environment.say(f"filling {TOPIC} with {plan.messages:,} messages that nobody sees yet")
+        environment.say(f"filling {TOPIC} with {plan.messages:,} messages that are not visible yet")
         feeder.hold(plan.messages)
     environment.say("measuring")
     cpu = CpuSampler(children.pids())
@@ -231,7 +231,7 @@ def _drained(environment: BenchmarkEnvironment) -> None:
 
     settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
     drained = lambda: positions.lag_of("trades", settings)["events"] == 0  # noqa: E731
-    environment.wait(drained, _DRAIN_S, "everything is landed", _LAG_ASK_EVERY_S)
+    environment.wait(drained, _DRAIN_S, "all output records are written to PostgreSQL", _LAG_ASK_EVERY_S)
 
 
 class _Children:

@@ -117,7 +117,9 @@ class Containers:
                 timeout=patience_s + COMMAND_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise UserError(f"the judge in a container took longer than {patience_s + COMMAND_S:.0f} s") from None
+            raise UserError(
+                f"`onefold verify` in a container took longer than {patience_s + COMMAND_S:.0f} s"
+            ) from None
         return ran.stdout or ran.stderr
 
     def kill(self, service: str) -> None:

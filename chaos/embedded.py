@@ -114,7 +114,7 @@ class Embedded:
         return psutil.Process(pid)
 
     def _impossible(self, what: str) -> NoReturn:
-        raise UserError(f"the embedded stack cannot {what}", "Use --stack docker, or another nemesis.")
+        raise UserError(f"the embedded stack cannot {what}", "Use --stack docker, or another --nemesis.")
 
 
 def _kind(name: str) -> str:

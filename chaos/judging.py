@@ -21,7 +21,9 @@ def judge(stack: Stack, domain: str, settings: Settings, timeout_s: float) -> Ve
         try:
             return _read(json.loads(told))
         except (ValueError, TypeError, KeyError):
-            raise UserError(f"the judge in the container gave no verdict on {domain}: {told.strip()[-200:]}") from None
+            raise UserError(
+                f"`onefold verify` in the container gave no verdict on {domain}: {told.strip()[-200:]}"
+            ) from None
     return verdicts.ask(settings, domain, timeout_s=timeout_s)
 
 

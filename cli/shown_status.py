@@ -81,7 +81,7 @@ def _partitions(found: dict[str, Any]) -> list[str]:
 
 def _set_aside(found: dict[str, Any]) -> list[str]:
     return [
-        f"{'set aside of ' + domain:{WIDTH}} {one['records']:,} output record{'' if one['records'] == 1 else 's'} in"
+        f"{'rejected of ' + domain:{WIDTH}} {one['records']:,} output record{'' if one['records'] == 1 else 's'} in"
         f" onefold.rejected, the newest because of: {one['reason']}"
         for domain, one in found["set_aside"].items()
     ]
@@ -108,9 +108,9 @@ def _replicas(found: dict[str, Any]) -> list[str]:
 def _replica(one: dict[str, Any]) -> str:
     """How a replica is, in one line."""
     if one["silent"]:
-        return f"not heard of for {one['heard_s']:.0f} s, {one['behind']:,} versions behind"
+        return f"unresponsive for {one['heard_s']:.0f} s, {one['behind']:,} versions behind"
     publishes = f", publishes {one['publishes']} of {one['tasks']} tasks" if one["publishes"] else ""
-    return f"{one['won']:,} of {one['decided']:,} decisions won, {one['behind']:,} versions behind{publishes}"
+    return f"{one['won']:,} of {one['decided']:,} accepted proposals, {one['behind']:,} versions behind{publishes}"
 
 
 def _jobs(found: dict[str, Any]) -> list[str]:

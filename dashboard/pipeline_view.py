@@ -90,7 +90,7 @@ def _diagrams(
         _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
         Leg(_rate(made), "written", "good" if made else "quiet", bool(made)),
         _waits(facts.to_land, "to write", stall_s, exact, bool(landing)),
-        Leg(_rate(landing), "landed", "good" if landing else "quiet", bool(landing)),
+        Leg(_rate(landing), "written", "good" if landing else "quiet", bool(landing)),
     ]
     dead = facts.dead
     count = NONE if dead is None else f"{'' if dead.exact else '≤ '}{whole(dead.count)}"
@@ -106,7 +106,7 @@ def _diagrams(
         dead=Box("dead", "dead letters", "refused records"),
         to_dead=Leg(count, "", "busy" if dead and dead.count else "quiet"),
         says=f"From {', '.join(shape.inputs)} by the processor to {', '.join(shape.outputs) or 'no output'}, and by the sink to "
-        f"{', '.join(one.text for one in tables) or 'no table'}. To fold: {legs[0].text}; written: {legs[1].text}; "
+        f"{', '.join(one.text for one in tables) or 'no table'}. To process: {legs[0].text}; written: {legs[1].text}; "
         f"to write: {legs[2].text}; written: {legs[3].text}; dead letters: {count}.",
     )
     return diagram.wide(way), diagram.tall(way)

@@ -105,7 +105,7 @@ class SheetPages:
             return self._answers.problem(503, sentence(str(error)))
         except psycopg.Error:
             return self._answers.problem(503, SILENT)
-        return self._answers.problem(404, f"There is no sheet {sheet_id}, or nothing of it has landed yet.")
+        return self._answers.problem(404, f"There is no sheet {sheet_id}, or none of its rows are in PostgreSQL yet.")
 
     async def _updates(self, sheet_id: str, window: Window) -> AsyncIterator[ServerSentEvent]:
         sent: sheet_view.Parts = {}

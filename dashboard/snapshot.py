@@ -178,7 +178,11 @@ def _different(snapshot: Snapshot, rollup: Rollup, level: Level, difference: Sum
         return Compared("bad", "They differ", f"Nothing is on the way, and the sums are not the same. {where}")
     things = rollup.count.replace("_", " ")
     text = f"{abs(difference.count):,} {things} on the way" if difference.count else "On the way"
-    detail = f"{events:,} events are still to be processed or written." if events else "The last of them are landing."
+    detail = (
+        f"{events:,} events are still to be processed or written."
+        if events
+        else "The sink is writing the last of them."
+    )
     return Compared("busy", text, detail)
 
 

@@ -242,7 +242,7 @@ def _tables(facts: Facts) -> Iterator[Standing]:
     verdict = facts.verdict
     if verdict is None:
         if facts.landed:
-            detail = "Nobody has recomputed its tables from the log."
+            detail = "No run of `onefold verify` has recomputed its tables from the log."
             yield _said(facts, Rank.NEVER, "quiet", "was never verified", detail, verify)
         return
     detail = sentence(verdict.reason)

@@ -57,7 +57,7 @@ def contract_of(pipeline: Pipeline, queue: str) -> Contract:
     except Refused as fault:
         raise Misconfigured(str(fault)) from fault
     if queue not in found:
-        raise Misconfigured(f'no contract in {pipeline.contracts} names the topic {queue} in its "topics"')
+        raise Misconfigured(f'no schema in {pipeline.contracts} names the topic {queue} in its "topics"')
     return found[queue]
 
 

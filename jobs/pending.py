@@ -41,7 +41,7 @@ class PostgresPending:
         self._connection: Connection = connect(dsn, worker, "worker")
         if not worker_lock.share(self._connection, pipeline):
             self._connection.close()
-            raise Retriable(f"{pipeline} is being started over: `onefold reset` is under way")
+            raise Retriable(f"{pipeline} is being reset: `onefold reset` is running")
 
     def close(self) -> None:
         """Leave; what is claimed stays so until its time-out."""

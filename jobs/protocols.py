@@ -209,8 +209,8 @@ class Effect(Protocol):
 
 @runtime_checkable
 class StartsOver(Protocol):
-    """What an effect has beside the methods of `Effect` when its pipeline may be started over, by `onefold reset`. All its jobs
-    are forgotten then, and those that the fold writes anew are done: also where they are the same ones.
+    """What an effect has beside the methods of `Effect` when its pipeline may be reset, by `onefold reset`. All its jobs
+    are forgotten then, and workers do the jobs that the processor writes after the reset, also equal ones.
     """
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:

@@ -230,7 +230,7 @@ class KafkaQueue:
     def _set_aside(self, receipt: Receipt, message: KafkaMessage, reason: str) -> None:
         """What is no job would be none the next time: a dead letter, and on."""
         source, value = f"{receipt.topic}/{receipt.partition}/{receipt.offset}", message.value()
-        log.error("a record is no job, and was set aside", record=source, reason=reason)
+        log.error("a record is no job, and went to the dead-letter topic", record=source, reason=reason)
         headers = topics.dead_headers(source, value, reason)
         self._writer.write(topics.dead_of(self._queue), message.key(), value, headers)
 

@@ -160,7 +160,7 @@ class Worker:
             return
         self._queue.put(earlier.job)
         self._step("put_again")
-        self._pending.defer(earlier, "it was put into the queue again: nobody had met it yet")
+        self._pending.defer(earlier, "the job was put into the queue again: no worker had seen it")
 
     def _disorder(self, job: Job, newest: Done | None, increment: int) -> str:
         """Why it is not this job's turn, or "". Jobs that were not known to come before it become pending, and are put back

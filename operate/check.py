@@ -77,12 +77,12 @@ def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, Con
         yield f"{where} has no inputs"
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in known]
     for topic in missing:
-        yield f'no contract in {pipeline.contracts} names the topic {topic} in its "topics"'
+        yield f'no schema in {pipeline.contracts} names the topic {topic} in its "topics"'
     for topic, row in topology.outputs.items():
         if row and topic in known:
             fields = {field["name"] for field in known[topic].schema["fields"]}
             for name in sorted(set(row) - fields):
-                yield f"{where}: a row of {topic} is identified by {name}, which its contract {known[topic].name} lacks"
+                yield f"{where}: a row of {topic} is identified by {name}, which its schema {known[topic].name} lacks"
     for topic in sorted(set(pipeline.kafka_only) - set(topology.outputs) - set(pipeline.jobs)):
         yield f"{pipeline.declared_in}: kafka_only names {topic}, which is no output of {pipeline.name}"
     yield from _of_jobs(pipeline, topology, known)
@@ -102,7 +102,7 @@ def _of_jobs(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contrac
             for name, kind in JOB_FIELDS.items():
                 if fields.get(name) != kind:
                     yield (
-                        f"{pipeline.declared_in}: jobs names {topic}, whose contract {known[topic].name} lacks the field "
+                        f"{pipeline.declared_in}: jobs names {topic}, whose schema {known[topic].name} lacks the field "
                         f"{name} of type {kind}: log_id says what a job is about, segment and entry when its turn is"
                     )
         try:
@@ -127,7 +127,7 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         if written is None:
             yield f"{file} is for a topic that {pipeline.name} does not write"
         elif written in pipeline.kafka_only:
-            yield f"{file} lands {written}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
+            yield f"{file} writes {written}, which {pipeline.declared_in} lists under kafka_only: keep one of the two"
     try:
         schema_files.files(pipeline.name, pipeline.sql)
     except Misconfigured as error:

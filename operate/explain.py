@@ -198,8 +198,8 @@ class _Work:
         if now != batch.topic_id:
             self._made_anew = True
             self._told.notes.append(
-                f"{origin.topic} was deleted and made again since this row landed (id {batch.topic_id} then, {now} now): "
-                f"what lies at its origin now is another record"
+                f"{origin.topic} was deleted and recreated since the sink wrote this row (id {batch.topic_id} then, {now} now): "
+                f"the record at its origin now is another record"
             )
 
     def _shown(self, stored: Stored, where: str = "") -> Shown:

@@ -179,7 +179,7 @@ class Explanation:
         said, stored = fields[name], (self.row or {})[name]
         made = self._made_by(name, others)
         if type(said) is int and stored != str(said):
-            return f"{made}; the record says {said}: the merge computes it, or somebody changed the row"
+            return f"{made}; the record says {said}: the merge computes the value, or the row was changed by hand"
         return made
 
     def _made_by(self, name: str, others: list[str]) -> str:

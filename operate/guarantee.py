@@ -21,9 +21,9 @@ ALLOW = "ONEFOLD_ALLOW"
 UNKNOWN_CONTRACTS = "unknown_contracts"
 POSTGRES = "PostgreSQL"
 #: What is guaranteed: by a processor, by a sink, and by both.
-FOLDED = "each record is folded exactly once, whatever process dies"
-LANDED = "each record lands exactly once, whatever process dies"
-END_TO_END = "each record counts exactly once from input to table, whatever process dies"
+FOLDED = "each record is processed exactly once, whatever process crashes"
+LANDED = "each record is written to PostgreSQL exactly once, whatever process crashes"
+END_TO_END = "each record counts exactly once from input to table, whatever process crashes"
 
 # No restore of a changelog has taken a tenth of that; Kafka's default is a day.
 _LONGEST_RESTORE_MS = 3_600_000
@@ -176,21 +176,21 @@ RULES = (
         "changelog_retention",
         True,
         _topics({Role.CHANGELOG}, _forgets, _kept),
-        "Kafka deletes the states of keys to which nothing has happened for so long, and they begin anew",
+        "Kafka deletes the states of keys without records for that time, and those keys begin with a new state",
         "set cleanup.policy=compact",
     ),
     Rule(
         "decision_log_retention",
         True,
         _topics({Role.DECISIONS}, _forgets, _kept),
-        "Kafka deletes decisions, published and landed or not",
+        "Kafka deletes decisions, also those that are not published or written yet",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
     Rule(
         "receipts_retention",
         True,
         _topics({Role.RECEIPTS}, _forgets, _kept),
-        "Kafka forgets which dead letters were put back, and they may be put back twice",
+        "Kafka deletes the receipts of replayed dead letters, which may then be replayed twice",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
     Rule(
@@ -225,7 +225,7 @@ RULES = (
         UNKNOWN_CONTRACTS,
         True,
         lambda facts: list(facts.set_aside),
-        "what a processor writes with a contract that the sink does not know is set aside, and totals are wrong without it",
+        "the sink rejects records of a schema that it does not know, and totals are wrong without them",
         "start a sink of the version that the processors have",
     ),
     Rule(
@@ -246,7 +246,7 @@ RULES = (
         "retention",
         False,
         _topics(_RECOMPUTED, _forgets, _kept),
-        "Kafka deletes records in time; whoever has not read them by then stops, and verify that has not says unknown",
+        "Kafka deletes records after that time; a processor or sink that has not read them stops, and verify reports unknown",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
     Rule(
@@ -260,7 +260,7 @@ RULES = (
         "synchronous_commit_off",
         False,
         _postgres("synchronous_commit", "off"),
-        "synchronous_commit is off, so a crash may take back the last batches, rows and offsets alike; they land again",
+        "synchronous_commit is off, so a crash may take back the last batches, rows and offsets; the sink writes them again",
         "set synchronous_commit=on",
     ),
 )  # fmt: skip

@@ -70,12 +70,12 @@ class Held(NamedTuple):
         who = f"the transaction of {self.transactional_id}" if self.transactional_id is not None else "a transaction"
         if self.committed:
             return (
-                f"{self.topic}/{self.partition} at offset {self.offset}: {who} hides {self.hidden:,} offsets for "
+                f"{self.topic}/{self.partition} at offset {self.offset}: {who} blocks {self.hidden:,} offsets for "
                 f"{self.age_s:,.0f} s, and may have been committed. Aborting it would remove what was: see "
                 f"`onefold docs operating`, which Kafka"
             )
         return (
-            f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and hides "
+            f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and blocks "
             f"{self.hidden:,} offsets"
         )
 

@@ -75,9 +75,9 @@ def restore(name: str, found: list[Version]) -> list[Path]:
     unknown = [version for version in found if version.standing == UNKNOWN]
     if lost := next((version for version in unknown if version.lost), None):
         raise UserError(
-            f"records of {lost.topic} that were written with the contract {lost.fingerprint} cannot be read as "
+            f"records of {lost.topic} that were written with the schema {lost.fingerprint} cannot be read as "
             f"{lost.contract} any more: {'; '.join(lost.lost)}",
-            "Change the contract so that they can, or write to a topic of another name, or make them anew: "
+            "Change the schema so that they can, or write to a topic of another name, or reset the pipeline: "
             f"`onefold reset {name}`.",
             USAGE,
         )
@@ -118,6 +118,6 @@ def _stored(name: str, settings: Settings) -> known_contracts.Schemas:
     except psycopg.OperationalError as error:
         raise UserError(
             answering.silent(settings.postgres(), error),
-            "The contracts that were landed are kept there: start it, and try again.",
+            "PostgreSQL keeps the schemas of the written records: start it, and try again.",
             UNAVAILABLE,
         ) from None

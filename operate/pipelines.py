@@ -33,7 +33,7 @@ def checked(names: Sequence[str]) -> list[str]:
             continue
         if about := [fault for fault in known.faults if re.search(rf"\b{re.escape(name)}\b", fault)]:
             raise UserError(about[0], exit_code=USAGE)
-        raise UserError(f"there is no domain {name}", f"There are: {', '.join(known.pipelines)}.", USAGE)
+        raise UserError(f"there is no pipeline {name}", f"There are: {', '.join(known.pipelines)}.", USAGE)
     return list(dict.fromkeys(names))
 
 
@@ -47,7 +47,7 @@ def workload(name: str) -> Any:
     if not hasattr(module, "generate"):
         raise UserError(
             f"there is no generator of events for {name}",
-            f"Name a module with generate(seed, count) as its workload in {pipeline.declared_in}.",
+            f"Name a module with generate(seed, count) under `workload` in {pipeline.declared_in}.",
             USAGE,
         )
     return module
@@ -65,7 +65,8 @@ def topology_with_input(topic: str) -> Any:
             continue
         if topic in topology.fed:
             raise UserError(
-                f"{topic} is fed by {pipeline.name} itself, and nobody else may write to it", exit_code=USAGE
+                f"{topic} is a feedback topic of {pipeline.name}, and only its processor may write to it",
+                exit_code=USAGE,
             )
         if topic in topology.inputs:
             return topology

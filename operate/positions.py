@@ -342,7 +342,7 @@ def _behind_log(
         return Behind(_after(published), None, no_inputs, why)
     done = {place: max(now.reached, from_log.reached.get(place, 0)) for place, now in published.items()}
     if from_log.left:
-        why = "a task has left its decision log, and what it does now lands nowhere"
+        why = "a task has left its decision log, and the sink cannot write what the task decides now"
         return Behind(_between(done, inputs), None, no_outputs=why)
     return Behind(_between(done, inputs), _between(at, log))
 

@@ -153,7 +153,7 @@ class Rebuild:
                 goal = self._goal()
                 at = _landed(beside, self.name)
                 left = sum(max(0, end - at.get(place, 0)) for place, end in goal.items())
-                say(f"landing {self.name} beside: {sum(goal.values()) - left:,} of {sum(goal.values()):,} offsets")
+                say(f"writing {self.name} aside: {sum(goal.values()) - left:,} of {sum(goal.values()):,} offsets")
                 if left <= _NEARLY_LEVEL and at:
                     return
             time.sleep(_LOOK_AGAIN_S)
@@ -279,7 +279,7 @@ class Rebuild:
             raise UserError(str(error), "Nothing was changed; run it again.") from None
         for (topic, partition), start in begun.items():
             raise UserError(
-                f"{topic}/{partition} begins at offset {start}: rows of what was deleted there could not be made anew",
+                f"{topic}/{partition} begins at offset {start}: rows of the deleted records could not be rebuilt",
                 "Nothing was changed.",
                 REFUSED,
             )
@@ -348,7 +348,7 @@ def _make_database(keeper: psycopg.Connection[Any], name: str) -> None:
     except psycopg.errors.InsufficientPrivilege:
         (user,) = keeper.execute("SELECT current_user").fetchone() or ("",)
         raise UserError(
-            f"the tables are made anew in a database of their own, and {user} may not make one",
+            f"the rebuild needs a temporary database, and {user} may not create one",
             f"Run ALTER ROLE {user} CREATEDB, ask again, and take it back afterwards.",
         ) from None
 

@@ -349,6 +349,6 @@ def _fenced(domain: str) -> Iterator[None]:
         if isinstance(cause, KafkaException) and cause.args[0].code() in FENCED:
             raise UserError(
                 f"another replay of {domain} has begun; what this one had under way was taken back",
-                "Run it again when the other one has ended: nothing is put back twice.",
+                "Run this replay again when the other one has ended: no dead letter is replayed twice.",
             ) from None
         raise

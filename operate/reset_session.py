@@ -73,13 +73,13 @@ def refuse_beside_others(connection: psycopg.Connection[Any], name: str) -> None
     if resets := [one for one in found if one.alone]:
         raise UserError(
             f"another reset of {name} is under way: {_named(resets)}",
-            f"Wait for its end. One that is frozen is ended by {_end_of(resets)}",
+            f"Wait for its end. End a paused one by {_end_of(resets)}",
             REFUSED,
         )
     if found:
         raise UserError(
             f"a worker of {name} has a session in the database: {_named(found)}",
-            f"Stop it, also one that is frozen, and ask again. Of one whose machine is gone: {_end_of(found)}",
+            f"Stop it, also when it is paused, and run this again. If its machine is gone: {_end_of(found)}",
             REFUSED,
         )
 

@@ -56,11 +56,12 @@ class Settings(BaseSettings):
     )
     objects: str | None = Field(
         None,
-        description="file:///folder or s3://bucket/prefix: where jobs keep their objects; unset: a folder of the home",
+        description="file:///folder or s3://bucket/prefix: where jobs keep their objects; unset: a folder of the data directory",
     )
     objects_endpoint: str | None = Field(None, description="http(s)://... of an S3 that is not Amazon's")
     judge_home: Path | None = Field(
-        None, description="the folder of what `verify` has proved, which it goes on from; unset: a folder of the home"
+        None,
+        description="the folder of what `verify` has verified, and continues from; unset: a folder of the data directory",
     )
     state: Literal["auto", "memory", "disk"] = Field(
         "auto", description="where processors keep states: auto is memory until they are too large for it"
@@ -69,11 +70,12 @@ class Settings(BaseSettings):
         1024, ge=STATE_MEMORY_MIN_MB, description="megabytes of memory that the states of one processor may take"
     )
     state_home: Path | None = Field(
-        None, description="the folder of states on disk, on a disk of this machine; unset: a folder of the home"
+        None,
+        description="the folder of states on disk, on a disk of this machine; unset: a folder of the data directory",
     )
     cache: Path = Field(
         default_factory=lambda made: _cache(made.get("home")),
-        description="the folder of jars; unset: the user's own cache, or a folder of the home where the user can have none",
+        description="the folder of jars; unset: the user's own cache, or a folder of the data directory if the user has no cache",
     )
     kafka_port: int = Field(0, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
     postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
@@ -88,7 +90,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=INSTANCES_MAX,
-        description="processes per domain that `up` and `process` start; 0: the cores, shared among the domains",
+        description="processes per pipeline that `up` and `process` start; 0: the cores, shared among the pipelines",
     )
     replicas: int | None = Field(
         None,
@@ -102,7 +104,7 @@ class Settings(BaseSettings):
     )
     audited: str = Field(
         "",
-        description="pipelines that `up` starts an auditor for: names with commas, or all for each that can be audited",
+        description="pipelines that `up` starts a continuous verifier for: names with commas, or all for each that can have one",
     )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
     sink_standby: bool = Field(

@@ -31,7 +31,7 @@ def set_aside(rejected: Sequence[Rejected], topics: Sequence[str], identity: Ide
             unreadable += 1
         elif identity.has(stored, values):
             found.append(
-                f"a record of this row was set aside, in onefold.rejected: {one.place}: {printable(one.reason)}"
+                f"the sink rejected a record of this row, in onefold.rejected: {one.place}: {printable(one.reason)}"
             )
     if unreadable:
         most = " of the newest" if len(rejected) == REJECTED_MAX else ""
@@ -76,11 +76,11 @@ def on_the_way(
             of_row = [
                 stored.place for stored in reader.read(topic, partition, start, end) if identity.has(stored, values)
             ]
-            found += [f"a record of this row is written, and has not landed yet: {place}" for place in of_row[-3:]]
+            found += [f"a record of this row is in Kafka, and not in PostgreSQL yet: {place}" for place in of_row[-3:]]
     if behind and (not found or origin is None):
         whose = f"{topology.decisions}" if log else "the topics that make this table"
         beyond = f"; the first {looked:,} were looked through" if not log and looked < behind else ""
-        found.append(f"{behind:,} offsets of {whose} have not landed yet{beyond}")
+        found.append(f"{behind:,} offsets of {whose} are not written to PostgreSQL yet{beyond}")
     return found
 
 
@@ -106,4 +106,4 @@ def to_fold(domain: str, settings: Settings) -> list[str]:
         return []
     most = "" if found.exact else "up to "
     what = "input record is" if found.input_events == 1 else "input records are"
-    return [f"{most}{found.input_events:,} {what} not folded yet"]
+    return [f"{most}{found.input_events:,} {what} not processed yet"]

@@ -70,7 +70,7 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
         raise Misconfigured(str(fault)) from fault
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
     if missing:
-        raise Misconfigured(f'no contract in {folder} names the topic {missing[0]} in its "topics"')
+        raise Misconfigured(f'no schema in {folder} names the topic {missing[0]} in its "topics"')
     try:
         registry = ConfluentRegistry(schema_registry_url) if schema_registry_url else None
     except Refused as fault:

@@ -103,7 +103,7 @@ class Checkpoints:
         except (OSError, pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
             if draft is not None:
                 draft.unlink(missing_ok=True)
-            return f"what was proved could not be kept for the next time: {type(error).__name__}: {error}"
+            return f"the checkpoint of this verification could not be saved: {type(error).__name__}: {error}"
         self._evict(checkpoint)
         return ""
 
@@ -272,7 +272,7 @@ def _open_to_others(folder: Path) -> str:
     """Why the folder cannot be trusted, or ""."""
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        return f"{folder} belongs to somebody else: what was proved is not kept there"
+        return f"{folder} belongs to another user: `verify` saves no checkpoint there"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others may write to {folder}: what was proved is not kept there; chmod go-w it"
+        return f"other users may write to {folder}: `verify` saves no checkpoint there; chmod go-w the folder"
     return ""

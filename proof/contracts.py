@@ -42,7 +42,7 @@ class Contracts(dict[str, Contract]):
         self.faults: list[str] = []
 
     def __missing__(self, topic: str) -> Contract:
-        raise CannotTell("; ".join(self.faults) or f"no contract names the topic {topic}")
+        raise CannotTell("; ".join(self.faults) or f"no schema names the topic {topic}")
 
     @contextmanager
     def noting(self, path: Path) -> Iterator[None]:
@@ -51,7 +51,7 @@ class Contracts(dict[str, Contract]):
             yield
         except (OSError, *avro.NO_SCHEMA) as error:
             what = f"{type(error).__name__}: {str(error)[:_REASON_MAX]}"
-            self.faults.append(f"{path} is no contract ({what}); `onefold check` says what is wrong with it")
+            self.faults.append(f"{path} is no schema ({what}); `onefold check` lists the mistakes")
 
 
 @functools.cache

@@ -96,7 +96,7 @@ def _from_confluent(contract: Contract, value: bytes, registry: Registry | None)
         raise Inadmissible("Confluent wire format, and no schema for it")
     writer = registry(int.from_bytes(value[1:_CONFLUENT_PREFIX_BYTES], "big"))
     if not avro.same_units(writer, contract.written):
-        raise Inadmissible("the writer counts in other units than the contract")
+        raise Inadmissible("the writer counts in other units than the schema")
     return _read_avro(value[_CONFLUENT_PREFIX_BYTES:], writer, contract.reader)
 
 
@@ -217,7 +217,7 @@ def _fit(schema: Any) -> _Fit:
 
 
 def _no_rule(schema: str, value: Any) -> NoReturn:
-    raise NotImplementedError(f"no rule of the judge for the type {schema}")
+    raise NotImplementedError(f"the verifier has no rule for the type {schema}")
 
 
 def _one_of(branches: tuple[_Fit, ...], value: Any) -> Any:

@@ -55,7 +55,7 @@ class Column:
     """A column of a table.
 
     Attributes:
-        kind: a key of `kinds.KINDS`; empty: that of the contract's field of this name.
+        kind: a key of `kinds.KINDS`; empty: that of the schema's field of this name.
         generated: computed by Postgres from others.
     """
 
@@ -69,12 +69,13 @@ class Table:
     """A table, the output topic that fills it, and its columns.
 
     Attributes:
-        only: the columns, where they are not just the fields of the topic's contract.
+        only: the columns, where they are not just the fields of the topic's schema.
         but: columns that differ from those of the same name, or come after them.
         summed: its rows are made of several records of the topic: no single one has made any of them, and one that is a sum of
             nothing may be there or not.
-        sums: what of, which the auditor has to know.
-        adds: columns of which an output record says by how much they grow, and not what they are. The auditor has to know it.
+        sums: what the table adds up, which the continuous verifier has to know.
+        adds: columns of which an output record says by how much they grow, and not what they are. The continuous verifier
+            has to know them.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Table:
         named = {column.name: column for column in self.only or map(Column, fields)}
         named |= {column.name: column for column in self.but}
         if missing := {column.name for column in named.values() if not column.kind} - fields.keys():
-            raise CannotTell(f"the contract of {self.topic} has no field {min(missing)!r}, and its model gives no kind")
+            raise CannotTell(f"the schema of {self.topic} has no field {min(missing)!r}, and its model gives no kind")
         kinds = {name: column.kind or kind_of(fields[name]["type"]) for name, column in named.items()}
         return tuple(replace(column, kind=kinds[name]) for name, column in named.items())
 
@@ -109,7 +110,7 @@ class View:
 
 @dataclass(frozen=True)
 class Workload:
-    """A domain, as the judge sees it.
+    """A pipeline, as the verifier sees it.
 
     Attributes:
         fed: the inputs that the pipeline itself writes; its model is then `Feeding`.
@@ -119,7 +120,7 @@ class Workload:
         tombstones: what becomes of an input record with a null value: "reject", it is a dead letter; "ignore", it changes
             nothing; "event", the model has a `delete` for it (see `DeletingModel`).
         apart: rows and fates follow from the inputs of one partition, whatever is in the others, but for tables of sums; several
-            processes may judge it then.
+            processes may verify it then.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Workload:
     def __post_init__(self) -> None:
         if self.tombstones not in ("reject", "ignore", "event"):
             raise ValueError(
-                f"the workload of {self.name} has tombstones={self.tombstones!r}: say reject, ignore or event"
+                f"the verification model of {self.name} has tombstones={self.tombstones!r}: say reject, ignore or event"
             )
 
     @property
@@ -268,7 +269,7 @@ class Oracle:
         if fed and not deletes:  # nothing that a pipeline writes is null
             self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
         if withdrawn:
-            raise Inadmissible("it was put back, and counts there")
+            raise Inadmissible("the record was replayed, and counts at its new position")
         if deletes and self._workload.tombstones == "ignore":
             return Fate.IGNORED
         model = self.expected.model
@@ -294,7 +295,9 @@ class Oracle:
             return Fate.IGNORED
         model = self.expected.model
         if not hasattr(model, "tick"):
-            raise CannotTell(f"the workload of {self._workload.name} says that it has ticks, and its model has no tick")
+            raise CannotTell(
+                f"the verification model of {self._workload.name} says that it has ticks, and has no function tick"
+            )
         changed = cast(TickingModel, model).tick(at_ms, source)
         self._ticked[record.partition] = at_ms
         return Fate.ACCEPTED if changed else Fate.IGNORED
@@ -303,7 +306,7 @@ class Oracle:
         model = self.expected.model
         if not hasattr(model, "delete"):
             raise CannotTell(
-                f"the workload of {self._workload.name} says that it is told of tombstones, and has no delete"
+                f"the verification model of {self._workload.name} says that tombstones are events, and has no function delete"
             )
         return cast(DeletingModel, model).delete(key, source)
 

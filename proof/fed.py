@@ -62,7 +62,7 @@ class Fed:
             return
         self._counts_written[topic] += 1
         if source is None:
-            text = "it names no input record: somebody else has written it"
+            text = "the record names no input record: another program has written it"
             self._findings.append(Finding("phantom output", topic, output=lies_at, text=text))
             return
         asked = self._asked.get((topic, source), [])
@@ -147,7 +147,7 @@ class Fed:
     def _invented(self, put_back: list[_PutBack]) -> Iterator[Finding]:
         for topic, lies_at, job in put_back:
             if job not in self._jobs[topic]:
-                text = "it names no input record, and is no job that was put back"
+                text = "the record names no input record, and is no requeued job"
                 yield Finding("phantom output", topic, output=lies_at, text=text)
 
 

@@ -265,7 +265,7 @@ class Judge:
         """Decided copies for other partitions take effect when they have been published."""
         for (task, topic), version in self._decided.wrote.items() if self._decided is not None else ():
             if topic in self._work.reads and self._published_version(task) < version:
-                return f"task {task} has copies for {topic} that nobody has published yet"
+                return f"task {task} has copies for {topic} that are not published yet"
         return ""
 
     def _published_version(self, task: int) -> int:
@@ -278,9 +278,9 @@ class Judge:
             for partition in self._share.of(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
-                    raise CannotTell(f"the sink has landed another topic {topic}, which has been recreated since")
+                    raise CannotTell(f"the sink has written another topic {topic}, which has been recreated since")
                 if landed < ends[topic, partition]:
-                    return f"the sink has landed {topic}/{partition} up to {landed} of {ends[topic, partition]}"
+                    return f"the sink has written {topic}/{partition} up to {landed} of {ends[topic, partition]}"
         return ""
 
     def _compare(self, verdict: Verdict) -> list[Finding]:

@@ -22,7 +22,7 @@ Fields = Mapping[str, Any]
 
 
 class Rows:
-    """The rows of one table, as far as the inputs go. `expected` is what the judge compares with."""
+    """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with."""
 
     def __init__(self, table: Table) -> None:
         self.expected: dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]] = {}
@@ -153,7 +153,7 @@ def model(
         inputs: the topics.
         key: the field by which inputs belong together, as in the topology; or a function of the input; or, where topics
             differ in it, one of both for each input topic, by its name.
-        tables: what must be compared. Their columns are the fields of their topic's contract, unless they say otherwise.
+        tables: what must be compared. Their columns are the fields of their topic's schema, unless they say otherwise.
         views: what must show the same as a table.
         tick: takes a tick and puts rows, where the topology declares one.
         apart: whatever `apply` and `tick` look up was put for inputs of the same partition, as it is where all rows have the

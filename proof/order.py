@@ -48,8 +48,8 @@ class Order:
             place = (topic, record.partition)
             if topic not in self._inputs or not self._ordered.get(place, 0) <= start < end:
                 raise CannotTell(
-                    f"{record.topic}/{record.partition}/{record.offset} has {topic} folded from {start} to {end}, "
-                    f"which cannot follow what was folded before"
+                    f"{record.topic}/{record.partition}/{record.offset} has {topic} processed from {start} to {end}, "
+                    f"which cannot follow the records processed before"
                 )
             self._ordered[place] = end
             runs.append((topic, start, end))
@@ -59,11 +59,11 @@ class Order:
         """A sentence about records that are in no order, or that are in the order and not in the log; else nothing."""
         for (topic, partition), waiting in sorted(self._waiting.items()):
             if waiting:
-                return f"in which order {topic}/{partition} was folded is not written down from offset {waiting[0].offset} on"
+                return f"the recorded merge order of {topic}/{partition} is missing from offset {waiting[0].offset} on"
         for partition, runs in sorted(self._runs.items()):
             if runs:
                 topic, start, end = runs[0]
-                return f"{topic}/{partition} was folded from {start} to {end}, but not all of these records are there"
+                return f"{topic}/{partition} was processed from {start} to {end}, but some of these records are missing"
         return ""
 
     def _go_on(self, partition: int) -> None:

@@ -51,15 +51,15 @@ class Replays:
         """What was put back twice, or otherwise than it was, or never."""
         for first in self._digests:
             if first not in self._found:
-                text = "a receipt says that it was put back, and no record of the input says so"
+                text = "a receipt says that the dead letter was replayed, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
         for first, found in self._found.items():
             for source, _ in found[1:] if first in self.receipts else found:
-                text = "it was put back before" if first in self.receipts else "no receipt says so"
+                text = "the dead letter was replayed before" if first in self.receipts else "no receipt says so"
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
             for source, digest in found:
                 if source[:2] != first[:2] or digest != self._digests.get(first, digest):
-                    text = "what was put back is not what lay there"
+                    text = "the replayed record is not the dead letter's record"
                     yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
 
 

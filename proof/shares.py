@@ -77,7 +77,7 @@ class Shares:
         except (_NotApart, CannotTell):
             pass  # one judge finds the same, and says it
         except Exception as error:  # noqa: BLE001 - whatever it is, one judge does without it
-            self.trouble = f"one process had to judge, as several could not: {error}"
+            self.trouble = f"one process had to verify, as several could not: {error}"
         verdict.checks, verdict.counts = [], {}
         return False
 
@@ -146,7 +146,7 @@ class Shares:
                 try:
                     is_answer, said = pipe.recv()
                 except (EOFError, OSError):
-                    raise RuntimeError("one of them was ended by somebody else; is there memory enough?") from None
+                    raise RuntimeError("one of the processes was killed; is there enough memory?") from None
                 if isinstance(said, BaseException):
                     raise said
                 if is_answer:

@@ -221,7 +221,11 @@ class Comparison:
             nothing = table.summed and not any(values[len(key) :])
             if key not in there and not nothing:
                 written = self._last.get(table.name, {}).get(key)
-                text = "it was written, and not landed" if written else "no output record was ever written for it"
+                text = (
+                    "its output record is in Kafka, and not in PostgreSQL"
+                    if written
+                    else "no output record was ever written for it"
+                )
                 text = "a level of the sums" if table.summed else text
                 spot = _spot(self._landed_from or table.topic, written) if written else None
                 yield Finding("missing row", table.name, row_of(table, key), {}, spot, str(source), text)

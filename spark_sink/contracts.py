@@ -136,14 +136,14 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
     plain = merges - {reduction.name for reduction in reductions}
     topics = sorted(plain | {reduction.topic for reduction in reductions})
     if not topics:
-        raise Misconfigured(f"domain {name!r} has no sql/merge/{name}.*.sql: there is nothing to land")
+        raise Misconfigured(f"pipeline {name!r} has no sql/merge/{name}.*.sql: the sink has nothing to write")
     try:
         files = contract_files.by_topic(avro_root, topics)
     except contract_files.Unusable as error:
         raise Misconfigured(str(error)) from error
     missing = [topic for topic in topics if topic not in files]
     if missing:
-        raise Misconfigured(f'no contract in {avro_root} names the topic {missing[0]!r} in its "topics"')
+        raise Misconfigured(f'no schema in {avro_root} names the topic {missing[0]!r} in its "topics"')
     contracts = {topic: _contract(*files[topic]) for topic in topics}
     for topic, contract in contracts.items():
         _check_names(files[topic][0], contract.columns, reduced=topic not in plain)
@@ -225,7 +225,7 @@ def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
 
 
 def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Misconfigured:
-    return Misconfigured(f"{path}: field {field['name']!r} {what}, which the sink cannot land: {advice}")
+    return Misconfigured(f"{path}: field {field['name']!r} {what}, which the sink cannot write: {advice}")
 
 
 def _statement(path: Path) -> str:

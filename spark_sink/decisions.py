@@ -131,7 +131,7 @@ def decide(
             if decision.proposal.kind is Kind.OPEN and decision.proposal.version != version + 1:
                 raise Refused(
                     f"task {partition} was decided by Kafka transactions before {topic}/{partition}@{record.offset}, and "
-                    f"what they wrote is in its output topics alone: land this pipeline from those"
+                    f"their records are in its output topics alone: write the tables from those topics"
                 )
             version = decision.position.version
             decisions.append(decision)
@@ -157,7 +157,7 @@ def _refuse_shared(where: str, partition: int, proposal: Proposal | None) -> Non
     """Every task that is decided in a log is opened there."""
     if proposal is not None and proposal.kind is Kind.OPEN and proposal.task != partition:
         raise Refused(
-            f"{where} opens task {proposal.task}: tables cannot be filled from a log that tasks share; land this pipeline "
+            f"{where} opens task {proposal.task}: tables cannot be filled from a log that tasks share; write the tables "
             f"from its output topics"
         )
 

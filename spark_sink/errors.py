@@ -43,7 +43,7 @@ class Overlap(SinkError):
     """
 
     def __init__(self, start_offsets: dict[tuple[str, int], int]) -> None:
-        super().__init__("another sink has landed a part of the batch")
+        super().__init__("another sink has written a part of the batch")
         self.start_offsets = start_offsets
 
 

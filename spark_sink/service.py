@@ -198,7 +198,7 @@ class LeftOut:
     def healthy(self, name: str) -> None:
         """It lands again."""
         if self._broken.pop(name, None) is not None:
-            log.info(f"{name} is landed again")
+            log.info(f"{name} is written again")
             self._telemetry.faulty(name, "")
 
     def __contains__(self, name: str) -> bool:
@@ -349,7 +349,7 @@ def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdup
     well = [supervisor for supervisor in supervisors if supervisor.query.name not in left_out.names]
     if well and all(supervisor.running for supervisor in well) and not waits:
         landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in well)
-        return "running", "; ".join([f"landed since the last start: {landed}", *troubles])
+        return "running", "; ".join([f"written since the last start: {landed}", *troubles])
     return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
 
 

@@ -109,7 +109,7 @@ class QuerySupervisor:
         else:
             self.running = self._has_run = True
             self._started_at = self._clock()
-            log.info(f"{self.query.name}: landing from the positions in Postgres")
+            log.info(f"{self.query.name}: writing from the positions in Postgres")
 
     def _note(self, failure: BaseException, now: float) -> None:
         """Remember why, say it once, and give up when it has been so for too long."""

@@ -8,7 +8,7 @@ from typing import IO
 
 from onefold.operate import state
 
-STANDS_BY = "standing by: another sink lands, and this one goes on when that one ends"
+STANDS_BY = "warm standby: another sink writes, and this one takes over when that sink exits"
 
 
 class Gate:

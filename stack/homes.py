@@ -78,8 +78,8 @@ def refuse_foreign(home: Path) -> None:
     for name in _MADE:
         if name != "run" and _is_filled(home, name):
             raise UserError(
-                f"{home} is not the home of a stack of Onefold, and nothing was removed",
-                f"It has the folder {name} and no marker file {private.MARKER}; `onefold config show` prints the home.",
+                f"{home} is not the data directory of a stack of Onefold, and nothing was removed",
+                f"It has the folder {name} and no marker file {private.MARKER}; `onefold config show` prints the data directory.",
                 USAGE,
             )
 

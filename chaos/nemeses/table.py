@@ -64,7 +64,7 @@ def _of_service(name: str) -> Iterator[Nemesis]:
     )
     yield Nemesis(
         f"pause-{name}",
-        f"{name} is frozen for {PAUSE_S:.0f} s, longer than transactions and sessions live, and goes on where it was",
+        f"{name} is paused (SIGSTOP) for {PAUSE_S:.0f} s, longer than transactions and sessions last, and then resumed",
         lambda stack: stack.pause(name),
         lambda stack: stack.resume(name),
         processor_s=processor_s,
@@ -107,7 +107,7 @@ def _of_some() -> Iterator[Nemesis]:
     )
     yield Nemesis(
         "two-sinks",
-        "a second sink lands the same topics at once; then the first is killed, and the second goes on alone",
+        "a second sink writes the same topics at once; then the first is killed, and the second continues alone",
         _in_turn(lambda stack: stack.scale(SINK, 2), lambda stack: stack.leave_dead(SINK)),
         _in_turn(lambda stack: stack.revive(SINK), lambda stack: stack.scale(SINK, 1)),
         *BOUNDS[SINK],

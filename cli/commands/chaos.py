@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onefold.chaos.run import Outcome
 
 
-_LOAD = "generated records, some without keys or against their contracts, into the input topics"
+_LOAD = "generated records, some without keys or against their schemas, into the input topics"
 
 
 class Kind(StrEnum):
@@ -50,13 +50,13 @@ def command(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before load goes to servers that the stack did not start.")
     ] = False,
-    list_them: Annotated[bool, typer.Option("--list", help="Print the nemeses and end.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="Print the faults and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as a line of JSON.")] = False,
 ) -> None:
     """Send load through a running stack, inject a fault, heal it, and verify every row. Readers query the pipeline's
     invariants (sql/invariant) all the time: an invariant must hold in every snapshot.
 
-    The load has records without keys and records that break their contracts. On a Kafka or PostgreSQL that the stack did not
+    The load has records without keys and records that break their schemas. On a Kafka or PostgreSQL that the stack did not
     start, the command asks first.
 
     Exit code 0: every row is right, every invariant held, and the pipeline recovered in time. 1: otherwise. Use `chaos` on
@@ -76,7 +76,7 @@ def command(
         return
     for name in nemesis or ():
         if name not in known:
-            raise UserError(f"there is no nemesis {name} for {kind}", "See them with: onefold chaos --list", USAGE)
+            raise UserError(f"there is no fault {name} for {kind}", "See them with: onefold chaos --list", USAGE)
     domains = pipelines.checked(workload or pipelines.domains())
     if kind is Kind.EMBEDDED and (others := foreign.servers(settings)):
         asking.confirm(

@@ -13,7 +13,7 @@ from onefold.operate import pipelines
 
 def command(
     names: Annotated[list[str] | None, typer.Argument(help="Pipelines to check; all of them if none is named.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the mistakes as JSON.")] = False,
 ) -> None:
     """Check a pipeline's declaration, handler, schemas, SQL files and verification model. No server has to run.
 

@@ -18,7 +18,7 @@ def command(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     expose: Annotated[
-        bool, typer.Option("--expose", help="Let other machines reach it: the page asks nobody for a password.")
+        bool, typer.Option("--expose", help="Let other machines reach the page, which asks for no password.")
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
@@ -36,7 +36,7 @@ def command(
 
     if not serve.is_local(host) and not expose:
         raise UserError(
-            f"{host} can be reached from other machines, and the page asks nobody for a password",
+            f"{host} can be reached from other machines, and the page asks for no password",
             "Add --expose if that is meant.",
             USAGE,
         )

@@ -156,7 +156,7 @@ def _drain(settings: Settings, progress: Progress) -> None:
         progress.say("draining: " + ", ".join(f"{domain} {events} to go" for domain, events in behind.items()))
         if time.monotonic() > deadline:
             raise UserError(
-                f"not everything landed within {DRAIN_S:.0f} s: {behind}",
+                f"PostgreSQL does not have all rows after {DRAIN_S:.0f} s: {behind}",
                 f"The logs are in {settings.home / 'logs'}.",
             )
         pause.wait(POLL_S)

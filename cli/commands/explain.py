@@ -86,7 +86,7 @@ def _text(told: Explanation) -> Iterator[str]:
     if told.folded is not None:
         yield from _folded(told.folded)
     if told.batch is not None:
-        yield _line("landed", _batch(told))
+        yield _line("written", _batch(told))
     if told.accumulated:
         names = ", ".join(told.accumulated)
         yield _line("merged", f"{names}: made of what the row had before too; here are the last records of the row")
@@ -118,7 +118,7 @@ def _record(name: str, shown: Shown) -> Iterator[str]:
 
 
 def _folded(folded: Folded) -> Iterator[str]:
-    yield _line("folded", _by(folded))
+    yield _line("processed", _by(folded))
     if folded.state is not None:
         yield _line("", f"the state after it, at {folded.state}: {folded.state_command}")
 
@@ -164,10 +164,10 @@ def _history(told: Explanation) -> Iterator[str]:
 def _transactions(step: Step) -> Iterator[str]:
     """The processor's, and the sink's."""
     if step.folded is not None:
-        yield f"folded {_by(step.folded)}"
+        yield f"processed {_by(step.folded)}"
     if step.landed is not None:
         batch = step.landed
-        yield f"landed by {batch.writer} at {batch.at}, with the offsets from {batch.first_offset:,} to {batch.next_offset - 1:,}"
+        yield f"written by {batch.writer} at {batch.at}, with offsets from {batch.first_offset:,} to {batch.next_offset - 1:,}"
     yield from step.unknown
 
 

@@ -36,7 +36,7 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Write events to an input topic in transactions, each keyed by its contract's key.
+    """Write events to an input topic in transactions, each keyed by its schema's key.
 
     A line that does not match the schema is sent unchanged, without a key. The processor turns it into a dead letter with
     the reason.
@@ -46,7 +46,7 @@ def command(
     settings = load()
     topology = pipelines.topology_with_input(topic)
     if count and (others := [name for name in foreign.servers(settings) if name.startswith("Kafka")]):
-        what = f"{count:,} generated records, some without keys or against their contract, into topic {topic}"
+        what = f"{count:,} generated records, some without keys or against their schema, into topic {topic}"
         asking.confirm(f"`onefold produce` writes {what} of {others[0]}", yes, as_json)
     source = _Generated(topology, topic, count, seed) if count else _Lines(topology, topic, file, settings)
     progress, sent = Progress(), 0
@@ -58,9 +58,7 @@ def command(
         return
     typer.echo(f"{sent:,} events written to {topic}.")
     if source.refused:
-        typer.echo(
-            f"{source.refused:,} of them break the contract and will be dead letters; the first: {source.reason}"
-        )
+        typer.echo(f"{source.refused:,} of them break the schema and will be dead letters; the first: {source.reason}")
 
 
 class _Generated:

@@ -110,10 +110,10 @@ def _refuse_ended(sink: Child) -> None:
     log = sink.service.log
     detail = status_file.read(_status(log)).get("detail", "")
     if LEFT_OUT in detail:  # it would try again, in a database in which nobody mends anything
-        raise UserError(f"the sink that lands beside cannot go on, and nothing was changed: {detail}", "", REFUSED)
+        raise UserError(f"the rebuild's own sink cannot continue, and the tables are unchanged: {detail}", "", REFUSED)
     if (code := sink.poll()) is not None:
         raise UserError(
-            "the sink that lands beside has ended, and nothing was changed",
+            "the rebuild's own sink exited, and the tables are unchanged",
             f"Its log, {log}, ends with:\n{tail(log)}",
             code if code > 0 else FAILED,
         )

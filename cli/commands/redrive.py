@@ -75,7 +75,7 @@ def _redrive(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, 
     if not found:
         typer.echo(f"{queue}: nothing is missing")
     else:
-        typer.echo(f"{queue}: {found:,} {'are missing' if dry_run else 'were put back'}")
+        typer.echo(f"{queue}: {found:,} {'are missing' if dry_run else 'were requeued'}")
 
 
 def _milliseconds(text: str) -> int:

@@ -82,7 +82,9 @@ def jobs_of(domain: str, settings: Settings) -> Jobs | None:
 
 def _ask(plan: Plan, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
-        raise UserError("nobody can be asked here", "Say --yes; --dry-run shows what would be deleted.", USAGE)
+        raise UserError(
+            "no terminal to ask for confirmation", "Say --yes; --dry-run shows what would be deleted.", USAGE
+        )
     if typer.prompt(f"Type {plan.domain} to delete all this", default="", show_default=False) != plan.domain:
         typer.echo("Nothing was deleted.")
         raise typer.Exit(FAILED)
@@ -109,8 +111,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     for topic, size in plan.inputs.items():
         yield f"  input {topic}, {size:,} offsets, which are read from the beginning"
     for table in plan.rebuilt:
-        yield f"  table {table}, as it is, until `onefold rebuild {plan.domain}`; no sink lands before that"
+        yield f"  table {table}, unchanged until `onefold rebuild {plan.domain}`; no sink writes before that"
     for table in plan.kept:
         yield f"  table {table}: no statement in sql/merge writes to it"
     if plan.replayed and plan.inputs:
-        yield f"  {plan.replayed:,} replayed records of the inputs count where they were put back, once"
+        yield f"  {plan.replayed:,} replayed records of the inputs count once, at their new position"

@@ -31,7 +31,7 @@ def command(
     show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it live, each second, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the services, how to connect, the lag of each domain to the database commit (0: drained) with the age of what is the
+    """Show the services, how to connect, the lag of each pipeline to the database commit (0: drained) with the age of what is the
     oldest, what is held back by an open transaction, replicas and jobs. Ends with 69 when a server does not answer, with 3 when
     Kafka refuses the login, the certificate or the right to describe a topic.
 

@@ -192,8 +192,8 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
         return Standing(log.topic_id, 0, None)
     if stored.log_id != log.topic_id:
         raise Refused(
-            f"the decision log was deleted and created again, or shared anew ({stored.log_id} then, {log.topic_id} now): "
-            f"it does not hold what comes next"
+            f"the decision log was deleted and created again, or its tasks shared in another way "
+            f"({stored.log_id} then, {log.topic_id} now): the log does not have the next decision"
         )
     if stored.offset > log.end:
         raise Refused(
@@ -202,7 +202,7 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
     if stored.offset < log.start:
         raise Refused(
             f"the decision log starts at offset {log.start}, but {stored.offset} comes next: decisions were deleted unread. "
-            f"See `onefold docs operating`, starting a domain over"
+            f"See `onefold docs operating`, resetting a pipeline"
         )
     return stored
 

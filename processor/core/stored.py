@@ -30,7 +30,7 @@ def check_format(body: Mapping[str, Any], what: str) -> None:
         ValueError: the number is none.
     """
     if body.get("resetting") is True:
-        raise Refused(f"{what} is of a reset that has not come to its end: `onefold reset` of the domain ends it")
+        raise Refused(f"{what} is of a reset that is incomplete: run `onefold reset` of the pipeline again")
     number = body.get("version", 1)
     if type(number) is not int or number < 1:
         raise ValueError(f"{number!r} is no version")

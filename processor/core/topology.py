@@ -39,7 +39,7 @@ Tombstones = Literal["reject", "ignore", "event"]
 @dataclass(frozen=True)
 class Tick:
     """Time, as an input: a record every interval in each partition, which says what time it is, by the clock of the processor
-    that wrote it. It is in the log like every other input, in the topic `<name>.ticks`, so that a replay and the judge see
+    that wrote it. It is in the log like every other input, in the topic `<name>.ticks`, so that a replay and the verifier see
     the same time.
 
     A tick calls `handle` once for each key of its partition that has a state, in the order of the keys' texts. All that
@@ -47,7 +47,7 @@ class Tick:
 
     **What is promised.** The times of the ticks of a partition go up. They are multiples of the interval since 1970, and
     some may be left out: after a pause of an hour there is one, and not 3,600. A task that is started gets its first when
-    it has folded all that was there before. But a tick says what time it was, and not that every record from before that
+    it has processed all that was there before. But a tick says what time it was, and not that every record from before that
     time has come: a topic may be slow, and so may its sender.
 
     **What it costs.** With `due` a call of it for each key and tick; without it a call of `handle`. And a transaction for
@@ -90,10 +90,10 @@ class Topology:
     one topic in the order of their offsets. Nothing is promised between two topics, nor between a record that was sent to
     the partition of its key and one that was repartitioned there: a payment may come before its order, in each replay the other
     way round. A handler that joins topics keeps in its state what came first, whichever it is. What was committed once
-    never changes: a crash repeats no event, and the order in which it was folded is written down in the topic `order`.
+    never changes: a crash repeats no event, and the recorded merge order of its inputs is in the topic `order`.
 
     Attributes:
-        name: the domain; also the application id, and the first word of its topics.
+        name: the pipeline; also the application id, and the first word of its topics.
         inputs: topics read. They have the same number of partitions; partition p of all of them is task p. An input may also
             be an output: the pipeline then feeds itself, and what it writes under a key comes to that key's state later, exactly
             once (see `fed`).
@@ -101,7 +101,7 @@ class Topology:
             a topic. Events of two topics with the same key share one state.
         state: the class of the state: a dataclass, or a msgspec Struct, which is made in half of the time.
         handle: the handler. It leaves the state that it is given as it is, and returns a new one.
-        outputs: topics written, each by one contract. The value names the fields that identify a row where only the latest
+        outputs: topics written, each by one schema. The value names the fields that identify a row where only the latest
             row matters, or is None where every record counts. Of a row that is written several times in one transaction
             only the last becomes a record, also when they name different keys.
         emit_change: the outputs of a key's change as a whole, called once a transaction for every key that changed. For

@@ -104,7 +104,7 @@ class Event(NamedTuple):
 
     Attributes:
         topic, partition, offset: where the record lies. Of one partition of one topic the offsets go up; see `Topology`.
-        value: by the topic's contract; its fields are attributes named as there. None for a tombstone, which only a topology
+        value: by the topic's schema; its fields are attributes named as there. None for a tombstone, which only a topology
             with tombstones="event" is given.
         envelope: what `timestamp_ms` and `headers` are taken from, when they are asked for.
         key: the record's Kafka key; None when it has none. That of a tombstone is the state key's text, as UTF-8. That of a
@@ -141,7 +141,7 @@ class Output(NamedTuple):
 
     Attributes:
         topic: one of the topology's outputs.
-        fields: those of the topic's contract, in a dict, or in an object that has all of them as attributes.
+        fields: those of the topic's schema, in a dict, or in an object that has all of them as attributes.
         key: the record's key, which decides its partition: an int or text; None is the state key. Where a topic has row
             fields a row belongs under one key for ever: of records under two keys nobody can say which is the later one.
         headers: (name, bytes or None) each. Names that begin with `onefold-` are the processor's.

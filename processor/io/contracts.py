@@ -107,7 +107,7 @@ def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str
                 AttributeError,
                 fastavro.schema.SchemaParseException,
             ) as error:
-                raise Refused(f"{path} is no usable contract: {error}") from error
+                raise Refused(f"{path} is no usable schema: {error}") from error
     return {topic: made[id(raw)] for topic, (_, raw) in found.items() if id(raw) in made}
 
 

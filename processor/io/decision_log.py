@@ -112,9 +112,7 @@ class KafkaDecisionLog:
         for message in messages:
             error = message.error()
             if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                raise Corrupted(
-                    "what comes next in the decision log was deleted meanwhile: starting from the changelog"
-                )
+                raise Corrupted("the next decisions in the log were deleted meanwhile: starting from the changelog")
             offset = position_after(message, "reading the decision log") - 1
             if error is None:
                 found.append((offset, message.value()))

@@ -94,8 +94,8 @@ class Receipts:
 
     def _refused(self, what: str) -> Refused:
         return Refused(
-            f"{what}. A record that was put back could count twice: restore the topic, or begin with new inputs, by "
-            f"`onefold reset --inputs` of the domain"
+            f"{what}. A replayed record could count twice: restore the topic, or begin with new inputs, by "
+            f"`onefold reset --inputs` of the pipeline"
         )
 
     def of(self, place: Place, topic_id: str) -> Receipt | None:
@@ -131,7 +131,7 @@ class WithoutReplayed:
     def decode(self, record: Record) -> Any:
         """The value of an input record; raises `Rejected` also for one that was put back."""
         if (record.topic, record.partition, record.offset) in self._places:
-            raise Rejected("it was replayed: what was put back counts, and this one no more")
+            raise Rejected("this record was replayed: the replayed copy counts, and this one does not")
         return self._codec.decode(record)
 
     def encode(self, topic: str, value: Fields) -> bytes:

@@ -159,7 +159,7 @@ class AvroCodec:
         try:
             data = self._encode[topic](value)
         except _AVRO_ERRORS as error:
-            raise Rejected(f"its output to {topic} breaks the contract: {error}") from None
+            raise Rejected(f"its output to {topic} breaks the schema: {error}") from None
         if len(data) >= OUTPUT_BYTES_MAX:
             raise _too_large(data, topic)
         return data

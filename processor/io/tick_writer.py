@@ -69,7 +69,7 @@ class TickWriter:
         """Once, until it works again: the next tick would say the same."""
         if not self._fails:
             self._fails = True
-            log.warning("ticks cannot be written, so time stands still", topic=self._topic, reason=reason)
+            log.warning("timer ticks cannot be written, so timers are stalled", topic=self._topic, reason=reason)
 
 
 class Clock:

@@ -75,7 +75,7 @@ class Bugs:
                 if in_a_row == IN_A_ROW_MAX or in_a_row == len(records) >= ALL_OF_MIN:
                     raise Refused(
                         f"{topology.name} fails at {in_a_row} records in a row, the last of them {record.source.decode()}: "
-                        f"{reason}. None of them was set aside; mend it and start it again"
+                        f"{reason}. None of them went to the dead-letter topic. Fix the handler, and start the pipeline again"
                     ) from error
             else:
                 ahead.changes |= transaction.changes
@@ -89,7 +89,7 @@ class Bugs:
         place = _line(part)
         kind = type(error).__name__
         what = f"{kind}: {error}" if str(error) else kind
-        reason = f"the handler raised {what} ({place})" if place else f"folding it raised {what}"
+        reason = f"the handler raised {what} ({place})" if place else f"processing the record raised {what}"
         if (kind, place) not in self._told:
             self._told.add((kind, place))
             # Formatted here: a renderer for people would look for every local variable of every line, for seconds.

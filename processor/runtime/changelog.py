@@ -135,7 +135,7 @@ class Progress:
             if known != topic_id:
                 raise Refused(
                     f"topic {topic} was deleted and created again (id {known} then, {topic_id} now): "
-                    f"its records are not the ones behind the stored state. See `onefold docs operating`, starting a domain over"
+                    f"its records are not the ones behind the stored state. See `onefold docs operating`, resetting a pipeline"
                 )
 
     def checked(self, identities: Mapping[str, Identity]) -> "Progress":

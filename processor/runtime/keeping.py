@@ -136,7 +136,7 @@ class Keeping:
         else:
             reason = found
         if reason:
-            log.warning("states on disk are made anew from the changelog", partition=self._partition, reason=reason)
+            log.warning("states on disk are rebuilt from the changelog", partition=self._partition, reason=reason)
             self._clear()
         with self._spoiling():
             if self._kind == DISK:

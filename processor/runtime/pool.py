@@ -123,5 +123,5 @@ class TaskPool:
         scores = [loop.score for loop in self._loops.values() if loop.score is not None]
         won, decided = sum(won for won, _ in scores), sum(decided for _, decided in scores)
         kept = told_of([loop.kept for loop in self._loops.values() if loop.kept is not None])
-        told = (f"{len(phases)} tasks", f"{won:,} of {decided:,} decisions won" if scores else "", kept)
+        told = (f"{len(phases)} tasks", f"{won:,} of {decided:,} accepted proposals" if scores else "", kept)
         return Phase.RUNNING, ", ".join(filter(None, told))

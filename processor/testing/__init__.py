@@ -1,6 +1,6 @@
 """The test kit: try a pipeline of yours in milliseconds, crash it anywhere, without a broker.
 
-`TopologyDriver` runs the real loop, the real fold and the real codec on a simulated log that commits, aborts, fences and
+`TopologyDriver` runs the real loop, the real `fold` and the real codec on a simulated log that commits, aborts, fences and
 leaves gaps as a broker was measured to. The same protocol tests run on the simulated session and on a real broker.
 """
 

@@ -56,7 +56,7 @@ class SimulatedDisk:
         """The engine, with what was in it."""
         name = self._taken()
         if name in self._files.torn:
-            raise Damaged("they are torn")
+            raise Damaged("the files are corrupted")
         return SimulatedEngine(self._files.writes.setdefault(name, []))
 
     def clear(self) -> None:

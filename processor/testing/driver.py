@@ -44,13 +44,13 @@ class TopologyDriver:
 
     Args:
         topology: the pipeline.
-        contracts: the folder of its `.avsc` files, or the contracts by topic; None for the folder that the pipeline of the
+        contracts: the folder of its `.avsc` files, or the schemas by topic; None for the folder that the pipeline of the
             topology's name declares, in the project around the working folder or in an installed package.
         partitions: of the inputs; each is a task.
         log: shared with another driver when several instances are to share it.
 
     Raises:
-        Refused: a file is no usable contract, or a topic of the pipeline has none.
+        Refused: a file is no usable schema, or a topic of the pipeline has none.
     """
 
     _steps: tuple[str, ...] = STEPS
@@ -69,7 +69,7 @@ class TopologyDriver:
         found = contracts if isinstance(contracts, Mapping) else load(Path(contracts), wanted)
         for topic in wanted:
             if topic not in found:
-                raise Refused(f"no contract names the topic {topic} in its topics")
+                raise Refused(f"no schema names the topic {topic} in its topics")
         self.topology = topology
         self.codec = AvroCodec(topology, found)
         self.log = log or SimulatedLog()
@@ -99,14 +99,14 @@ class TopologyDriver:
 
         Args:
             topic: one of the inputs.
-            value: the fields of its contract, any bytes, or None.
+            value: the fields of its schema, any bytes, or None.
             key: the Kafka key of bytes and tombstones. A mapping has that of its state.
             partition: where it is to lie. Without it a record lies in the partition of its key, or in 0 when it has none.
             timestamp_ms: the record's timestamp, in milliseconds since 1970.
             headers: (name, bytes or None) each.
 
         Raises:
-            Rejected: the fields break the contract; send them as bytes to see what becomes of them.
+            Rejected: the fields break the schema; send them as bytes to see what becomes of them.
         """
         if isinstance(value, Mapping):
             value = json.dumps(value, default=spelled).encode()
@@ -117,8 +117,8 @@ class TopologyDriver:
         self.log.append(topic, data, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def tick(self, at_ms: int) -> None:
-        """A tick in each partition, of this time in milliseconds since 1970; one that is not later than the last one folded
-        is ignored. `run` folds it, after what was sent and has not been run before.
+        """A tick in each partition, of this time in milliseconds since 1970; one that is not later than the last processed one
+        is ignored. `run` processes the tick, after the records that were sent and not run before.
         """
         assert self.topology.ticks is not None, f"{self.topology.name} declares no tick"
         for partition in range(self.partitions):

@@ -153,7 +153,7 @@ class Scheduler:
         if not ready:
             left = [f"{actor.name} at {actor.label}" for actor in self._actors if not actor.ended]
             if left:
-                raise Stuck(f"nobody can go on: {', '.join(left)}")
+                raise Stuck(f"no thread can continue: {', '.join(left)}")
             return False
         chosen = self._choices.choice(ready)
         self._now = max(self._now, chosen.wakes_at)

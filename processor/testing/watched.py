@@ -36,8 +36,8 @@ class Watched:
     def check(self) -> None:
         """Raises AssertionError, with the record, when a handler has changed a state that it was given."""
         assert not self._changed, (
-            f"the handler changed the state that it was given, at {self._changed}: it has to return a new one. What was folded "
-            f"in vain, as in a transaction that was aborted, is folded again from the state of before"
+            f"the handler changed the state that it was given, at {self._changed}: return a new one. The records were processed "
+            f"again, as after an aborted transaction, from the state before them"
         )
 
     def _same(self, state: Any, call: Callable[[], Any], where: str) -> Any:

@@ -94,7 +94,7 @@ class Standing:
 
 def refusal(work: Workload) -> str:
     """Why a pipeline of this kind is not audited, in one sentence; "" when it is."""
-    instead = f"`onefold verify {work.name}` judges it"
+    instead = f"`onefold verify {work.name}` verifies it"
     if bare := [table.name for table in work.tables if table.summed and table.sums is None]:
         return f"{work.name} is not audited: its model does not say what {bare[0]} is the sum of; {instead}"
     return ""
@@ -258,14 +258,14 @@ class Auditor:
             with Live(self._dsn) as snapshot:
                 if self._landed_from(snapshot) != following.landed_from:
                     raise _Over(
-                        "its tables are filled from another topic now: the audit ends, and the next one begins anew"
+                        "its tables are filled from another topic now: this run ends, and the next starts from the beginning"
                     )
                 wrong += self._ledger.take(snapshot.ledger(self._work.name), following.high_ends())
                 landed = self._ledger.landed
                 for (topic, partition), end in following.began_at.items():
                     done = landed.get((topic, partition), 0)
                     if topic in following.landed_topics and done < end:
-                        return f"the sink has landed {topic}/{partition} up to {done} of {end}"
+                        return f"the sink has written {topic}/{partition} up to {done} of {end}"
                 following.read_to(landed)
                 following.land(landed)
                 wrong += self._tables.look(snapshot, _BUDGET_S)
@@ -300,9 +300,7 @@ class Auditor:
     def _refuse_others(self) -> None:
         self._ask_at = time.monotonic() + _ASK_EVERY_S
         if self._following is not None and (topic := self._following.gone()):
-            raise _Over(
-                f"{topic} was deleted, or made anew: the audit ends, and the next one begins with what is there now"
-            )
+            raise _Over(f"{topic} was deleted or recreated: this run ends, and the next starts with the present topic")
 
     def _take_figures(self) -> None:
         following, standing = self._following, self.standing

@@ -271,7 +271,7 @@ class Following:
     def leave(self) -> str:
         """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
         if read_replays(self._client, self._work.name, self.topic_ids) != self._replays.receipts:
-            return "dead letters were put back since this auditor began: only the next one can leave what it compares"
+            return "dead letters were replayed since this continuous verifier started: only the next one can save its checkpoint"
         positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
         parts = self._oracle, self._outputs, self._order, self._replays, self._progresses
         return self._proved.leave(positions, self._records_before + self.records - self.waiting, *parts)

@@ -215,16 +215,16 @@ class Ledger:
         for place, before in self.landed.items():
             now = found.get(place, (None, ""))[0]
             if now is None or now < before:
-                text = f"it had landed up to {before}, and its row {'is gone' if now is None else f'says {now}'}"
+                text = f"the sink had written up to {before}, and its row {'is gone' if now is None else f'says {now}'}"
                 yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
         for place, (now, topic_id) in found.items():
             if place not in ends:
                 continue
             if topic_id != self._topic_ids[place[0]]:
-                text = "the sink has landed another topic of this name, which has been recreated since"
+                text = "the sink has written another topic of this name, which has been recreated since"
                 yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
             elif now > ends[place]:
-                text = f"it says that {now} have landed, and the topic ends at {ends[place]}"
+                text = f"the ledger says that {now} are written, and the topic ends at {ends[place]}"
                 yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
             else:
                 self.landed[place] = max(now, self.landed.get(place, 0))

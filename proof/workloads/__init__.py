@@ -21,8 +21,8 @@ def workload(domain: str) -> Workload:
         raise UnknownDomain(str(fault)) from fault
     if module is None:
         raise UnknownDomain(
-            f"no model: {pipeline.declared_in} names no workload for {domain}; write a module with WORKLOAD = model(...),"
-            " which says what rows its inputs make, and name it there (`onefold docs pipeline`, The model)"
+            f"no model: {pipeline.declared_in} names no verification model for {domain}; write a module with"
+            " WORKLOAD = model(...), which says what rows its inputs make, and name it there (`onefold docs pipeline`, The model)"
         )
     found = getattr(module, "WORKLOAD", None)
     if not isinstance(found, Workload):

@@ -122,7 +122,7 @@ class Batches:
             self._failure = error
             # To Spark a plain and short one, whatever it was. Of a BaseException it would never hear, and wait for
             # ever; a long text overflows the stack of a regular expression that it reads errors with.
-            raise RuntimeError("the batch was not landed") from None
+            raise RuntimeError("the batch was not written") from None
 
     def _cover(self, ends: dict[Partition, int]) -> Batch:
         """The exact ranges: from where the batch before ended to where Spark says that this one ends."""
@@ -237,9 +237,9 @@ class Batches:
         if not rows:
             return
         self._plan.telemetry.add(SET_ASIDE, rows, domain=batch.sink)
-        what = "1 output record was" if rows == 1 else f"{rows:,} output records were"
+        what = "1 output record" if rows == 1 else f"{rows:,} output records"
         why = f", the first one because of: {reason}" if reason else ", each with its reason"
-        log.warning(f"{batch.sink}: {what} set aside in onefold.rejected{why}")
+        log.warning(f"{batch.sink}: rejected {what} to onefold.rejected{why}")
 
     def _prune(self, batch: Batch) -> None:
         self._noted += len(batch.ranges)
@@ -259,7 +259,7 @@ class Batches:
         except Exception as error:
             if not _may_pass(error) or self._connection.closed:
                 raise
-            log.warning(f"{batch.sink}: {sentence(error)}; landing the batch once more")
+            log.warning(f"{batch.sink}: {sentence(error)}; writing the batch again")
             self._plan.telemetry.add(RETRIES, domain=batch.sink)
             return land(self._connection, batch, staged, targets, step, self._merged)
 

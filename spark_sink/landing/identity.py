@@ -119,7 +119,7 @@ def _check(key: Partition, position: Position, topic_id: str, reach: Reach | Non
     if position.next_offset < reach.start:
         raise Refused(
             f"{name} begins at offset {reach.start}, but Postgres needs {position.next_offset} next: "
-            "Kafka deleted records before they were landed; see `onefold docs operating`"
+            "Kafka deleted records before the sink wrote them; see `onefold docs operating`"
         )
     _check_last(name, key, position, reach, topics)
 
@@ -133,13 +133,13 @@ def _check_last(name: str, key: Partition, position: Position, reach: Reach, top
     if found == last.fingerprint or (found is None and topics.is_compacted(key[0])):
         return
     raise Refused(
-        f"the record at {name}, offset {last.offset}, is not the one that was landed: "
-        "the topic was written anew; see `onefold docs operating`"
+        f"the record at {name}, offset {last.offset}, is not the one that was written: "
+        "the topic was recreated; see `onefold docs operating`"
     )
 
 
 def _made_anew(topic: str, old: str, new: str) -> str:
     return (
-        f"topic {topic} was deleted and made anew (id {new}, Postgres holds records of {old}): "
-        "its offsets mean something else now; see `onefold docs operating`"
+        f"topic {topic} was deleted and recreated (id {new}, Postgres holds records of {old}): "
+        "its offsets belong to other records now; see `onefold docs operating`"
     )

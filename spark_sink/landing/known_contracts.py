@@ -38,9 +38,9 @@ def recognise(connection: Connection, domain: Domain) -> None:
     if forgotten and any(position.last_record for position in ledger.positions(connection, domain.name).values()):
         topic, header = min(forgotten)
         raise Refused(
-            f"{topic} has records of a contract that avro/ does not know (fingerprint {header[2:].hex()}): if a newer version "
-            f"of {domain.name} wrote them, start that version's sink; if the contract was changed here, "
-            f"`onefold contracts {domain.name} --restore` puts the one before into avro/earlier/"
+            f"{topic} has records of a schema that avro/ does not have (fingerprint {header[2:].hex()}): if a newer version "
+            f"of {domain.name} wrote them, start that version's sink; if the schema was changed here, "
+            f"`onefold contracts {domain.name} --restore` puts the earlier one into avro/earlier/"
         )
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -62,8 +62,8 @@ def refuse_newer(connection: Connection, domain: Domain) -> None:
     if unknown := _unknown(connection, domain, schemas(domain)):
         topic, header = min(unknown)
         raise Refused(
-            f"a sink of another version of {domain.name} has started, which knows a contract of {topic} that this one does not "
-            f"(fingerprint {header[2:].hex()}): it goes on alone"
+            f"a sink of another version of {domain.name} has started, which knows a schema of {topic} that this one does not "
+            f"(fingerprint {header[2:].hex()}): that sink continues alone"
         )
 
 
@@ -91,9 +91,9 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
             what = f"more than {_ASKED_MAX:,} records, up to offset {offset},"
         fingerprint = header.removeprefix(SINGLE_OBJECT_MARKER).hex()
         raise Refused(
-            f"{topic}/{partition} has {what} of a contract that this sink does not know (fingerprint {fingerprint}): start the "
-            f"sink of the version that wrote it; if that version was given up, put its contract into avro/earlier/, or have its "
-            f"records set aside with ONEFOLD_ALLOW=unknown_contracts"
+            f"{topic}/{partition} has {what} of a schema that this sink does not know (fingerprint {fingerprint}): start the "
+            f"sink of the version that wrote it; if that version was given up, put its schema into avro/earlier/, or reject its "
+            f"records with ONEFOLD_ALLOW=unknown_contracts"
         )
 
 

@@ -43,7 +43,7 @@ class Lander:
                 pass
         finally:
             # whoever comes late must not wait: not even who had found it free, and hands over when it has ended
-            self.failure = self.failure or RuntimeError("nothing is landed any more")
+            self.failure = self.failure or RuntimeError("the writer has ended")
             self._ended = True
             self._scheduler.changed()
 

@@ -139,8 +139,8 @@ def open_log(connection: Connection, sink: str, topic_id: str, partitions: Seque
         ).fetchone()
         if held is not None:
             raise Refused(
-                f"the tables of {sink} hold records of {held[0]}, and cannot be filled from {log} as well: go on landing its "
-                f"output topics, or start {sink} over, see `onefold docs operating`"
+                f"the tables of {sink} hold records of {held[0]}, and cannot be filled from {log} as well: keep writing from its "
+                f"output topics, or reset {sink}, see `onefold docs operating`"
             )
         # An older sink would land the output topics, and everything a second time.
         connection.execute("UPDATE onefold.version SET number = greatest(number, 2)")

@@ -118,7 +118,7 @@ class Query:
             at = stored.get((topic, partition))
             if at is None or at.next_offset < offset:
                 needs = "nothing" if at is None else f"everything below {at.next_offset}"
-                return Rewind(f"{topic}/{partition} was landed below {offset}, but Postgres holds {needs}: going back")
+                return Rewind(f"{topic}/{partition} was written below {offset}, but Postgres holds {needs}: going back")
         return None
 
     def stop(self) -> None:

@@ -172,5 +172,5 @@ def _postgres_type(reduction: Reduction, name: str, kind: str) -> str:
     if kind.startswith("decimal"):
         return "numeric"
     if kind not in _POSTGRES_TYPES:
-        raise Misconfigured(f"sql/reduce/{reduction.name}.sql gives {name} as {kind}, which the sink cannot land")
+        raise Misconfigured(f"sql/reduce/{reduction.name}.sql gives {name} as {kind}, which the sink cannot write")
     return _POSTGRES_TYPES[kind]

@@ -1,4 +1,4 @@
-"""Every event folded exactly once: Kafka to Postgres with right numbers, and the proof.
+"""Every event processed exactly once: Kafka to Postgres with right numbers, and the verification.
 
 A pipeline is one literal, a `Topology`, of a handler and the topics that it reads and writes:
 

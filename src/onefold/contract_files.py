@@ -145,7 +145,7 @@ def _types(raw: Any) -> tuple[list[Any], str]:
     types = [kind for kind in raw if not _is_primitive(kind)] if isinstance(raw, list) else []
     if not any(isinstance(kind, dict) and kind.get("type") == "record" for kind in types):
         raise _Wrong(
-            'it holds no record: a contract is {"type": "record", "name": ..., "fields": [...]}, or a list with one'
+            'the file holds no record: a schema is {"type": "record", "name": ..., "fields": [...]}, or a list with one'
         )
     return types, namespace
 

@@ -57,7 +57,7 @@ def earlier(folder: Path, now: dict[str, Any]) -> list[dict[str, Any]]:
     for path, raw in ((file, raw) for file in paths for raw in _read(file)):
         if names is not None and full_name(raw) not in names:
             raise Unreadable(
-                f"{path} is an earlier schema of {full_name(raw)}, and no contract in {folder} has that name"
+                f"{path} is an earlier schema of {full_name(raw)}, and no schema in {folder} has that name"
             )
         if full_name(raw) != name:
             continue
@@ -89,7 +89,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except contract_files.Unusable as error:
         raise Unreadable(str(error)) from error
     except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
-        raise Unreadable(f"{path} is no usable contract: {error}") from error
+        raise Unreadable(f"{path} is no usable schema: {error}") from error
     return found
 
 

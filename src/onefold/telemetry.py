@@ -86,7 +86,7 @@ METRICS = (
     Metric(STARTED_OVER, "counter", "processor", "restarts", "Tasks that were opened again after an error."),
     Metric(TRANSACTION_S, "histogram", "processor", "seconds", "From the records of a transaction to its commit."),
     Metric(TASKS, "gauge", "processor", "tasks", "Tasks that this process has now."),
-    Metric(TO_FOLD, "gauge", "processor", "offsets", "Of its tasks, the input offsets that are not folded yet."),
+    Metric(TO_FOLD, "gauge", "processor", "offsets", "Input offsets of its tasks that are not processed yet."),
     Metric(
         UNREAD,
         "gauge",
@@ -94,10 +94,16 @@ METRICS = (
         "partitions",
         "Input partitions that were added since it started: no task reads them.",
     ),
-    Metric(BATCHES, "counter", "sink", "batches", "Batches landed."),
-    Metric(OFFSETS, "counter", "sink", "offsets", "Offsets landed, those of markers and aborted records too."),
+    Metric(BATCHES, "counter", "sink", "batches", "Batches committed to PostgreSQL."),
+    Metric(
+        OFFSETS,
+        "counter",
+        "sink",
+        "offsets",
+        "Offsets written to PostgreSQL, those of markers and aborted records too.",
+    ),
     Metric(ROWS, "counter", "sink", "rows", "Rows that merges have inserted, changed or deleted."),
-    Metric(SET_ASIDE, "counter", "sink", "rows", "Output records set aside in onefold.rejected, each with its reason."),
+    Metric(SET_ASIDE, "counter", "sink", "rows", "Output records rejected to onefold.rejected, each with its reason."),
     Metric(
         RETRIES, "counter", "sink", "transactions", "Transactions that failed by themselves and were entered again."
     ),
@@ -108,22 +114,24 @@ METRICS = (
         "counter",
         "sink",
         "seconds",
-        "What batches took, by stage: read, claim, copy, merge, commit. One may be read while another is landed.",
+        "Duration of a batch's stages: read, claim, copy, merge, commit. A batch may be read while another is written.",
         ("domain", "stage"),
     ),
     Metric(QUERY_RUNS, "gauge", "sink", "0 or 1", "Whether the query runs."),
-    Metric(TO_LAND, "gauge", "sink", "offsets", "Committed offsets that this sink has not landed yet."),
+    Metric(TO_LAND, "gauge", "sink", "offsets", "Committed offsets that this sink has not written yet."),
     Metric(JOBS, "counter", "worker", "messages", "What became of messages, by outcome.", (*_PER_QUEUE, "outcome")),
     Metric(JOB_S, "histogram", "worker", "seconds", "From taking a message to its outcome.", _PER_QUEUE),
     Metric(WORKER_WAITS, "gauge", "worker", "0 or 1", "Whether it waits for a server or a topic.", _PER_QUEUE),
-    Metric(LAG_TO_FOLD, "gauge", "dashboard", "offsets", "Input offsets that no processor has folded; NaN: unknown."),
-    Metric(LAG_TO_LAND, "gauge", "dashboard", "offsets", "Output offsets that no sink has landed; NaN: unknown."),
+    Metric(
+        LAG_TO_FOLD, "gauge", "dashboard", "offsets", "Input offsets that no processor has processed; NaN: unknown."
+    ),
+    Metric(LAG_TO_LAND, "gauge", "dashboard", "offsets", "Output offsets that no sink has written; NaN: unknown."),
     Metric(
         LAG_EVENTS,
         "gauge",
         "dashboard",
         "records",
-        "Input records to fold and output records to land, without markers and aborted records; absent: unknown.",
+        "Input records to process and output records to write, without markers and aborted records; absent: unknown.",
     ),
     Metric(LAG_S, "gauge", "dashboard", "seconds", "How long ago the oldest of them was sent; absent: unknown."),
     Metric(
@@ -133,7 +141,7 @@ METRICS = (
         "seconds",
         "How long an open transaction has hidden records of its topics, which lag does not see; absent: unknown.",
     ),
-    Metric(AUDIT_READ, "counter", "auditor", "records", "Records of all topics that the auditor has read."),
+    Metric(AUDIT_READ, "counter", "auditor", "records", "Records of all topics that the continuous verifier has read."),
     Metric(AUDIT_OUTPUTS, "counter", "auditor", "records", "Output records that it has compared with its model."),
     Metric(AUDIT_ROWS, "counter", "auditor", "rows", "Rows of tables that it has compared."),
     Metric(
@@ -151,7 +159,7 @@ METRICS = (
         "gauge",
         "auditor",
         "seconds",
-        "All that the processor had written so long ago has been compared; grows while the auditor is too slow.",
+        "Age of the newest record whose older records are all compared; grows while the continuous verifier is too slow.",
     ),
     Metric(
         AUDIT_CYCLE_S, "gauge", "auditor", "seconds", "How long it took until every row of the tables had come round."

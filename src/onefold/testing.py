@@ -8,7 +8,7 @@
     driver.run()
     assert driver.read("parcels.places") == [{"parcel": "P1", "place": "Bern", "at": 2}]
 
-`TopologyDriver` runs the real loop, the real fold and the real codec on a log in memory, which commits, aborts, fences and
+`TopologyDriver` runs the real loop, the real `fold` and the real codec on a log in memory, which commits, aborts, fences and
 leaves gaps as a broker was measured to.
 
 Time passes when the test says so: `driver.tick(at_ms)`, of a pipeline that declares a `Tick`.

@@ -32,7 +32,7 @@ or the slower topic's events are late. The pipeline `averages` does so.
 
 **A late event** is one that comes to a window which is closed. It changes no window; `open.late` counts it. Who would rather
 have a dead letter asks `is_late` and raises `Rejected`. Which event is late depends on what came before it: in another order
-of topics and ticks it would have been another one. That is why the order is written down, and the judge told of it.
+of topics and ticks it would have been another one. That is why the order is written down, and the verifier reads it.
 
 Event times are whole milliseconds, of any epoch. Refuse times that cannot be before you add them: one from the next
 century is the latest that was seen, and closes all others by event time.

@@ -133,7 +133,7 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
 def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table shows the figures of what came after the first batch; without such a batch there are none."""
     monkeypatch.setattr(sink, "MAX_OFFSETS_PER_BATCH", 1)
-    with pytest.raises(UserError, match="ask for more events"):
+    with pytest.raises(UserError, match="give more --events"):
         sink_command.command(events=1000, pipeline="runner", partitions=1, seed=1, as_json=False)
 
 
@@ -225,7 +225,7 @@ def test_small_batches_have_no_more_partitions_than_cores(
 @pytest.mark.matrix
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
-    with pytest.raises(UserError, match="before 2 processors shared the work; take more --events"):
+    with pytest.raises(UserError, match="before 2 shared the work; give more --events"):
         processor.command(events=3000, instances=2, pipeline="runner", partitions=2, seed=1, as_json=True)
 
 
@@ -307,6 +307,6 @@ def test_a_pipeline_without_a_workload_is_not_measured(orders: Path, which: str)
     assert (named.returncode, named.stdout) == (USAGE, "")
     assert named.stderr == (
         f"error: there is no generator of events for orders\n"
-        f"  Name a module with generate(seed, count) as its workload in {project}.\n"
+        f"  Name a module with generate(seed, count) under `workload` in {project}.\n"
     )
-    assert bench(orders, which).stderr.startswith("error: there is no pipeline with a workload\n")
+    assert bench(orders, which).stderr.startswith("error: no pipeline of this project has an event generator\n")

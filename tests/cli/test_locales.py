@@ -94,7 +94,7 @@ def test_an_argument_in_another_charset_is_one_sentence(foreign: dict[str, str],
     ran = onefold("verify", "z\udcfcrich", environment=foreign, folder=tmp_path)
 
     assert ran.returncode == USAGE
-    assert ran.stderr.decode().splitlines()[0] == r"error: there is no domain z\udcfcrich"
+    assert ran.stderr.decode().splitlines()[0] == r"error: there is no pipeline z\udcfcrich"
 
 
 def test_a_statement_in_another_charset_is_named(tmp_path: Path) -> None:

@@ -27,10 +27,12 @@ def test_a_sink_beside_that_cannot_go_on_ends_the_rebuild(tmp_path: Path) -> Non
     """It would try again for ever, in a database in which nobody mends anything."""
     service = SimpleNamespace(log=tmp_path / "rebuild-one.log")
     sink: Any = SimpleNamespace(poll=lambda: None, service=service)
-    for detail in ("landed since the last start: one 7 offsets", ""):
+    for detail in ("written since the last start: one 7 offsets", ""):
         status_file.write(tmp_path / "rebuild-one.json", "running", detail, 0.0)
         rebuild._refuse_ended(sink)
     status_file.write(tmp_path / "rebuild-one.json", "waiting", "one is left out: PostgreSQL refuses every row", 0.0)
-    with pytest.raises(UserError, match="nothing was changed: one is left out: PostgreSQL refuses every row") as raised:
+    with pytest.raises(
+        UserError, match="the tables are unchanged: one is left out: PostgreSQL refuses every row"
+    ) as raised:
         rebuild._refuse_ended(sink)
     assert raised.value.exit_code == REFUSED

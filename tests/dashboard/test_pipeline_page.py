@@ -316,10 +316,10 @@ def test_who_has_which_task(
     topology = fresh_domain("runner", 2)
     wrong(floor.connection)
     page.open("/pipelines/runner")
-    page.soon("#tasks", "nobody has it")
+    page.soon("#tasks", "no processor")
     with instance(topology, client, tmp_path / "one", name="-one"):
         page.soon("#tasks", f"{tmp_path.name}-one")
-        eventually(lambda: "nobody" not in page.text("#tasks"), 30, "each task has somebody")
+        eventually(lambda: "no processor" not in page.text("#tasks"), 30, "each task has somebody")
         assert page.ask("document.querySelectorAll('#tasks tbody tr').length") == 2
         assert page.barriers() == []
 

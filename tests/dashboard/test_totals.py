@@ -212,7 +212,7 @@ def test_what_an_open_transaction_hides_is_no_health(looked: Shown) -> None:
     status, text, shown = told()
     assert (status, shown) == (503, [f'{HELD_S}{{domain="orders"}} 600.0'])
     assert text == (
-        "orders: orders.totals/1 at offset 7: the transaction of processor-1 is open for 600 s and hides 12 offsets"
+        "orders: orders.totals/1 at offset 7: the transaction of processor-1 is open for 600 s and blocks 12 offsets"
     )
     looked.totals.take_looked(Looked())
     assert told()[::2] == (503, []), "who does not know whether it has ended does not call it well"

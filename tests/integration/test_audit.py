@@ -36,7 +36,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 USERS = 5
-OVER = "was deleted, or made anew: the audit ends"
+OVER = "was deleted or recreated: this run ends"
 
 
 def update(user: int, sequence: int, metres: int = 100) -> tuple[bytes, bytes]:

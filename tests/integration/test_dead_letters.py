@@ -276,7 +276,7 @@ def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Si
     create_topics(site.topology, 2, site.client)
     site.fold()
     assert judge(site.topology, site.client).counts == counts
-    assert replaying.replay(site.letters, Wanted(reason="it was replayed")).replayed == []
+    assert replaying.replay(site.letters, Wanted(reason="this record was replayed")).replayed == []
 
 
 def test_a_record_that_somebody_else_put_back_is_an_event_like_any_other(site: Site) -> None:
@@ -352,7 +352,7 @@ def test_errors_are_one_sentence(
 ) -> None:
     nothing, last = str(Place("runner.updates.dead", 0, 999)), str(Place("runner.updates.dead", 0, 2**63 - 1))
     mistakes = {
-        ("list", "nobody"): "there is no domain nobody",
+        ("list", "nobody"): "there is no pipeline nobody",
         ("list", "runner", "--since", "soon"): "'soon' is no time",
         ("list", "runner", "--topic", "x"): "x is no input of runner",
         ("show", "runner.updates"): "'runner.updates' is no place",

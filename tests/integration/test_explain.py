@@ -128,7 +128,7 @@ def test_a_row_that_is_not_there(campaigns: Explained, onefold: Callable[..., in
 
     campaigns.fold([send(1, 1, 100), send(5, 1, -1)])
     told = campaigns.explain("campaigns.totals", id="1")
-    assert any("is written, and has not landed yet: campaigns.totals/" in note for note in told.notes), told.notes
+    assert any("is in Kafka, and not in PostgreSQL yet: campaigns.totals/" in note for note in told.notes), told.notes
     told = campaigns.explain("campaigns.totals", id="5")
     assert any("is a dead letter: campaigns.sends.dead/" in note for note in told.notes), told.notes
     assert not any("is written" in note for note in told.notes)
@@ -141,14 +141,14 @@ def test_a_row_that_is_not_there(campaigns: Explained, onefold: Callable[..., in
             (output.value,),
         )
     told = campaigns.explain("campaigns.totals", id="1")
-    assert "a record of this row was set aside, in onefold.rejected: campaigns.totals/0/0: too much" in told.notes
+    assert "the sink rejected a record of this row, in onefold.rejected: campaigns.totals/0/0: too much" in told.notes
     assert any(note.startswith("1 records in onefold.rejected") for note in told.notes)
-    assert not any("was set aside" in note for note in campaigns.explain("campaigns.totals", id="2").notes)
+    assert not any("the sink rejected" in note for note in campaigns.explain("campaigns.totals", id="2").notes)
 
     produce(campaigns.client, "campaigns.sends", [(b"9", json.dumps(send(9, 1, 1)).encode())])
     records(campaigns.client, "campaigns.sends")
     # its marker is none
-    assert "1 input record is not folded yet" in campaigns.explain("campaigns.totals", id="9").notes
+    assert "1 input record is not processed yet" in campaigns.explain("campaigns.totals", id="9").notes
     assert onefold("explain", "campaigns.totals", "id=9") == FAILED
 
 
@@ -257,7 +257,7 @@ def test_it_reads_what_it_needs_and_no_more(campaigns: Explained) -> None:
         )
 
     near = campaigns.explain(totals, limit=1, id="2")
-    assert "was deleted and made again" in near.notes[0], "the ledger has another id"
+    assert "was deleted and recreated" in near.notes[0], "the ledger has another id"
     assert [len(near.history), near.records_read <= 2 + RECORDS_FIRST + 1] == [1, True], near.records_read
     far = campaigns.explain(totals, id="1")
     size = sum(map(len, around[0]))
@@ -383,7 +383,7 @@ def test_what_is_wrong_is_one_sentence(
 ) -> None:
     """With the code of a command that makes no sense."""
     for words, said in {
-        ("nowhere.totals", "id=1"): "no domain nowhere",
+        ("nowhere.totals", "id=1"): "no pipeline nowhere",
         ("totals", "id=1"): "is no table",
         ("campaigns.nothing", "id=1"): "no table campaigns.nothing",
         ("campaigns.totals",): "has id too",

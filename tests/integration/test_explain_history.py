@@ -82,10 +82,10 @@ def test_each_record_has_its_transaction_and_its_batch(
 
     assert run(["explain", "campaigns.totals", "id=1"]) == OK
     text = capsys.readouterr().out
-    assert text.count("      folded by transaction ") == 3
+    assert text.count("      processed by transaction ") == 3
     for writer, at, start, end in (first, second):
-        assert f"landed by {writer} at {at}, with the offsets from {start} to {end - 1}\n" in text
-    assert f"landed         by {WRITER} at {second[1]}\n" in text
+        assert f"written by {writer} at {at}, with offsets from {start} to {end - 1}\n" in text
+    assert f"written        by {WRITER} at {second[1]}\n" in text
     assert run(["explain", "campaigns.totals", "id=1", "--json"]) == OK
     data = json.loads(capsys.readouterr().out)
     assert [step["landed"]["at"] for step in data["history"]] == [second[1], second[1], first[1]]

@@ -177,7 +177,7 @@ def test_a_sink_is_refused_where_pages_may_tear(
     sink = onefold.start("sink", DOMAIN, **servers)
     try:
         log = onefold.home / "sink.out"
-        eventually(lambda: "landing from the positions" in log.read_text(encoding="utf-8"), ENDED_S, "it lands")
+        eventually(lambda: "writing from the positions" in log.read_text(encoding="utf-8"), ENDED_S, "it lands")
         assert f"{DOMAIN}: guaranteed: {LANDED}" in log.read_text(encoding="utf-8")
     finally:
         sink.terminate()
@@ -242,9 +242,7 @@ def test_a_sink_that_sets_aside_what_it_cannot_read_says_so(
         guarantees.of_sink(settings, [find()[DOMAIN]])(DOMAIN, list(topology.outputs), connection)
     assert log.calls[0].args[0].startswith(f"{DOMAIN}: not guaranteed")
     assert (
-        log.calls[1]
-        .args[0]
-        .startswith(f"{DOMAIN}: broken, as allowed: {DOMAIN}: what a processor writes with a contract")
+        log.calls[1].args[0].startswith(f"{DOMAIN}: broken, as allowed: {DOMAIN}: the sink rejects records of a schema")
     )
     concerned = [
         one for one in judge(facts.of_all(settings), settings.allowed()).findings if one.name == UNKNOWN_CONTRACTS

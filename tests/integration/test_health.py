@@ -102,7 +102,7 @@ def test_a_sink_whose_database_has_stopped_answering(
     start(postgres_dsn=behind, metrics_port=port, stall_s=STALL_S)
     # It makes the tables one file after the other: what is asked of them before is a matter of luck.
     eventually(lambda: sums(port).get(BATCHES), 120, "something is landed")
-    eventually(lambda: made_up.is_landed(database), 90, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), 90, "all output records are written to PostgreSQL")
     eventually(lambda: sums(port).get(TO_LAND) == 0 and healthy(port), 20, "it is well, and nothing waits")
     found = sums(port)
     assert found[BATCHES] == found[f"{BATCH_S}_count"] >= 1
@@ -117,7 +117,7 @@ def test_a_sink_whose_database_has_stopped_answering(
         assert "offsets wait" in asked(port, "/healthz")[1]
     finally:
         proxy.passes.set()
-    eventually(lambda: made_up.is_landed(database), 90, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), 90, "all output records are written to PostgreSQL")
     made_up.check(reader)
     eventually(lambda: healthy(port), 20, "it is well again")
     proxy.close()

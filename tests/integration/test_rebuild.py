@@ -118,7 +118,7 @@ def test_another_rule_for_the_past(
     first.process.wait(30)
     before = site.tables()
     eventually(lambda: run(["reset", "runner", "--keep-tables", "--yes"]) == 0, 30, "the sink's sessions have ended")
-    assert "table runner.stats, as it is, until `onefold rebuild runner`" in capsys.readouterr().out
+    assert "table runner.stats, unchanged until `onefold rebuild runner`" in capsys.readouterr().out
     assert start().process.wait(120) == REFUSED, "nobody lands into tables of the old rule"
 
     made = Rebuild("runner", Settings())
@@ -162,7 +162,7 @@ def test_rows_of_records_that_are_gone_are_not_deleted(site: Site, capsys: pytes
     produce(site.client, "runner.stats", [(b"k", b"v")] * 5, partition=1)
     delete_before(admin, "runner.stats", 1, 3)
     assert run(["rebuild", "runner"]) == REFUSED
-    assert "error: runner.stats/1 begins at offset 3: rows of what was deleted" in capsys.readouterr().err
+    assert "error: runner.stats/1 begins at offset 3: rows of the deleted records" in capsys.readouterr().err
     assert site.beside() == []
 
 
@@ -187,7 +187,7 @@ def test_it_is_refused_with_what_to_do(
             connection.execute(sql.SQL("GRANT pg_read_all_data TO {}").format(role))
             poor = psycopg.conninfo.make_conninfo(site.dsn, user=name, password="poor")
             monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", poor)
-            assert f"may not make one\n  Run ALTER ROLE {name} CREATEDB" in sentence(FAILED)
+            assert f"may not create one\n  Run ALTER ROLE {name} CREATEDB" in sentence(FAILED)
         finally:
             monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
             connection.execute(sql.SQL("DROP OWNED BY {}").format(role))

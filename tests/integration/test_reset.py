@@ -106,7 +106,7 @@ def test_a_reset_that_is_killed_at_every_step_is_ended_by_another_one(site: Site
         if step not in ("changelog", "made"):
             with instance(site.topology, site.client, site.home / "refused") as refused:
                 assert refused.wait(30) == REFUSED, f"nobody begins after {step}"
-            assert "of a reset that has not come to its end" in (site.home / "refused").read_text(encoding="utf-8")
+            assert "of a reset that is incomplete" in (site.home / "refused").read_text(encoding="utf-8")
         site.reset().run()
 
         assert site.rows("SELECT sum(n) FROM (SELECT count(*) AS n FROM runner.stats) AS s") == [(0,)]
@@ -257,7 +257,7 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     assert run(["reset", "runner", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     mine = [*site.topology.outputs, "runner.updates.dead", "runner.changelog"]
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").partition("## Starting a domain over")[2]
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").partition("## Resetting a pipeline")[2]
     assert "```\nonefold reset runner --dry-run\nonefold reset runner\n```" in page
     assert [*plan["topics"]] == mine
     assert [*plan["tables"]] == [*TABLES]
@@ -267,7 +267,7 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     assert run(["reset", "runner"]) == USAGE
     told = capsys.readouterr()
     assert "`onefold reset runner` deletes:\n  topic runner." in told.out
-    assert "error: nobody can be asked here" in told.err
+    assert "error: no terminal to ask for confirmation" in told.err
     ids = site.ids(*mine, "runner.updates")
     assert run(["reset", "runner", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {**plan, "done": True}

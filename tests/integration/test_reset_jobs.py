@@ -317,10 +317,10 @@ def test_no_worker_begins_beside_a_reset(site: Site, capsys: pytest.CaptureFixtu
     assert plan.jobs == dict.fromkeys(QUEUES, (1, 1))
     assert {FINISHED, *(topics.again_of(queue) for queue in QUEUES)} <= plan.topics.keys()
     assert [*plan.inputs] == [sheets.EDITS, sheets.UPLOADS]
-    assert plan.effects == ["all 1 objects below snapshots/ in the store: snapshots are made anew"]
+    assert plan.effects == ["all 1 objects below snapshots/ in the store: the worker makes the snapshots again"]
 
     def tried(step: str) -> None:
-        with pytest.raises(Retriable, match="sheets is being started over"):
+        with pytest.raises(Retriable, match="sheets is being reset"):
             PostgresPending(site.dsn, "1", "sheets")
         if step == "topics":
             assert run(["reset", "sheets", "--yes"]) == REFUSED

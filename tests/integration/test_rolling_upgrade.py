@@ -119,7 +119,7 @@ def test_services_are_upgraded_one_by_one_while_the_old_version_runs(
     with running(old, "process", "--processes", "1", "--instance", "old") as stop, running(new, "sink"):
         of_old = folded(*in_json(orders(1)))
         eventually(
-            lambda: "landing from the positions" in (new.home / "sink.out").read_text(encoding="utf-8"),
+            lambda: "writing from the positions" in (new.home / "sink.out").read_text(encoding="utf-8"),
             READY_S,
             "it lands",
         )

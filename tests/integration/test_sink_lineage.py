@@ -140,8 +140,8 @@ def test_a_contract_that_avro_forgot_is_refused_until_it_is_there_again(
     until_landed(old := query(domain=notes.become(WAS)))
     old.stop()
     notes.send(WAS, {"id": 2, "text": "two"})
-    again = f"`onefold contracts {made_up.name} --restore` puts the one before into avro/earlier/"
-    with pytest.raises(Refused, match=rf"{made_up.notes} has records of a contract that avro/ does not know.*{again}"):
+    again = f"`onefold contracts {made_up.name} --restore` puts the earlier one into avro/earlier/"
+    with pytest.raises(Refused, match=rf"{made_up.notes} has records of a schema that avro/ does not have.*{again}"):
         query(domain=notes.become(IS)).start()
     until_landed(new := query(domain=notes.become(IS, WAS)))
     assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in en old 1.50")]
@@ -179,7 +179,7 @@ def test_one_of_the_version_before_that_still_runs_ends_and_sets_nothing_aside(
     notes.send(IS, {"id": 2, "body": "two", "lang": "de"})
     failure = eventually(old.failure, 30, "the old one ends")
     assert isinstance(failure, Refused)
-    assert f"which knows a contract of {notes.topic} that this one does not" in str(failure)
+    assert f"which knows a schema of {notes.topic} that this one does not" in str(failure)
     old.stop()
     until_landed(new)
     assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in de old 1.50")]
@@ -215,7 +215,7 @@ def test_what_a_newer_processor_wrote_is_not_set_aside_by_a_sink_that_cannot_rea
     notes.send(IS, stranger, {"id": 4, "body": "four", "lang": "de"}, source=b"in/0/2", strangers=1)
     failure = eventually(old.failure, 30, "the old one ends")
     assert isinstance(failure, Refused)
-    assert f"{notes.topic}/0 has a processor's record at offset 5 of a contract that" in str(failure)
+    assert f"{notes.topic}/0 has a processor's record at offset 5 of a schema that" in str(failure)
     old.stop()
     assert [row[0] for row in notes.rows(reader)] in ([1], [1, 3]), "no batch with such a record"
 

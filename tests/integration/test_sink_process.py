@@ -34,12 +34,12 @@ def test_a_killed_sink_changes_nothing_and_a_topic_made_anew_is_refused(
     killed = start(failpoint="sink.after_merge:1")
     assert killed.process.wait(60) == -signal.SIGKILL
     again = start()
-    eventually(lambda: made_up.is_landed(database), 60, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), 60, "all output records are written to PostgreSQL")
     made_up.check(reader)
     eventually(lambda: again.is_in("running"), 5, "it says that it is running")
     made_up.make_anew()
     assert again.process.wait(60) == 3
-    assert "was deleted and made anew" in again.status()["detail"]
+    assert "was deleted and recreated" in again.status()["detail"]
     _says_no_more_than_sentences(again)
 
 
@@ -51,7 +51,7 @@ def test_a_sink_without_topics_waits_says_why_and_goes_on(
     assert "a topic is missing" in child.status()["detail"]
     made_up.create_topics(partitions=2)
     made_up.send(range(10))
-    eventually(lambda: made_up.is_landed(database), 60, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), 60, "all output records are written to PostgreSQL")
     child.process.send_signal(signal.SIGTERM)
     assert child.process.wait(20) == 0
     _says_no_more_than_sentences(child)
@@ -71,7 +71,7 @@ def test_a_sink_goes_on_when_the_database_is_mended(
         eventually(lambda: closed in child.status().get("detail", ""), LANDED_IN_S, "it says why it waits")
         admin.execute(f"ALTER DATABASE {name_of_database} ALLOW_CONNECTIONS true")
     made_up.send(range(10))
-    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "all output records are written to PostgreSQL")
 
     reader.execute(f"ALTER TABLE {name}.notes ADD COLUMN owner text NOT NULL DEFAULT 'x'")
     reader.execute(f"ALTER TABLE {name}.notes ALTER COLUMN owner DROP DEFAULT")
@@ -83,7 +83,7 @@ def test_a_sink_goes_on_when_the_database_is_mended(
         assert 'null value in column "owner"' in said
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
     reader.execute(f"ALTER TABLE {name}.notes DROP COLUMN owner")
-    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "everything is landed")
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "all output records are written to PostgreSQL")
     made_up.check(reader)
     eventually(lambda: asked(port, "/healthz")[0] == 200, LANDED_IN_S, "it is well")
     assert child.process.poll() is None

@@ -191,7 +191,7 @@ def test_its_bytes_are_kept_where_kafka_still_has_them(pipeline: Pipeline, made_
     assert [bytes(row[0]) for row in kept] == [b"value 101", b"", b"x"]
     assert pipeline.told.counted[SET_ASIDE] == 3
     (line,) = (line["event"] for line in logged if "set aside" in line["event"])
-    assert "3 output records were set aside in onefold.rejected" in line
+    assert "rejected 3 output records to onefold.rejected" in line
     assert "violates check constraint" in line
 
 
@@ -357,7 +357,7 @@ def test_what_is_set_aside_is_in_the_status(
     monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path))
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", pipeline.dsn)
     found = {**status.describe(load()), "set_aside": status._set_aside(load())}
-    (line,) = [each for each in shown_status.lines(tmp_path, found) if each.startswith("set aside")]
+    (line,) = [each for each in shown_status.lines(tmp_path, found) if each.startswith("rejected of")]
     assert " ".join(line.split()).startswith(
-        f"set aside of {made_up.name} 1 output record in onefold.rejected, the newest because of: Postgres refused the row"
+        f"rejected of {made_up.name} 1 output record in onefold.rejected, the newest because of: Postgres refused the row"
     )

@@ -283,7 +283,7 @@ def test_a_topic_that_was_made_anew_is_refused(
     one.stop()
     made_up.make_anew()
     made_up.send(range(100, 140))
-    with pytest.raises(Refused, match="was deleted and made anew"):
+    with pytest.raises(Refused, match="was deleted and recreated"):
         one.start()
 
 
@@ -295,7 +295,7 @@ def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
     until_landed(one)
     made_up.make_anew()
     made_up.send(range(100, 140))
-    with pytest.raises(Refused, match="was deleted and made anew"):
+    with pytest.raises(Refused, match="was deleted and recreated"):
         until_landed(one)
     assert reader.execute(f"SELECT count(*) FROM {made_up.name}.notes WHERE id >= 100").fetchone() == (0,)
 
@@ -306,7 +306,7 @@ def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
         ("last_fingerprint = last_fingerprint + 1", "is not the one that was landed"),
         ("last_offset = next_offset - 1", "is not the one that was landed"),  # where only a marker is
         ("next_offset = next_offset + 1000", "Kafka lost records"),
-        ("topic_id = 'another'", "was deleted and made anew"),
+        ("topic_id = 'another'", "was deleted and recreated"),
     ],
 )
 def test_a_log_that_is_not_what_was_landed_is_refused(

@@ -88,7 +88,7 @@ def test_ticks_that_cannot_be_written_are_left_out_and_said_once(sales: Topology
         eventually(is_said, 20, "it is said")
         for at_ms in range(4000, 6000, 1000):
             nowhere.write([(0, at_ms)])
-    assert [entry["event"] for entry in said] == ["ticks cannot be written, so time stands still"]
+    assert [entry["event"] for entry in said] == ["timer ticks cannot be written, so timers are stalled"]
     nowhere.close()
     writer.write([(0, 1000), (1, 2000)])
     # Before it leaves: on a machine that stands still for seconds it leaves without them, as it may.

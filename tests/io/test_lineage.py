@@ -254,7 +254,7 @@ def test_all_that_is_different_is_said_at_once(tmp_path: Path) -> None:
 
 def test_what_is_in_the_folder_by_mistake_is_said(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, IS, order(one("a", "long"), name="Ordr"))
-    with pytest.raises(Refused, match=r"earlier schema of shop\.Ordr, and no contract in .* has that name"):
+    with pytest.raises(Refused, match=r"earlier schema of shop\.Ordr, and no schema in .* has that name"):
         contracts.load(folder)
     no_type = '{"type": "record", "name": "Order", "fields": [{"name": "a"}]}'
     for text in ("{", "[]", no_type, '{"type": "enum", "name": "E", "symbols": ["a"]}'):

@@ -29,7 +29,7 @@ def test_a_reset_and_a_worker_keep_each_other_away(jobs_database: str) -> None:
         worker.close()
         eventually(lambda: worker_lock.take(reset, "sheets"), 20, "it is gone")
         assert [one.alone for one in worker_lock.holders(reset, "sheets")] == [True]
-        with pytest.raises(Retriable, match="sheets is being started over"):
+        with pytest.raises(Retriable, match="sheets is being reset"):
             PostgresPending(jobs_database, "1", "sheets")
         PostgresPending(jobs_database, "1", "orders").close()
     PostgresPending(jobs_database, "1", "sheets").close()

@@ -109,7 +109,7 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
     assert project.onefold("redrive", project.name, "--since", "2999-01-01") == f"{queue}: nothing is missing\n"
     assert (
         project.onefold("redrive", project.name, "--since", "2020-01-01").splitlines()[-1]
-        == f"{queue}: 2 were put back"
+        == f"{queue}: 2 were requeued"
     )
     project.until_sent(keys[1])
     eventually(lambda: project.onefold.status()["jobs"][queue]["done"] == 4, 30, "all are done again")
@@ -144,7 +144,7 @@ def test_a_checked_declaration(project: Project) -> None:
 
     told = project.onefold.run("check", project.name)
     assert told.returncode == 2
-    assert f"jobs names {project.queue}, whose contract" in told.stdout.decode()
+    assert f"jobs names {project.queue}, whose schema" in told.stdout.decode()
     assert "lacks the field segment of type long" in told.stdout.decode()
     with (project.folder / "pyproject.toml").open("a", encoding="utf-8") as declared:
         declared.write(f'reports = ["{project.name}.sent"]\n')

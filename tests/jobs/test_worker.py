@@ -96,7 +96,7 @@ def test_a_redrive_that_was_cut_off_keeps_nobody_waiting(place: Place) -> None:
     assert worker.work(0.0) is Outcome.DEFERRED
     row = place.rows.pending().find(A[0])
     assert row is not None
-    assert (row.retries, row.reason) == (1, "it was put into the queue again: nobody had met it yet")
+    assert (row.retries, row.reason) == (1, "the job was put into the queue again: no worker had seen it")
     place.queue.put(A[1])
     assert place.queue.left == 3
 

@@ -22,7 +22,7 @@ from tests.support.clock import Clock
 from tests.support.told import Kept
 
 STALL_S = 60
-LANDED = "the sink has landed orders.out/0 up to 0 of 9"
+LANDED = "the sink has written orders.out/0 up to 0 of 9"
 ROWS = "not every row of the tables has been looked at yet"
 
 

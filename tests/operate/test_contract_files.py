@@ -110,8 +110,11 @@ def test_the_types_of_a_list_are_within_each_record_that_uses_them() -> None:
         (b"[" * 100_000, " is nested too deep to be read"),
         (json.dumps(MINUTE).encode("utf-16"), " is not UTF-8: the byte at 0 is 0xff. Save it as UTF-8"),
         (text(MINUTE).replace(b"shop", b"sh\xe4p"), "is not UTF-8: the byte at "),
-        *((text(kind), ": it holds no record: a contract is ") for kind in ("string", 42, None, [], ["null"], STATE, {"a": 1})),
-        (text({"protocol": "P"}), ": it holds no record"),
+        *(
+            (text(kind), ": the file holds no record: a schema is ")
+            for kind in ("string", 42, None, [], ["null"], STATE, {"a": 1})
+        ),
+        (text({"protocol": "P"}), ": the file holds no record"),
         (text([MINUTE, [MINUTE]]), "stands beside its records: only records, enums and fixed types can"),
         (text(but(name=None)), ": it has the name null as record: a name has letters, digits and _"),
         (text(but(name="Min-ute")), ': it has the name "Min-ute" as record'),
@@ -171,7 +174,7 @@ def test_sink_and_judge_name_the_file(data: bytes, folder: Path) -> None:
     with pytest.raises(Misconfigured) as misconfigured:
         load_domain("sales", folder, folder.parent / "sql")
     assert str(misconfigured.value) == str(unusable.value)
-    with pytest.raises(CannotTell, match=f"{path} is no contract .*; `onefold check` says what is wrong with it"):
+    with pytest.raises(CannotTell, match=f"{path} is no schema .*; `onefold check` lists the mistakes"):
         judged._contracts(folder)[TOPIC]
 
 

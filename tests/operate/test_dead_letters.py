@@ -185,13 +185,13 @@ def test_a_record_that_was_put_back_is_a_dead_letter_where_it_lay_first() -> Non
     wrapped = WithoutReplayed(codec, frozenset({("runner.updates", 0, 7)}))
 
     assert wrapped.decode(record._replace(offset=8)) == codec.decode(record)
-    with pytest.raises(Rejected, match="it was replayed"):
+    with pytest.raises(Rejected, match="this record was replayed"):
         wrapped.decode(record)
 
 
 def test_nobody_goes_on_from_the_mark_of_a_reset() -> None:
     """Whoever does not know the word, as an older version, is refused by the number."""
-    with pytest.raises(Refused, match="`onefold reset` of the domain ends it"):
+    with pytest.raises(Refused, match="run `onefold reset` of the pipeline again"):
         Progress.decode(json.dumps(RESETTING).encode())
     with pytest.raises(Refused, match="written by a newer Onefold"):
         Progress.decode(json.dumps({"version": RESETTING["version"]}).encode())

@@ -53,7 +53,7 @@ CASES: list[tuple[Facts, str | None, str]] = [
     (postgres("full_page_writes", "off"), "full_page_writes_off", "PostgreSQL: full_page_writes is off"),
     (postgres("synchronous_commit", "off"), "synchronous_commit_off", "PostgreSQL: synchronous_commit is off"),
     (postgres("synchronous_commit", "remote_apply"), None, ""),
-    (Facts(set_aside=["runner"]), "unknown_contracts", "runner: what a processor writes with a contract that the sink does"),
+    (Facts(set_aside=["runner"]), "unknown_contracts", "runner: the sink rejects records of a schema that it does"),
     (Facts(postgres=Postgres(ON, ["runner.stats"])), "unlogged_tables", "runner.stats: it is unlogged"),
 ]  # fmt: skip
 

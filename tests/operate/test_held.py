@@ -101,7 +101,7 @@ def test_one_that_began_later_hides_perhaps_what_was_committed_before_it() -> No
 def test_what_may_have_been_committed_is_not_to_be_aborted() -> None:
     """Whoever copies the command that is shown must not remove what everybody was told is there."""
     hangs = Held("t", 1, 5, 12, "loader", 93.4, committed=True)
-    assert "the transaction of loader hides 12 offsets for 93 s, and may have been committed" in str(hangs)
+    assert "the transaction of loader blocks 12 offsets for 93 s, and may have been committed" in str(hangs)
     assert "abort" not in hangs.remedy
     assert "abort --topic t --partition 1 --start-offset 5" in hangs._replace(committed=False).remedy
 

@@ -187,8 +187,8 @@ def test_status_shows_the_replicas_of_a_pipeline(
         "replicas of runner 1 decisions a second, 0 versions to publish"
     ]
     well, silent = (line for line in lines if line.startswith("  runner "))
-    assert " ".join(well.split()) == "runner 1 1 of 11 decisions won, 0 versions behind"
-    assert "not heard of for" in silent
+    assert " ".join(well.split()) == "runner 1 1 of 11 accepted proposals, 0 versions behind"
+    assert "unresponsive for" in silent
     assert silent.endswith("7 versions behind")
 
 

@@ -153,7 +153,9 @@ def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
     second = onefold.start("sink", "campaigns", "--instance", "second")
     try:
         eventually(
-            lambda: "landing" in (onefold.home / "sink.out").read_text(encoding="utf-8"), 60, "the second sink lands"
+            lambda: "writing from" in (onefold.home / "sink.out").read_text(encoding="utf-8"),
+            60,
+            "the second sink lands",
         )
         for number in range(5):
             onefold("produce", "campaigns.sends", says=new_send(95_000 + number))
@@ -205,9 +207,9 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "code", "says"),
     [
-        (("process", "nothing"), {}, 2, "there is no domain nothing"),
+        (("process", "nothing"), {}, 2, "there is no pipeline nothing"),
         (("up",), {"ONEFOLD_PARTITIONS": "zero"}, 2, "ONEFOLD_PARTITIONS"),
-        (("up",), {"ONEFOLD_AUDITED": "nothing"}, 2, "there is no domain nothing"),
+        (("up",), {"ONEFOLD_AUDITED": "nothing"}, 2, "there is no pipeline nothing"),
         (("audit",), {}, 2, "no pipeline is audited"),
         (("audit", "runner"), {"ONEFOLD_HOME": "/nonexistent"}, 2, "there is no Kafka to talk to"),
         (("audit", "runner", "--once"), {"ONEFOLD_HOME": "/nonexistent"}, 2, "there is no Kafka to talk to"),

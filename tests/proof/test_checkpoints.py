@@ -231,7 +231,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(stage: Stage, folder: Pat
     (folder / "runner").chmod(0o770)
     found = judged(stage, folder)
     assert (found.outcome, found.proved) == (VALID, 0)
-    assert "others may write to" in found.note
+    assert "other users may write to" in found.note
 
 
 def test_the_fingerprint_is_of_model_contracts_and_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_the_fingerprint_is_of_model_contracts_and_judge(tmp_path: Path, monkeyp
 def test_what_cannot_be_kept_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, "runner")
     problem = store.keep(HEAD, {"model": lambda: None}, {})
-    assert problem.startswith("what was proved could not be kept for the next time: ")
+    assert problem.startswith("the checkpoint of this verification could not be saved: ")
     assert list((tmp_path / "runner").iterdir()) == []
 
 

@@ -144,7 +144,7 @@ def test_columns_may_differ_from_the_contract() -> None:
 
 
 def test_a_model_that_names_or_gives_what_is_not_there_is_told() -> None:
-    with pytest.raises(CannotTell, match=r"the contract of kinds\.out has no field 'none'"):
+    with pytest.raises(CannotTell, match=r"the schema of kinds\.out has no field 'none'"):
         _ = Table("kinds.kinds", OUT, ("id",), (Column("id"), Column("none"))).columns
     with pytest.raises(CannotTell, match="a column cannot be of the type"):
         kind_of(["null", {"type": "array", "items": "long"}])
@@ -171,5 +171,7 @@ def test_without_a_model_it_is_unknown_and_says_what_to_write(monkeypatch: pytes
     monkeypatch.setattr(pipelines, "find", lambda: {"parcels": found})
     verdict = verify("parcels", client={}, dsn="")
     assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
-    sentence = "no model: pyproject.toml names no workload for parcels; write a module with WORKLOAD = model(...)"
+    sentence = (
+        "no model: pyproject.toml names no verification model for parcels; write a module with WORKLOAD = model(...)"
+    )
     assert verdict.reason.startswith(sentence)

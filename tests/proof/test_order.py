@@ -58,7 +58,7 @@ def test_what_no_order_speaks_of_is_left_over() -> None:
     for record in read(LEFT, 0, 1, 2):
         order.feed(record)
     order.add(written((LEFT, 0, 2)))
-    assert "join.left/0 was folded is not written down from offset 2 on" in order.left_over()
+    assert "merge order of join.left/0 is missing from offset 2 on" in order.left_over()
 
 
 def test_an_order_that_passes_over_a_record_never_gets_past_it() -> None:

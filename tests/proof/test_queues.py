@@ -151,7 +151,7 @@ def test_a_job_that_somebody_makes_up_is_found() -> None:
         ("unreadable output", sheets.OBJECTS),
         ("phantom output", sheets.JOBS),
     ]
-    assert "put back" in findings[1].text
+    assert "requeued" in findings[1].text
 
 
 def test_a_queue_that_the_pipeline_does_not_write_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

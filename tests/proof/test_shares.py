@@ -205,7 +205,7 @@ def at_work(process: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     ("process", "note"),
     [
-        (a_share_that_is_killed, "several could not: one of them was ended by somebody else"),
+        (a_share_that_is_killed, "several could not: one of the processes was killed"),
         (a_share_that_has_a_bug, "several could not: TypeError"),
         (a_share_without_a_database, ""),
     ],

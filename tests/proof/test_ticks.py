@@ -111,7 +111,7 @@ def test_a_workload_with_ticks_needs_a_model_with_a_tick(contracts: None) -> Non
             """Nothing."""
 
     oracle = Oracle(Workload("bids", ("bids.bids",), (TABLE,), Timeless, ticks=True), 1)
-    with pytest.raises(CannotTell, match="says that it has ticks, and its model has no tick"):
+    with pytest.raises(CannotTell, match="says that it has ticks, and has no function tick"):
         oracle.feed(tick(0, 0, 1000))
 
 

@@ -318,7 +318,7 @@ def test_a_decimal_may_have_as_few_bytes_as_java_gives_it() -> None:
 def test_an_output_that_would_not_be_exact_is_refused(name: str, value: Any) -> None:
     """fastavro cuts off microseconds, takes a time without a zone for the machine's, and 1E+17 for one digit."""
     for record in ({"f": value, "g": None}, {"f": value, "g": value}):
-        with pytest.raises(Rejected, match=r"its output to t\.out breaks the contract"):
+        with pytest.raises(Rejected, match=r"its output to t\.out breaks the schema"):
             SIDES[name].codec.encode("t.out", record)
 
 
@@ -362,5 +362,5 @@ def test_a_type_that_json_could_not_tell_from_another_is_refused(tmp_path: Any) 
     fields = [{"name": "f", "type": ["null", "string", "bytes"]}]
     raw = {"type": "record", "name": "R", "namespace": "t", "topics": ["t.in"], "fields": fields}
     (tmp_path / "t.R.avsc").write_text(json.dumps(raw), encoding="utf-8")
-    with pytest.raises(Refused, match=r"t\.R\.avsc is no usable contract: .*JSON does not tell"):
+    with pytest.raises(Refused, match=r"t\.R\.avsc is no usable schema: .*JSON does not tell"):
         contracts.load(tmp_path)

@@ -187,7 +187,7 @@ def test_a_changed_ledger_means_that_it_cannot_tell(runners: Stage) -> None:
         finally:
             connection.execute(lag.format("+"))
     assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
-    assert "the sink has landed runner.stats/1" in verdict.reason
+    assert "the sink has written runner.stats/1" in verdict.reason
 
 
 def test_without_database_or_broker_it_cannot_tell(runners: Stage) -> None:

@@ -83,12 +83,18 @@ BUGS = {
     "raises": (raises, f"the handler raised ValueError: not that far ({line_of(bug, 'raise raised')})"),
     "in a library": (fails_in_a_library, f"({line_of(fails_in_a_library, '# here')})"),
     "too deep": (too_deep, "the handler raised RecursionError: "),
-    "no such topic": (giving([("runner.nothing", {})]), "folding it raised KeyError: 'runner.nothing'"),
-    "no row": (giving([("runner.stats", {})]), "folding it raised KeyError: 'run_id'"),
-    "no key": (giving([Output("runner.messages", MESSAGE, key=b"1")]), "folding it raised TypeError: the key of an"),  # type: ignore[arg-type]  # the bug
-    "no text": (giving([Output("runner.messages", MESSAGE, key="\ud800")]), "folding it raised UnicodeEncodeError: "),
+    "no such topic": (giving([("runner.nothing", {})]), "processing the record raised KeyError: 'runner.nothing'"),
+    "no row": (giving([("runner.stats", {})]), "processing the record raised KeyError: 'run_id'"),
+    "no key": (
+        giving([Output("runner.messages", MESSAGE, key=b"1")]),
+        "processing the record raised TypeError: the key of an",
+    ),  # type: ignore[arg-type]  # the bug
+    "no text": (
+        giving([Output("runner.messages", MESSAGE, key="\ud800")]),
+        "processing the record raised UnicodeEncodeError: ",
+    ),
     "our header": (giving([Output("runner.messages", MESSAGE, headers=[("onefold-source", b"")])]), "the processor's"),
-    "no pair": (not_a_pair, "folding it raised TypeError: cannot unpack"),
+    "no pair": (not_a_pair, "processing the record raised TypeError: cannot unpack"),
 }
 
 
@@ -257,7 +263,7 @@ def test_a_change_that_cannot_be_emitted_is_the_fault_of_its_last_record(at_once
 def test_a_pipeline_that_fails_at_everything_sets_nothing_aside(distances: list[int]) -> None:
     """A new version with a bug would empty the topic into its dead letters: a person is asked, and nothing is lost."""
     driver = driver_with(dataclasses.replace(RUNNER, handle=raises), *distances)
-    with pytest.raises(Refused, match=r"in a row, .*not that far.*None of them was set aside"):
+    with pytest.raises(Refused, match=r"in a row, .*not that far.*None of them went to the dead-letter topic"):
         driver.run()
     driver.kill()
     assert letters(driver) == []

@@ -377,5 +377,5 @@ def test_who_has_the_files_may_change_with_the_mode(capsys: pytest.CaptureFixtur
     capsys.readouterr()
 
     assert driver.states() == expected
-    assert "made anew from the changelog" in (said := capsys.readouterr().out)
+    assert "rebuilt from the changelog" in (said := capsys.readouterr().out)
     assert "the task had replicas" in said

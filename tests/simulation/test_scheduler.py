@@ -79,7 +79,7 @@ def test_who_waits_for_each_other_is_named() -> None:
             scheduler.start("two", lambda: scheduler.wait(lambda: False))
             scheduler.run()
 
-    with pytest.raises(Stuck, match="nobody can go on: one at wait, two at wait") as caught:
+    with pytest.raises(Stuck, match="no thread can continue: one at wait, two at wait") as caught:
         both()
     assert "seed 3, schedule: " in caught.value.__notes__[0]
 

@@ -120,7 +120,7 @@ def test_an_instance_says_how_many_decisions_it_has_won() -> None:
     world.driver.send("runner.updates", update(1, 4))
     try:
         eventually(
-            lambda: pool.summary()[1] == "1 tasks, 1 of 1 decisions won, states in memory (as set)",
+            lambda: pool.summary()[1] == "1 tasks, 1 of 1 accepted proposals, states in memory (as set)",
             10,
             str(pool.summary()),
         )

@@ -203,7 +203,7 @@ def test_an_event_has_its_key(contracts: Path) -> None:
 def test_a_word_that_is_none_of_the_three_is_refused() -> None:
     with pytest.raises(Refused, match="stock has tombstones='delete'; it is one of 'reject', 'ignore', 'event'"):
         replace(TOPOLOGY, tombstones="delete")  # type: ignore[arg-type]  # as a user may write it
-    with pytest.raises(ValueError, match="the workload of stock has tombstones='delete'"):
+    with pytest.raises(ValueError, match="the verification model of stock has tombstones='delete'"):
         replace(workload("reject"), tombstones="delete")
 
 
@@ -222,7 +222,7 @@ def test_a_model_has_a_delete_if_tombstones_are_events(change: Callable[[], Work
 
 def test_a_class_without_delete_cannot_judge_events(contracts: Path) -> None:
     made = replace(workload("reject"), tombstones="event", model=lambda: _Without(workload("reject").model()))
-    with pytest.raises(CannotTell, match="has no delete"):
+    with pytest.raises(CannotTell, match="has no function delete"):
         Oracle(made, 1).feed(Record(ITEMS, 0, 0, b"a", None))
     assert Oracle(made, 1).feed(Record(ITEMS, 0, 0, None, None)) == Fate.DEAD
 

@@ -169,5 +169,5 @@ def test_a_repartitioned_record_keeps_its_timestamp_and_its_headers(contracts: P
 
 def test_a_driver_without_a_contract_says_which_one_is_missing(contracts: Path) -> None:
     (contracts / "shop.paid.avsc").unlink()
-    with pytest.raises(Refused, match=r"no contract names the topic shop\.paid"):
+    with pytest.raises(Refused, match=r"no schema names the topic shop\.paid"):
         TopologyDriver(SHOP, contracts=contracts)

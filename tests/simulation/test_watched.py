@@ -32,7 +32,7 @@ def test_a_handler_that_changes_the_state_it_is_given_is_found(handle: Any) -> N
     driver.run()
     driver.send("runner.updates", update(1, 2))
     with pytest.raises(
-        AssertionError, match=r"changed the state that it was given, at runner\.updates/0/1: it has to return"
+        AssertionError, match=r"changed the state that it was given, at runner\.updates/0/1: return a new one"
     ):
         driver.run()
 

@@ -51,7 +51,7 @@ def test_what_was_noted_of_batches_is_pruned_now_and_then(
 
 def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) -> None:
     one = make(start={LEFT: 3, RIGHT: 5})
-    with pytest.raises(RuntimeError, match="was not landed"):
+    with pytest.raises(RuntimeError, match="was not written"):
         run(world, one, 0, {LEFT: 2, RIGHT: 9}, Rows())
     assert isinstance(one.failure, Rewind)
     assert "goes back" in str(one.failure)
@@ -260,7 +260,7 @@ def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
     second = Rows((*LEFT, 7))
     monkeypatch.setattr(second, "to_arrow", fail)
     world.offsets(1, {LEFT: 9})
-    with pytest.raises(RuntimeError, match="was not landed"):
+    with pytest.raises(RuntimeError, match="was not written"):
         one.on_batch(second, 1)
     assert str(one.failure) == "no Kafka"
     assert (one.reached[LEFT], len(world.tried), second.kept) == (5, 1, 0)
@@ -284,7 +284,7 @@ def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, ma
 
 
 def _expecting_failure(world: World, one: Batches, rows: Rows) -> None:
-    with pytest.raises(RuntimeError, match="was not landed"):
+    with pytest.raises(RuntimeError, match="was not written"):
         run(world, one, 1, {LEFT: 9}, rows)
 
 
@@ -354,7 +354,7 @@ def test_a_task_that_leaves_the_log_is_refused_when_all_before_has_landed(world:
     assert ended(one) is None
 
     one = make(decided={LEFT: None})
-    with pytest.raises(RuntimeError, match="was not landed"):
+    with pytest.raises(RuntimeError, match="was not written"):
         run(world, one, 0, {LEFT: 3}, log_of(LEFT, OPEN, STEP, close))
     assert len(world.tried) == 2
     assert isinstance(one.failure, Refused)

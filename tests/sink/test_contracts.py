@@ -64,11 +64,11 @@ def _crc64(text: str) -> int:
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", '"string"', '{"type": "array", "items": "long"}'),
-            "odd.notes.avsc: field 'text' is an array, which the sink cannot land: write its parts into fields",
+            "odd.notes.avsc: field 'text' is an array, which the sink cannot write: write its parts into fields",
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", '"string"', '["null", "string", "long"]'),
-            "odd.notes.avsc: field 'text' may be of several types, which the sink cannot land: give each of them a field",
+            "odd.notes.avsc: field 'text' may be of several types, which the sink cannot write: give each of them a field",
         ),
         (
             lambda root: _rewrite(
@@ -76,7 +76,7 @@ def _crc64(text: str) -> int:
                 '"string"',
                 '{"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 2}',
             ),
-            "odd.notes.avsc: field 'text' has 39 digits, which the sink cannot land: give it at most 38",
+            "odd.notes.avsc: field 'text' has 39 digits, which the sink cannot write: give it at most 38",
         ),
         (
             lambda root: _rewrite(root / "avro/odd.notes.avsc", "odd.notes", "odd.readings"),
@@ -187,7 +187,7 @@ def test_a_wrong_reduction_is_named(tmp_path: Path, checkout: Path, files: dict[
 
 
 def test_a_domain_without_merges_is_named(checkout: Path) -> None:
-    with pytest.raises(Misconfigured, match="nothing to land"):
+    with pytest.raises(Misconfigured, match="nothing to write"):
         load_domain("nobody", checkout / "avro", checkout / "sql")
 
 

@@ -87,7 +87,7 @@ def test_a_partition_that_is_new_begins_where_kafka_has_it(
         (
             Position(6, "id-0", RECORD),
             Kafka(),
-            r"made_up\.notes was deleted and made anew \(id id-1, .* records of id-0",
+            r"made_up\.notes was deleted and recreated \(id id-1, .* records of id-0",
         ),
         (Position(6, "id-1", RECORD), Kafka(reaches={}), r"holds records of made_up\.notes/0, and Kafka has no such"),
         (Position(11, "id-1", RECORD), Kafka(), "ends at offset 10, but Postgres holds everything below 11"),
@@ -155,5 +155,5 @@ def test_a_topic_that_is_landed_no_more_is_not_asked_about(
 def test_a_topic_that_was_made_anew_while_a_batch_was_read_is_refused() -> None:
     kafka = Kafka(topic_ids={"a": "id-1", "b": "id-2"})
     identity.same_topics(kafka, {"a": "id-1", "b": "id-2"})
-    with pytest.raises(Refused, match=r"b was deleted and made anew \(id id-2, Postgres holds records of id-0\)"):
+    with pytest.raises(Refused, match=r"b was deleted and recreated \(id id-2, Postgres holds records of id-0\)"):
         identity.same_topics(kafka, {"a": "id-1", "b": "id-0"})

@@ -56,6 +56,6 @@ def test_very_many_are_for_a_person() -> None:
     """Whoever they are from: to ask for each would take as long as nothing lands."""
     log = Log({offset: set() for offset in range(2_000)})
     refuse_written(DOMAIN, opened(*range(1_000)), log)
-    with pytest.raises(Refused, match=r"d\.out/0 has more than 1,000 records, up to offset 1000, of a contract"):
+    with pytest.raises(Refused, match=r"d\.out/0 has more than 1,000 records, up to offset 1000, of a schema"):
         refuse_written(DOMAIN, opened(*range(2_000)), log)
     assert log.asked == 2_000

@@ -80,7 +80,7 @@ def test_closing_waits_for_what_is_being_landed() -> None:
     closing.join(20)
 
     assert seen == ["landed"]
-    with pytest.raises(RuntimeError, match="nothing is landed any more"):
+    with pytest.raises(RuntimeError, match="the writer has ended"):
         lander.hand_over(lambda: seen.append("late"))
 
 
@@ -103,7 +103,7 @@ def test_whoever_hands_over_while_it_closes_never_waits_for_ever() -> None:
             scheduler.start("reading", hand_over)
             scheduler.start("stopping", lander.close)
             scheduler.run()
-    late = "nothing is landed any more"
+    late = "the writer has ended"
     assert outcomes == {("landed",), ("landed", late), (late,)}
 
 
@@ -128,4 +128,4 @@ def test_whoever_found_it_free_and_hands_over_when_it_has_ended_does_not_wait() 
     late = threading.Thread(target=hand_over, daemon=True)
     late.start()
     late.join(20)
-    assert answered == ["nothing is landed any more"]
+    assert answered == ["the writer has ended"]

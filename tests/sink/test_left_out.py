@@ -99,7 +99,7 @@ def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) ->
     assert (broken.ticks, healthy.ticks) == (1, 2)
     assert (watched["broken"].running, watched["broken"].trouble) == (False, "it is left out")
     assert (watched["healthy"].running, watched["healthy"].trouble) == (True, "")
-    assert reported[-1] == ("running", f"landed since the last start: healthy 7 offsets; broken is left out: {error}")
+    assert reported[-1] == ("running", f"written since the last start: healthy 7 offsets; broken is left out: {error}")
 
 
 def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
@@ -119,11 +119,11 @@ def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
     assert "one" not in left_out
     assert reported[10] == (
         "running",
-        "landed since the last start: healthy 7 offsets; one is left out: permission denied",
+        "written since the last start: healthy 7 offsets; one is left out: permission denied",
     )
-    assert reported[-1] == ("running", "landed since the last start: healthy 7 offsets, one 7 offsets")
+    assert reported[-1] == ("running", "written since the last start: healthy 7 offsets, one 7 offsets")
     assert told.wrong == {"one": ""}
-    assert [line["event"] for line in logged] == ["one is left out: permission denied", "one is landed again"]
+    assert [line["event"] for line in logged] == ["one is left out: permission denied", "one is written again"]
 
 
 def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:

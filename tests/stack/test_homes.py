@@ -90,7 +90,7 @@ def test_a_folder_where_no_stack_has_run_is_not_touched(
     fill(home, tuple(name for name in names if name != "run/ports.json"))
     before = files(home)
     assert run(["down", "--wipe", "--yes"]) == USAGE
-    assert f"{home} is not the home of a stack of Onefold, and nothing was removed" in capsys.readouterr().err
+    assert f"{home} is not the data directory of a stack of Onefold, and nothing was removed" in capsys.readouterr().err
     assert run(["down"]) == OK
     assert files(home) == before
 

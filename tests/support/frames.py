@@ -252,4 +252,4 @@ def ended(one: Batches) -> BaseException | None:
     """What the batches ran into; None when all of them landed."""
     one.close()
     failure = one.failure
-    return None if str(failure) == "nothing is landed any more" else failure
+    return None if str(failure) == "the writer has ended" else failure

@@ -124,7 +124,7 @@ class Pipeline:
         with suppress(RuntimeError):
             one.on_batch(Rows(table, self.dsn), 0)
         one.close()
-        if str(one.failure) == "nothing is landed any more":
+        if str(one.failure) == "the writer has ended":
             self.next = ends
             return None
         return one.failure

@@ -31,7 +31,8 @@ DEFAULT = "runner"
 Pipeline = Annotated[
     str,
     typer.Option(
-        help=f"A pipeline with a workload; {DEFAULT} if none is named, or the project's first.", show_default=False
+        help=f"A pipeline with an event generator; {DEFAULT} if none is named, or the project's first.",
+        show_default=False,
     ),
 ]
 Events = Annotated[int, typer.Option(min=1000, help="Events in the topic beforehand.")]
@@ -71,7 +72,9 @@ def _default() -> str:
     able = [name for name, pipeline in found.items() if pipeline.workload]
     if not able:
         raise UserError(
-            "there is no pipeline with a workload", "`onefold new orders` makes one with a workload.", USAGE
+            "no pipeline of this project has an event generator",
+            "`onefold new orders` makes one with a generator.",
+            USAGE,
         )
     return DEFAULT if DEFAULT in able else able[0]
 

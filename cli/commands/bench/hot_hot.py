@@ -22,7 +22,7 @@ def command(
     seconds: Annotated[float, typer.Option(min=1.0, help="Between two kills.")] = 5.0,
     kills: Annotated[int, typer.Option(min=0, help="Of one of two processes, in each mode.")] = 20,
     stop: Annotated[
-        bool, typer.Option("--stop", help="Stop a process for 3 s (SIGSTOP) and wake it, instead of killing it.")
+        bool, typer.Option("--stop", help="Stop a process for 3 s (SIGSTOP) and resume it, instead of killing it.")
     ] = False,
     rows: Annotated[
         From | None,

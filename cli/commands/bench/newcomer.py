@@ -11,7 +11,7 @@ from onefold.cli.commands.bench.common import AsJson, Partitions, Pipeline, Seed
 
 def command(
     events: Annotated[
-        int, typer.Option(min=1000, help="Folded before a replica comes; half of all trades are new keys.")
+        int, typer.Option(min=1000, help="Events processed before a replica joins; half of all trades are new keys.")
     ] = 2_100_000,
     rate: Annotated[int, typer.Option(min=1, help="Events a second meanwhile.")] = 1_000,
     pipeline: Pipeline = "",

@@ -105,7 +105,7 @@ def _lines(
     value, problem = letters.decoded(letter, original.value)
     yield f"spelled as   {_spelling(original.value)}"
     now = f"refused: {problem}" if problem else f"admitted: {value}"
-    yield f"contract now {common.wrapped(now, ' ' * 13).strip()}"
+    yield f"schema now   {common.wrapped(now, ' ' * 13).strip()}"
     if problem and (says := letters.plainly(letter, original.value)):
         cut = says if shown is None or len(says) <= shown else f"{says[:shown]}…"
         yield f"it says      {common.wrapped(cut, ' ' * 13, broken=True).strip()}"

@@ -65,7 +65,7 @@ class Reading:
         if not landed and not entries.known(sheet):
             raise NotThere(f"there is no sheet {sheet}")
         if at is not None and not 0 < at <= landed:
-            raise NotThere(f"sheet {sheet} has no entry {at:,} yet: {landed:,} have landed")
+            raise NotThere(f"sheet {sheet} has no entry {at:,} yet: {landed:,} are in PostgreSQL")
         self.entry = landed if at is None else at
         self._root: Root | None = read_root(self.counted, finished.root) if finished else None
         self._imports: list[Import] = entries.imports(sheet, self.snapshot, self.entry)

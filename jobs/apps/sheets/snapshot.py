@@ -113,7 +113,7 @@ class Snapshots:
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
         """How many objects are deleted."""
         number = sum(1 for _ in self._objects.ids(SNAPSHOTS))
-        return [f"all {number:,} objects below {SNAPSHOTS} in the store: snapshots are made anew"]
+        return [f"all {number:,} objects below {SNAPSHOTS} in the store: the worker makes the snapshots again"]
 
     def start_over(self, *, inputs: bool) -> None:
         """Delete all snapshots: in another log the same entry may be another one, and its snapshot has another name."""

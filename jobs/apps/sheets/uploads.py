@@ -227,7 +227,9 @@ def _same(file: BinaryIO, digest: str) -> Iterator[bytes]:
         found.update(part)
         yield part
     if found.hexdigest() != digest:
-        raise UserError("the payload changed while it was uploaded", "Upload it again when nobody writes it.")
+        raise UserError(
+            "the payload changed while it was uploaded", "Upload the file again when no program writes to it."
+        )
 
 
 def _read(file: BinaryIO, some: Callable[[], bytes]) -> Iterator[bytes]:

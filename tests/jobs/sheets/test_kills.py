@@ -195,7 +195,7 @@ def test_snapshots_are_made_in_order_whatever_is_killed(
         for name in before:
             store.delete(name)
         told = onefold("redrive", "sheets", "--since", "2020-01-01")
-        assert f"{QUEUE}: {len(jobs)} were put back" in told
+        assert f"{QUEUE}: {len(jobs)} were requeued" in told
         all_done()
         assert snapshots(store) == before
         assert f"{QUEUE}: nothing is missing" in onefold("redrive", "sheets", "--since", "2020-01-01")

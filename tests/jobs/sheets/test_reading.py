@@ -113,7 +113,7 @@ def test_what_is_not_there_is_said(tables: str, entries: PostgresEntries, store:
     log.land()
     with pytest.raises(NotThere, match="there is no sheet other"):
         Reading(entries, store, "other")
-    with pytest.raises(NotThere, match="has no entry 4 yet: 3 have landed"):
+    with pytest.raises(NotThere, match="has no entry 4 yet: 3 are in PostgreSQL"):
         Reading(entries, store, log.sheet, 4)
     assert Reading(entries, store, log.sheet).entry == 3, "what comes behind a gap is not read"
 
@@ -226,7 +226,7 @@ def test_what_cannot_be_opened_is_a_sentence(
         return code, capsys.readouterr().err.splitlines()[0]
 
     assert told("other") == (FAILED, "error: there is no sheet other")
-    assert told("budget", "--at", "5") == (FAILED, "error: sheet budget has no entry 5 yet: 4 have landed")
+    assert told("budget", "--at", "5") == (FAILED, "error: sheet budget has no entry 5 yet: 4 are in PostgreSQL")
     assert told("budget", "--range", "A0") == (USAGE, "error: --range A0 is no range of cells")
     (name,) = log.payloads
     store.delete(name)
