@@ -169,7 +169,9 @@ def _plan(
     wanted -= {"postgres"} if settings.postgres_dsn else set()
     ports = choose_ports(home, settings.kafka_port, settings.postgres_port, settings.dashboard_port)
     keeping.keep(of_stack(home, {}))  # jars may take minutes
-    parts = prepare(home, ports, settings.cache, progress.say, with_database="postgres" in wanted)
+    parts = prepare(
+        home, ports, settings.cache, progress.say, with_database="postgres" in wanted, with_broker="kafka" in wanted
+    )
     services: dict[str, Postgres | Broker] = {"postgres": parts.database, "kafka": parts.broker}
     public: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers
@@ -195,9 +197,10 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
     log = home / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     # Each run has logs of its own; those of the one before are kept, with what they were called then behind `before`.
-    for older in log.parent.glob("*.log.before*"):
+    logs, before = homes.logs(home)
+    for older in before:
         older.unlink()
-    for last in [*log.parent.glob("*.log"), *log.parent.glob("*.log.[1-9]")]:
+    for last in logs:
         name, _, number = last.name.partition(".log")
         last.replace(last.with_name(f"{name}.log.before{number}"))
     state.path(home).unlink(missing_ok=True)

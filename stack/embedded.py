@@ -47,10 +47,16 @@ def default_cache() -> Path:
 
 
 def prepare(
-    home: Path, ports: Ports, cache: Path, say: Say = lambda text: None, *, with_database: bool = True
+    home: Path,
+    ports: Ports,
+    cache: Path,
+    say: Say = lambda text: None,
+    *,
+    with_database: bool = True,
+    with_broker: bool = True,
 ) -> Parts:
     """Makes what must exist before services start: jars, a formatted broker, a database cluster (while the jars
-    arrive), unless there is another database.
+    arrive). Where the user has a server, nothing is made in its place.
     """
     if with_database:
         check_account()  # before minutes of downloads
@@ -62,7 +68,8 @@ def prepare(
         spark_jars = jars.ensure("spark", cache, found.executable, _counting(say, "fetching Spark's jars"))
         classes = warm.place(cache, broker_jars, found.executable)
         broker = Broker(home / "kafka", ports.kafka, ports.controller, found.executable, broker_jars, archive=classes)
-        broker.prepare()
+        if with_broker:
+            broker.prepare()
         made.result()
     return Parts(broker, database, found, spark_jars)
 

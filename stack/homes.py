@@ -6,8 +6,9 @@ ONEFOLD_HOME may name any folder. A home keeps its marker from the first start u
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -18,19 +19,27 @@ from onefold.stack.postgres import Postgres
 
 # Only a starting stack fills these folders; services that run by hand fill some of the others.
 _OF_THE_STACK = ("kafka", "logs", "postgres")
+_KNOWN = ("kafka", "postgres", "supervisor", "prepare", "dashboard", "warm")
+_NUMBERED = ("processor", "worker", "sink", "auditor", "rebuild")
+_SERVICES = (*_KNOWN, *(f"{name}-*" for name in _NUMBERED))
+_LOGS = tuple(f"{service}.log{end}" for service in _SERVICES for end in ("", ".[1-9]"))
+_LOGS_BEFORE = tuple(f"{service}.log.before{end}" for service in _SERVICES for end in ("", ".[1-9]"))
 # A task's number, of files beside those in use `<task>.<number>`, and the lock of each (processor/io/disk.py).
-_TASKS = tuple("[0-9]" * digits for digits in range(1, 5))
-_STATES = tuple(
-    f"*/{task}{beside}{lock}" for task in _TASKS for beside in ("", ".[0-9]", ".[0-9][0-9]") for lock in ("", ".lock")
-)
-# What the product writes, by the folders of a home. A part of a pattern is the name of one file or folder.
+_TASKS = tuple(f"*/{'[0-9]' * digits}{beside}" for digits in range(1, 5) for beside in ("", ".[0-9]", ".[0-9][0-9]"))
+_ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]* [0-9]*.log [0-9]*.sst rocksdict-config.json"
+_STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))
+_OPTIONS = "log4j2.properties"
+# Of a sink; its options are removed last, because a folder without them is not a sink's.
+_SINK = (*(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")), "spark.log", _OPTIONS)
+# What the product writes, by the folders of a home. A part of a pattern is the name of one file or folder, `name:file` that of a
+# folder with such a file, and `**` any path of names of objects. What ends with a slash is removed with all that is in it.
 _MADE = {
-    "checkpoints": ("sink-*",),
+    "checkpoints": tuple(f"sink-*:{_OPTIONS}/{name}" for name in _SINK),
     "judge": ("*/*.checkpoint", "*/draft-*"),
-    "kafka": ("data", "data.new", "tmp", "server.properties", "format.properties"),
-    "logs": ("*.log", "*.log.before", "*.log.[1-9]", "*.log.before.[1-9]", "rebuild-*.json*"),
-    "objects": ("objects", "marks", "unfinished"),
-    "postgres": ("data", "data.new", "password", "password.new"),
+    "kafka": ("data/", "data.new/", "tmp/", "server.properties", "format.properties"),
+    "logs": (*_LOGS, *_LOGS_BEFORE, "rebuild-*.json*"),
+    "objects": ("objects/**", "marks/**", "unfinished/tmp*"),
+    "postgres": ("data/", "data.new/", "password", "password.new"),
     "states": _STATES,
     # The lock file stays: a new one would let a second holder in.
     "run": (
@@ -42,6 +51,9 @@ _MADE = {
         "sink-*.turn",
     ),
 }
+# As a store of objects makes them together; a folder without all of them is no store.
+_STORE = ("objects", "marks", "unfinished")
+_OBJECT = re.compile(r"[a-z0-9]+")
 
 
 def claim(home: Path) -> None:
@@ -84,6 +96,17 @@ def refuse_foreign(home: Path) -> None:
             )
 
 
+def contents(home: Path) -> list[str]:
+    """Names of what a wipe of `home` removes, for a question."""
+    named = {
+        "topics of the embedded Kafka": _is_there(home / "kafka" / "data"),
+        "tables of the embedded PostgreSQL": _is_there(Postgres(home / "postgres", 0).data),
+        **{name: any(_made(home, name)) for name in ("states", "objects", "checkpoints", "logs")},
+        "what `verify` has proved": any(_made(home, "judge")),
+    }
+    return [name for name, is_there in named.items() if is_there]
+
+
 def wipe(home: Path) -> list[str]:
     """Remove what the stack has written into its home. Nothing in it may run.
 
@@ -94,13 +117,16 @@ def wipe(home: Path) -> list[str]:
     """
     Postgres(home / "postgres", 0).wipe()
     stays = []
-    for name, patterns in _MADE.items():
+    for name in _MADE:
         folder = home / name
         if folder.is_symlink():
             stays.append(f"{folder} is a link, and stays with what it leads to")
             continue
-        for pattern in patterns:
-            _remove(folder, pattern.split("/"))
+        for path in _made(home, name):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         _remove_empty(folder)
         stays += [_why_it_stays(path) for path in _files(folder) if path != home / "run" / "lock"]
     if not stays:
@@ -108,16 +134,42 @@ def wipe(home: Path) -> list[str]:
     return stays
 
 
-def _remove(folder: Path, parts: list[str]) -> None:
+def logs(home: Path) -> tuple[list[Path], list[Path]]:
+    """The files of services' logs, and of those of the run before."""
+    folder = home / "logs"
+    kinds = (_LOGS, _LOGS_BEFORE)
+    logs, before = ([path for pattern in kind for path in _matching(folder, [pattern])] for kind in kinds)
+    return logs, before
+
+
+def _made(home: Path, name: str) -> Iterator[Path]:
+    """What a stack has written into a folder of its home. A folder among it is the stack's with all that is in it."""
+    folder = home / name
+    if folder.is_symlink() or (name == "objects" and not all((folder / part).is_dir() for part in _STORE)):
+        return
+    for pattern in _MADE[name]:
+        yield from _matching(folder, pattern.split("/"))
+
+
+def _matching(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """The paths below `folder` that match the parts of a pattern. Links do not."""
+    name, _, sign = parts[0].partition(":")
     for path in _entries(folder):
-        if path.is_symlink() or not fnmatchcase(path.name, parts[0]):
+        if path.is_symlink() or not (_OBJECT.fullmatch(path.name) if name == "**" else fnmatchcase(path.name, name)):
             continue
-        if parts[1:]:
-            _remove(path, parts[1:])
-        elif path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        if name == "**":
+            if path.is_dir():
+                yield from _matching(path, parts)
+            else:
+                yield path
+        elif parts[1:] == [""]:
+            if path.is_dir():
+                yield path
+        elif parts[1:]:
+            if (path / sign).exists():
+                yield from _matching(path, parts[1:])
+        elif not path.is_dir():
+            yield path
 
 
 def _remove_empty(folder: Path) -> None:
@@ -141,6 +193,10 @@ def _why_it_stays(path: Path) -> str:
     if path.is_symlink():
         return f"{path} is a link, and stays with what it leads to"
     return f"{path} stays: the stack did not write it, or it cannot be removed"
+
+
+def _is_there(folder: Path) -> bool:
+    return folder.is_dir() and not any(path.is_symlink() for path in (folder, folder.parent))
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from onefold.cli import asking
-from onefold.operate.settings import load
+from onefold.operate.settings import PREFIX, Settings, load
 from onefold.stack import control, homes
 
 
 def command(
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Also remove the data: topics, tables, states, objects, checkpoints, logs.")
+        bool, typer.Option("--wipe", help="Also remove the data that the stack has in its home, after a question.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --wipe.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
@@ -26,12 +27,17 @@ def command(
     Example: onefold down --wipe
     """
     settings = load()
+    elsewhere = list(_elsewhere(settings)) if wipe else []
     if wipe:
         homes.refuse_foreign(settings.home)
         if homes.is_ours(settings.home):
-            what = f"`onefold down --wipe` removes the topics, tables, states, objects and logs of the stack in {settings.home}"
-            asking.confirm(what, yes, as_json)
+            *many, last = homes.contents(settings.home) or ["the empty folders"]
+            what = f"{', '.join(many)} and {last}" if many else last
+            asking.confirm(
+                "; ".join([f"`onefold down --wipe` removes from {settings.home}: {what}", *elsewhere]), yes, as_json
+            )
     stopped, stays = control.down(settings, wipe)
+    stays += elsewhere
     if as_json:
         typer.echo(json.dumps({"stopped": stopped, "wiped": wipe, "stays": stays}))
         return
@@ -40,3 +46,17 @@ def command(
         typer.echo("\n".join(["Its data is removed.", *(f"{sentence}." for sentence in stays)]))
     else:
         typer.echo(f"Its data stays in {settings.home}.")
+
+
+def _elsewhere(settings: Settings) -> Iterator[str]:
+    """A sentence, without its full stop, for each place of data that the user has set. No wipe goes there."""
+    set_by_user = {
+        "bootstrap_servers": "topics in the Kafka",
+        "postgres_dsn": "tables in the PostgreSQL",
+        "objects": "objects in the store",
+        "state_home": "states in the folder",
+        "judge_home": "what `verify` has proved, in the folder",
+    }
+    for name, place in set_by_user.items():
+        if getattr(settings, name):
+            yield f"{place} of {PREFIX}{name.upper()} stay"

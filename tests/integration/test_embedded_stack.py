@@ -133,8 +133,9 @@ def test_a_service_is_restarted_and_its_log_is_shown(bare: Onefold, home: Path) 
     assert "is not running" in bare("restart", "postgres").stderr
 
 
-def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold) -> None:
+def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold, home: Path) -> None:
     assert bare("up", "--only", "postgres").returncode == 0
+    assert not (home / "kafka" / "data").exists(), "what does not start has no data"
     assert bare("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT 1 + 1").stdout == "2\n"
     failed = bare("sql", "-Atc", "SELECT 1 / 0")
     assert failed.returncode == 1

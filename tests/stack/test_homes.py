@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,12 @@ from tests.support.rooms import ROOT
 
 #: A file of each kind that the product writes into a home.
 OURS = (
-    "checkpoints/sink-1/warehouse/x",
+    "checkpoints/sink-1/local/blockmgr-1/x",
+    "checkpoints/sink-1/log4j2.properties",
+    "checkpoints/sink-1/notes/0a1b.json",
+    "checkpoints/sink-1/sink-1.4711/runner/0/offsets/0",
+    "checkpoints/sink-1/spark.log",
+    "checkpoints/sink-1/tmp/x",
     "judge/runner/0a1b.checkpoint",
     "judge/runner/draft-x",
     "kafka/data/meta.properties",
@@ -32,6 +38,8 @@ OURS = (
     "logs/kafka.log",
     "logs/kafka.log.before",
     "logs/kafka.log.1",
+    "logs/processor-runner-1.log.before.2",
+    "logs/rebuild-runner.json",
     "objects/objects/aa/bb",
     "objects/marks/cc",
     "objects/unfinished/tmp1",
@@ -40,21 +48,39 @@ OURS = (
     "run/history.jsonl",
     "run/plan.json",
     "run/ports.json",
+    "states/runner/0/000009.sst",
     "states/runner/0/CURRENT",
     "states/runner/0.lock",
     "states/runner/12.1/CURRENT",
+    "states/runner/12.1/LOG.old.1795888688451335",
     "run/sink-1.status.json",
 )
 #: Files of a user, in folders with the names of ours.
 THEIRS = (
+    "checkpoints/sink-drawings/plan.pdf",
+    "checkpoints/sink-drawings/tmp/plan.pdf",
+    "checkpoints/sink-1/notes.txt",
+    "logs/app.log",
+    "logs/app.log.before",
+    "logs/app.log.1",
+    "logs/kafka.log.before.d/app.log",
     "logs/thesis.txt",
+    "objects/objects/photo.jpg",
+    "objects/objects/2024/photo.jpg",
+    "objects/marks/a.txt",
     "objects/photo.jpg",
+    "objects/unfinished/essay.txt",
     "kafka/notes.md",
+    "judge/runner/draft-2/thesis.txt",
     "judge/runner/verdict.txt",
+    "run/audit.json.d/book.txt",
     "run/settings.json",
     "states/ohio/2024-votes.csv",
+    "states/ohio/2024/votes.csv",
     "thesis.tex",
 )
+#: What the product would write itself where it made the folder around it. Without its other files nothing says so.
+ALIKE = ("objects/objects/aa", "checkpoints/sink-1/tmp/x", "checkpoints/sink-1/sink-1.4711/x")
 
 
 @pytest.fixture
@@ -113,6 +139,86 @@ def test_what_the_stack_did_not_write_stays_and_is_named(home: Path, capsys: pyt
     assert files(home) == {*THEIRS, "run/lock", "onefold.home"}
 
 
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_folder_of_the_user_with_the_name_of_ours_stays(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(home, (name,))
+    homes.claim(home)
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert (home / name).exists()
+    assert f"{home / name} stays" in capsys.readouterr().out
+
+
+def asked(home: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The question of a wipe, which has no terminal here."""
+    assert run(["down", "--wipe"]) == USAGE
+    return capsys.readouterr().err
+
+
+#: What of a home a wipe removes, by the words of its question.
+NAMED = {
+    "topics": "kafka/data",
+    "tables": "postgres/data",
+    "states": "states",
+    "objects": "objects/objects",
+    "checkpoints": "checkpoints",
+    "what `verify` has proved": "judge",
+    "logs": "logs",
+}
+
+WORDS = "|".join(NAMED)
+
+
+@pytest.mark.parametrize("word", NAMED)
+def test_the_question_names_what_is_removed_and_no_more(
+    word: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    homes.claim(home)
+    fill(home, OURS)
+    whole = asked(home, capsys)
+    assert word in whole
+    shutil.rmtree(home / NAMED[word])
+    assert set(re.findall(WORDS, whole)) - set(re.findall(WORDS, asked(home, capsys))) == {word}
+
+
+#: Places of data that are the user's own, and the words for what stays there.
+PLACES = {
+    "BOOTSTRAP_SERVERS": ("127.0.0.1:9", "topics"),
+    "POSTGRES_DSN": ("postgresql://a:secret@127.0.0.1:9/x", "tables"),
+    "OBJECTS": ("s3://bucket", "objects"),
+    "STATE_HOME": ("/nowhere/states", "states"),
+    "JUDGE_HOME": ("/nowhere/judge", "what `verify` has proved"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_of_the_users_own_is_said_to_stay(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the answer, and after the deed."""
+    value, word = PLACES[name]
+    monkeypatch.setenv(f"ONEFOLD_{name}", value)
+    homes.claim(home)
+    fill(home, OURS)
+    expected = rf"{word}[^;]* of ONEFOLD_{name} stay"
+    question = asked(home, capsys)
+    assert re.search(expected, question)
+    assert "secret" not in question
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert re.search(expected, capsys.readouterr().out)
+    assert files(home) == {"run/lock"}
+
+
+def test_a_start_leaves_logs_of_other_programs_as_they_are(home: Path) -> None:
+    """The logs of services are put aside by their names."""
+    homes.claim(home)
+    fill(home, (*OURS, "logs/app.log", "logs/app.log.before", "logs/kafka.log.d/x"))
+    logs, before = homes.logs(home)
+    assert [path.name for path in logs] == ["kafka.log", "kafka.log.1"]
+    assert [path.name for path in before] == ["kafka.log.before", "processor-runner-1.log.before.2"]
+
+
 @pytest.mark.parametrize("linked", ["kafka", "logs", "run", "objects/objects", "states/runner", "kafka/data"])
 def test_a_link_is_not_followed(linked: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither of a folder of the home nor of one inside."""
@@ -158,7 +264,7 @@ def test_on_a_terminal_a_wipe_asks(answer: str, code: int, stay: bool, home: Pat
     ran = subprocess.run(command, stdin=theirs, capture_output=True, encoding="utf-8", timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
-    assert f"of the stack in {home}." in ran.stderr
+    assert f"removes from {home}: " in ran.stderr
     assert (ran.returncode, (home / "kafka" / "data").exists()) == (code, stay)
 
 
