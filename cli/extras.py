@@ -1,4 +1,4 @@
-"""What a verb needs beyond what `pip install onefold` brings, and the sentence for what is not there.
+"""What a verb needs beyond what the wheel without extras brings, and the sentence for what is not there.
 
 An extra is a group of packages in pyproject.toml; tests/tidy/test_packages.py holds this table to it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.util import find_spec
 
+from onefold import packages
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 
@@ -85,7 +86,7 @@ def _sentence(verb: str, name: str, extras: str) -> UserError:
     package = _INSTALLED_AS.get(name, name)
     who = f"onefold {verb}".rstrip()
     return UserError(
-        f"{who} needs {package}: pip install 'onefold[{extras}]', or in a checkout ONEFOLD_PACKAGES=all ./{who}",
+        f"{who} needs {package}: {packages.install(extras, verb)}",
         "",
         USAGE,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from onefold import packages
 from onefold.proof.verdict import CannotTell
 
 OBJECTS, MARKS = "objects/", "marks/"
@@ -67,7 +68,7 @@ class Bucket:
             import boto3  # a judge of pipelines without objects needs no client of S3
         except ModuleNotFoundError:
             raise CannotTell(
-                "objects in S3 are read by boto3, which is not installed: pip install 'onefold[s3]'"
+                f"objects in S3 are read by boto3, which is not installed: {packages.install('s3')}"
             ) from None
 
         self._client: Any = boto3.client("s3", endpoint_url=endpoint, region_name=_ANY_REGION if endpoint else None)

