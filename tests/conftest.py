@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.support.infrastructure",
     "tests.support.proxy",
     "tests.support.landing",
+    "tests.support.logging_left",
     "tests.support.needs",
     "tests.support.s3",
     "tests.support.objects",  # after what it imports

@@ -1,0 +1,41 @@
+"""A test that starts a command within pytest's own process sets up logging; the next test has it as it was before."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+
+_KEEPS_ITS_LOGGER = "bind"
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_left() -> Iterator[None]:
+    with left_logging():
+        yield
+
+
+@contextmanager
+def left_logging() -> Iterator[None]:
+    """What is set up meanwhile for structlog and for the root logger is gone afterwards."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = [*root.handlers], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        if structlog.get_config() != before:
+            structlog.configure(**before)
+            _forget_loggers()
+
+
+def _forget_loggers() -> None:
+    """With `cache_logger_on_first_use` a module's logger keeps what it was set up with: in its own `bind`, for good."""
+    kind = type(structlog.get_logger())
+    for module in [*sys.modules.values()]:
+        for value in [*vars(module).values()]:
+            if type(value) is kind:
+                vars(value).pop(_KEEPS_ITS_LOGGER, None)
