@@ -139,6 +139,10 @@ UNMARKED_S = 40.0
 LED_S = 20.0
 
 
+# The broker answers a fetch at once with records; where only a marker is left it waits that long for one.
+FETCH_WAIT_MS = 10
+
+
 def records(client: dict[str, str], topic: str) -> list[Record]:
     """All committed records of a topic, partition by partition, up to the high watermark.
 
@@ -150,24 +154,28 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "enable.auto.commit": False,
+        "fetch.wait.max.ms": FETCH_WAIT_MS,
     }
-    found: list[Record] = []
+    partitions = sorted(admin.list_topics().topics[topic].partitions)
+    ends = {partition: end_of(admin, topic, partition) for partition in partitions}
+    found: dict[int, list[Record]] = {partition: [] for partition in partitions}
+    unread = {partition for partition, end in ends.items() if end}
     with closing(Consumer({**client, **settings})) as consumer:
-        for partition in admin.list_topics().topics[topic].partitions:
-            consumer.assign([TopicPartition(topic, partition, 0)])
-            position, end = 0, end_of(admin, topic, partition)
-            while position < end:
-                message = consumer.poll(UNMARKED_S)
-                assert message is not None, f"{topic}/{partition} can be read only up to offset {position} of {end}"
-                error, offset = message.error(), message.offset()
-                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
-                assert offset is not None
-                position = offset
-                if error is None:
-                    position += 1
-                    headers: Any = message.headers() or []
-                    found.append(Record(topic, partition, offset, message.key(), message.value(), headers))
-    return found
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in sorted(unread)])
+        while unread:
+            message = consumer.poll(UNMARKED_S)
+            assert message is not None, f"{topic}: partitions {unread} cannot be read up to their ends, {ends}"
+            error, partition, position = message.error(), message.partition(), message.offset()
+            assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+            assert partition is not None
+            assert position is not None
+            if error is None and partition in unread:
+                headers: Any = message.headers() or []
+                found[partition].append(Record(topic, partition, position, message.key(), message.value(), headers))
+                position += 1
+            if position >= ends[partition]:
+                unread.discard(partition)
+    return [record for partition in partitions for record in found[partition]]
 
 
 def end_of(admin: AdminClient, topic: str, partition: int) -> int:
