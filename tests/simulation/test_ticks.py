@@ -1,6 +1,7 @@
 """Ticks through the real loop: folded once whatever crashes, whoever writes them, and however the clock goes."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,30 @@ def test_a_bug_of_another_record_is_found_beside_the_ticks_of_its_batch(contract
         b'{"at_ms":2000}'
     ]
     assert driver.states() == {"a": Meter(2), "b": Meter(666)}
+
+
+def test_a_stale_tick_is_not_blamed_for_the_bug_of_a_record_of_its_batch(contracts: Path) -> None:
+    """To be folded, it would raise: who looks for the bug knows, too, what time it was before the batch."""
+
+    def failing(meter: Meter | None, event: Event) -> tuple[Meter | None, Outputs]:
+        if event.value.amount == 13:
+            raise ZeroDivisionError("thirteen")
+        return handle(meter, event)
+
+    driver = TopologyDriver(replace(METERS, handle=failing), contracts=contracts)
+    beat(driver, ("a", 1))
+    driver.tick(2000)
+    driver.run()
+    beat(driver, ("a", 666))
+    driver.run()
+    driver.tick(1000)
+    beat(driver, ("a", 13), ("b", 7))
+    driver.run()
+
+    assert driver.records("meters.ticks.dead") == []
+    assert [headers["onefold-source"] for _, _, headers in driver.records("meters.beats.dead")] == [b"meters.beats/0/2"]
+    assert sums(driver) == [("a", 1, 2000)]
+    assert driver.states() == {"a": Meter(666, 1), "b": Meter(7)}
 
 
 def test_while_a_bug_is_looked_for_ticks_are_what_they_were(contracts: Path) -> None:
