@@ -7,10 +7,10 @@ with these numbers, of every topic. What the partitions have to do with one anot
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
@@ -25,12 +25,12 @@ from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.owner import SOURCE_HEADER, Owner
 from onefold.proof.parts import Part, shares, without_rows
 from onefold.proof.placement import ALL, Share
-from onefold.proof.record import Record
+from onefold.proof.record import Record, Source
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.replays import read as read_replays
 from onefold.proof.tables import Comparison, Snapshot
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
+from onefold.proof.verdict import CannotTell, Check, Finding, Verdict, decide
 from onefold.proof.workloads import workload
 
 #: Called with what is being done, and how many records were read so far.
@@ -38,6 +38,16 @@ Progress = Callable[[str, int], None]
 
 # Between two checks of a pipeline that has not drained.
 CHECK_AGAIN_S = 0.1
+
+
+class Kafka(NamedTuple):
+    """How a judge asks Kafka: for topics, and for the receipts of what was put back."""
+
+    log: Callable[[dict[str, Any], Iterable[str], Share], Log] = Log
+    receipts: Callable[[dict[str, Any], str, Mapping[str, str]], Set[Source]] = read_replays
+
+
+KAFKA = Kafka()
 
 
 class Judge:
@@ -51,6 +61,7 @@ class Judge:
         schema_registry_url: where to look up the schemas of inputs in the Confluent wire format; None: nowhere.
         objects: where the object store is, and its server, for domains whose workers make objects; "": there is none.
         share: the partitions to read.
+        kafka: how the log is read.
     """
 
     def __init__(
@@ -62,8 +73,10 @@ class Judge:
         schema_registry_url: str | None = None,
         objects: tuple[str, str | None] = ("", None),
         share: Share = ALL,
+        kafka: Kafka = KAFKA,
     ) -> None:
         self._client = client
+        self._kafka = kafka
         self._share = share
         self._work = workload(domain)
         self._inputs = frozenset(self._work.reads)
@@ -80,7 +93,7 @@ class Judge:
             from_log = any(topic == log for topic, _ in snapshot.ledger(self._work.name))
         self._landed_from = log if from_log else None
         others += [log] if from_log else []
-        self._log = Log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
+        self._log = kafka.log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
         self._decided = Decided(self._log.topics[log].topic_id, self._take_written) if from_log else None
         owner = Owner(self._log.cluster_id, domain, self._log.topics[self._changelog].topic_id)
         self._outputs = Outputs(self._work, owner)
@@ -88,7 +101,7 @@ class Judge:
         self._published = Outputs(self._work, owner)
         registry = Registry(schema_registry_url) if schema_registry_url else None
         topic_ids = {topic: self._log.topics[topic].topic_id for topic in reads}
-        self._ask_receipts = partial(read_replays, client, domain, topic_ids)
+        self._ask_receipts = partial(kafka.receipts, client, domain, topic_ids)
         self._replays = Replays(self._ask_receipts(), owner)
         self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry, owner)
         self._oracle.withdrawn = self._replays.withdrawn
@@ -182,7 +195,8 @@ class Judge:
     def _begin(self, ends: dict[Place, int]) -> None:
         """Of the changelog the last word of each task is all that counts. The states before it are as many as all inputs."""
         last = {place: ends[place] for place in self._log.places if place[0] == self._changelog}
-        read_last(self._client, self._changelog, self._share, last, self._take_progress, self._progresses.__contains__)
+        known = self._progresses.__contains__
+        read_last(self._kafka.log, self._client, self._changelog, self._share, last, self._take_progress, known)
         self._log.go_on(self._log.positions | last)
         self._has_begun = True
 
@@ -368,17 +382,6 @@ class Judge:
                 difference = {name: (wanted, found)}
                 findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(wanted - found)))
         return findings
-
-
-def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str]:
-    """The outcome, and the reason for it."""
-    if holdup:
-        return UNKNOWN, f"the pipeline has not drained: {holdup}"
-    if not findings:
-        return VALID, "every row, dead letter and repartitioned copy is what follows from the input log"
-    if not still:
-        return UNKNOWN, "input is still arriving, and rows differ"
-    return INVALID, f"{len(findings)} differences from what follows from the input log"
 
 
 # What the judge knows of the log; the rest of it is how it came to know that.

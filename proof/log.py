@@ -243,6 +243,7 @@ def cannot_tell(error: KafkaException, admin: kafka_client.Admin, what: str) -> 
 
 
 def read_last(
+    opened: Callable[[dict[str, Any], Iterable[str], Share], Log],
     client: dict[str, Any],
     topic: str,
     share: Share,
@@ -255,7 +256,7 @@ def read_last(
     """
     back = _LAST
     while True:
-        with closing(Log(client, [topic], share)) as log:
+        with closing(opened(client, [topic], share)) as log:
             starts = log.starts()
             begin = {place: max(starts[place], ends[place] - back) for place in log.places}
             log.go_on(begin)

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple, cast
 
 from onefold.exit_codes import FAILED
 from onefold.proof.collecting import seldom
-from onefold.proof.judge import CHECK_AGAIN_S, Judge, Progress, by_topic, decide
+from onefold.proof.judge import CHECK_AGAIN_S, Judge, Progress, by_topic
 from onefold.proof.parts import Part, checks, counted, together
 from onefold.proof.placement import Share
 from onefold.proof.tables import Comparison, Snapshot
-from onefold.proof.verdict import CannotTell, Verdict
+from onefold.proof.verdict import CannotTell, Verdict, decide
 from onefold.proof.workloads import workload
 
 # A process that was asked to end is reading at most.

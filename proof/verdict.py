@@ -127,6 +127,17 @@ class Verdict:
         return {**asdict(self), "kinds": summary, "exit_code": self.exit_code}
 
 
+def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str]:
+    """The outcome, and the reason for it."""
+    if holdup:
+        return UNKNOWN, f"the pipeline has not drained: {holdup}"
+    if not findings:
+        return VALID, "every row, dead letter and repartitioned copy is what follows from the input log"
+    if not still:
+        return UNKNOWN, "input is still arriving, and rows differ"
+    return INVALID, f"{len(findings)} differences from what follows from the input log"
+
+
 def _first_and_worst(findings: Iterable[Finding]) -> tuple[Finding, Finding]:
     listed = list(findings)
     return listed[0], max(listed, key=lambda finding: finding.weight)

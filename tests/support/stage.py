@@ -51,10 +51,7 @@ class Stage:
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
         self._oracle = Oracle(workload, PARTITIONS)
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
-        self._ids = self._create_topics()
-        # Idempotent, so that a retry right after the topics were made changes neither order nor number.
-        settings = {"message.max.bytes": _MESSAGE_BYTES_MAX, "enable.idempotence": True}
-        self._producer = Producer({**self.client, **settings})
+        self.cluster_id, self._ids = self._open()
         migrate_all(dsn, SQL)
 
     def play(self, inputs: Iterable[Input]) -> None:
@@ -83,7 +80,7 @@ class Stage:
                         self.place[table.name, key] = 0, 0  # it has no record of its own
                     else:
                         self.write(table, key)
-        self._producer.flush(30)
+        self.flush()
         self.report_progress()
         self._fill_tables()
 
@@ -120,8 +117,8 @@ class Stage:
 
     def copy(self, source: Source, partition: int, key: bytes) -> str:
         """Misrouted a record once more; returns where the copy lies."""
-        cluster_id, name = AdminClient(self.client).list_topics(timeout=30).cluster_id, self.workload.name
-        by = f"{cluster_id}/{name}/{self._ids[f'{name}.changelog']}".encode()
+        name = self.workload.name
+        by = f"{self.cluster_id}/{name}/{self._ids[f'{name}.changelog']}".encode()
         headers = [(SOURCE_HEADER, str(source).encode()), (COPY_HEADER, b"1"), (PIPELINE_HEADER, by)]
         record = self._send(source.topic, partition, key, self.originals[source].value, headers)
         return f"{record.topic}/{record.partition}/{record.offset}"
@@ -176,17 +173,26 @@ class Stage:
                         row = [v for c, v in zip(table.columns, values, strict=True) if not c.generated]
                         copy.write_row([*row, table.topic, *self.place[table.name, key]])
 
-    def _create_topics(self) -> dict[str, str]:
-        admin = AdminClient(self.client)
+    @property
+    def topics(self) -> list[str]:
+        """Those of the domain."""
         inputs, outputs = self.workload.inputs, self.workload.outputs
-        names = [*inputs, *outputs, *(f"{topic}.dead" for topic in inputs), f"{self.workload.name}.changelog"]
+        return [*inputs, *outputs, *(f"{topic}.dead" for topic in inputs), f"{self.workload.name}.changelog"]
+
+    def _open(self) -> tuple[str, dict[str, str]]:
+        """Makes the topics anew, empty; the ids of the cluster and of each topic."""
+        admin, names = AdminClient(self.client), self.topics
         for deleted in admin.delete_topics(names, operation_timeout=30).values():
             deleted.exception()
         eventually(lambda: not set(names) & set(admin.list_topics(timeout=10).topics), 30, "the old topics are gone")
         config = {"max.message.bytes": str(_MESSAGE_BYTES_MAX)}
         for name, made in admin.create_topics([NewTopic(name, PARTITIONS, config=config) for name in names]).items():
             assert made.exception() is None, f"{name}: {made.exception()}"
-        return eventually(lambda: _ids(admin, names), 30, "the new topics can be described")
+        # Idempotent, so that a retry right after the topics were made changes neither order nor number.
+        settings = {"message.max.bytes": _MESSAGE_BYTES_MAX, "enable.idempotence": True}
+        self._producer = Producer({**self.client, **settings})
+        ids = eventually(lambda: _ids(admin, names), 30, "the new topics can be described")
+        return str(admin.list_topics(timeout=30).cluster_id), ids
 
 
 def _written(kind: str, value: Any) -> Any:

@@ -1,0 +1,140 @@
+"""The judge of a simulated log and real tables: what has not drained is unknown, and what is wrong is invalid."""
+
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from onefold.proof.fates import Fate
+from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Finding, decide
+from onefold.proof.workloads import runner
+from onefold.proof.workloads.shaping import Shape
+from tests.support.simulated_stage import SimulatedStage
+from tests.support.stage import PARTITIONS
+
+WRONG = [Finding(next(iter(KINDS)), "somewhere")]
+
+
+@pytest.mark.parametrize(
+    ("findings", "holdup", "still", "outcome"),
+    [
+        ([], "", True, VALID),
+        ([], "", False, VALID),  # what came meanwhile was not asked about
+        (WRONG, "", True, INVALID),
+        (WRONG, "", False, UNKNOWN),  # the rows may be of what came meanwhile
+        ([], "a transaction is open", True, UNKNOWN),
+        ([], "a transaction is open", False, UNKNOWN),
+        (WRONG, "a transaction is open", True, UNKNOWN),
+        (WRONG, "a transaction is open", False, UNKNOWN),
+    ],
+)
+def test_only_what_has_drained_and_stood_still_is_invalid(
+    findings: list[Finding], holdup: str, still: bool, outcome: str
+) -> None:
+    found, reason = decide(findings, holdup, still)
+    assert found == outcome
+    assert holdup in reason
+
+
+@pytest.fixture
+def stage(module_database: str) -> SimulatedStage:
+    made = SimulatedStage(module_database, runner.WORKLOAD)
+    made.play(runner.generate(3, 120, shape=Shape(hostile=0.05, keyless=0.1), users=12))
+    return made
+
+
+def change(stage: SimulatedStage, statement: LiteralString, *values: Any) -> None:
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        assert connection.execute(statement, values).rowcount == 1
+
+
+def kinds(stage: SimulatedStage) -> dict[str, int]:
+    verdict = stage.judge()
+    assert verdict.outcome == INVALID, verdict.reason
+    return verdict.kinds()
+
+
+def test_a_faultless_result_is_valid_and_everything_was_counted(stage: SimulatedStage) -> None:
+    verdict = stage.judge()
+    assert (verdict.outcome, verdict.findings) == (VALID, [])
+    assert verdict.counts["records"] == len(stage.originals) + stage.expected.counts.repartitioned
+    assert all(check.expected == check.found for check in verdict.checks)
+    assert verdict.offsets["runner.updates"] == {p: stage.log.stable("runner.updates", p) for p in (0, 1)}
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_record_that_the_processor_has_not_read_is_unknown(stage: SimulatedStage, partition: int) -> None:
+    end = stage.log.append("runner.updates", b"x", b"junk", partition=partition)
+    verdict = stage.judge()
+    assert verdict.outcome == UNKNOWN
+    assert f"runner.updates/{partition} up to {end} of {end + 1}" in verdict.reason
+
+
+@pytest.mark.parametrize("topic", ["runner.updates", "runner.stats", "runner.updates.dead", "runner.changelog"])
+def test_an_open_transaction_is_unknown_wherever_it_is(stage: SimulatedStage, topic: str) -> None:
+    epoch = stage.log.init("somebody")
+    stage.log.write("somebody", epoch, topic, 1, b"p", b"{}", ())
+    verdict = stage.judge()
+    assert verdict.outcome == UNKNOWN
+    assert f"{topic}/1" in verdict.reason
+
+
+@pytest.mark.parametrize("topic", ["runner.stats", "runner.messages", "runner.tendency"])
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_sink_that_is_one_offset_behind_is_unknown(stage: SimulatedStage, topic: str, partition: int) -> None:
+    behind = "UPDATE onefold.ledger SET next_offset = next_offset - 1 WHERE topic = %s AND partition = %s"
+    change(stage, behind, topic, partition)
+    verdict = stage.judge()
+    assert verdict.outcome == UNKNOWN
+    assert f"landed {topic}/{partition} up to" in verdict.reason
+
+
+@pytest.mark.parametrize("which", ["changelog", "ledger"])
+def test_a_topic_that_was_made_anew_is_no_verdict(stage: SimulatedStage, which: str) -> None:
+    """Its offsets are those of other records."""
+    if which == "ledger":
+        change(stage, "UPDATE onefold.ledger SET topic_id = 'old' WHERE topic = 'runner.stats' AND partition = 1")
+    else:
+        entry = stage.log.read("runner.changelog", 1, 0)[0][-1][1]
+        told = (entry.value or b"").replace(stage.log.identity("runner.updates", 0).topic_id.encode(), b"old")
+        stage.log.append("runner.changelog", b"p", told, partition=1)
+    with pytest.raises(CannotTell, match="recreated"):
+        stage.judge()
+
+
+def test_a_log_whose_beginning_is_gone_is_no_verdict(stage: SimulatedStage) -> None:
+    stage.log.truncate("runner.updates", 0, 1)
+    with pytest.raises(CannotTell, match=r"runner\.updates/0"):
+        stage.judge()
+    stage.log.truncate("runner.updates", 0, 0)
+    stage.log.truncate("runner.changelog", 0, 1)  # of which only what is last in it counts
+    assert stage.judge().outcome == UNKNOWN
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+@pytest.mark.parametrize("name", ["accepted", "ignored", "forwarded", "dead"])
+def test_the_processors_own_counts_are_judged(stage: SimulatedStage, name: str, difference: int) -> None:
+    counts = stage.expected.counts.as_stored()
+    stage.report_progress(**{name: counts[name] + difference})
+    (found,) = stage.judge().findings
+    assert (found.kind, found.columns) == ("wrong count", {name: (counts[name], counts[name] + difference)})
+
+
+def test_a_copy_that_is_doubled_or_needless_is_found(stage: SimulatedStage) -> None:
+    for fate, partition_after in ((Fate.REPARTITIONED, 1), (Fate.ACCEPTED, 0)):
+        source = next(source for source in stage.originals if stage.expected.fate(source) == fate)
+        stage.copy(source, (source.partition + partition_after) % PARTITIONS, b"whatever")
+    stage.report_progress()
+    assert kinds(stage)["doubled copy"] == 2
+
+
+def test_rows_that_differ_while_input_arrives_are_unknown(stage: SimulatedStage) -> None:
+    """They may be of what has come meanwhile. Without it, they are wrong."""
+    change(stage, "DELETE FROM runner.stats WHERE ctid = (SELECT min(ctid) FROM runner.stats)")
+
+    def arrives(what: str) -> None:
+        if what == "comparing":
+            stage.log.append("runner.updates", b"x", b"junk", partition=0)
+
+    assert kinds(stage) == {"missing row": 1}
+    assert stage.judge(arrives).outcome == UNKNOWN

@@ -1,0 +1,81 @@
+"""A stage whose topics are in memory, and the judge's log of them. The tables are real."""
+
+from collections.abc import Callable, Iterable
+
+from onefold.processor.testing import SimulatedLog
+from onefold.proof.expect import Workload
+from onefold.proof.judge import Judge, Kafka
+from onefold.proof.log import Log, Place, Topic
+from onefold.proof.placement import ALL, Share
+from onefold.proof.record import Record
+from onefold.proof.verdict import Verdict
+from tests.support.stage import PARTITIONS, Header, Stage
+
+
+class JudgesLog(Log):
+    """Some topics of a simulated log, read as the judge reads those of a broker."""
+
+    def __init__(self, log: SimulatedLog, topics: Iterable[str], share: Share = ALL) -> None:
+        self._simulated = log
+        self.cluster_id = log.cluster_id
+        self.topics = {name: Topic(log.identity(name, 0).topic_id, log.partitions(name)) for name in topics}
+        self.places = [(name, p) for name, topic in self.topics.items() for p in share.of(topic.partitions)]
+        self.positions = dict.fromkeys(self.places, 0)
+
+    def go_on(self, positions: dict[Place, int]) -> None:
+        self.positions = dict(positions)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def starts(self) -> dict[Place, int]:
+        return {place: self._simulated.identity(*place).start for place in self.places}
+
+    def stable_ends(self) -> dict[Place, int]:
+        return {place: self._simulated.stable(*place) for place in self.places}
+
+    def high_ends(self) -> dict[Place, int]:
+        return {place: self._simulated.identity(*place).end for place in self.places}
+
+    def read(
+        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+    ) -> None:
+        for place, end in ends.items():
+            found, _ = self._simulated.read(*place, self.positions[place], end - self.positions[place])
+            for offset, entry in found:
+                take(Record(*place, offset, entry.key, entry.value, list(entry.headers)))
+            self.positions[place] = end
+
+
+class SimulatedStage(Stage):
+    """Topics in memory, tables in PostgreSQL."""
+
+    def __init__(self, dsn: str, workload: Workload) -> None:
+        self.log = SimulatedLog("cluster")
+        super().__init__("", dsn, workload)
+
+    def judge(self, during: Callable[[str], None] = lambda what: None, timeout_s: float = 0.0) -> Verdict:
+        """What the judge says. `during` is told what it is doing, and may do something meanwhile. Raises `CannotTell`."""
+        kafka = Kafka(
+            log=lambda client, topics, share: JudgesLog(self.log, topics, share),
+            receipts=lambda client, domain, topic_ids: frozenset(),
+        )
+        judge = Judge(self.workload.name, {}, self.dsn, lambda what, records: during(what), kafka=kafka)
+        verdict = Verdict(self.workload.name, "", "")
+        judge.run(verdict, timeout_s)
+        return verdict
+
+    def flush(self) -> None:
+        """All of it is there."""
+
+    def _open(self) -> tuple[str, dict[str, str]]:
+        for topic in self.topics:
+            self.log.create(topic, PARTITIONS)
+        return self.log.cluster_id, {topic: self.log.identity(topic, 0).topic_id for topic in self.topics}
+
+    def _send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> Record:
+        offset = self.log.append(topic, key, value, partition=partition, headers=headers)
+        self._ends[topic, partition] = offset + 1
+        return Record(topic, partition, offset, key, value, list(headers))
