@@ -1,7 +1,8 @@
-"""The account that PostgreSQL runs as where root starts a stack: PostgreSQL refuses root.
+"""The account of PostgreSQL if root starts a stack: PostgreSQL refuses root.
 
-Each stack has a numeric user id of its own, without an entry in /etc/passwd: nothing is added to the machine, and no other
-program runs as it. Only initdb looks its user up, so root has `nobody` make a database and then gives it to the stack's account.
+Each stack has a separate numeric user id, without an entry in /etc/passwd: the machine stays unchanged, and no foreign
+program runs under the id. Only initdb looks up the user, so `nobody` makes the database, and root gives the files to the
+stack's account.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ Account = tuple[int, int]  # uid, gid
 MAKER = "nobody"  # exists on every Unix
 # Unused, right above the last id of containers, 0x6FFF_FFFF (systemd's docs/UIDS-GIDS.md).
 _IDS = range(0x7000_0000, 0x7100_0000)
-# In a user namespace, which has the first 65,536 ids only: those that systemd calls unused.
+# For a user namespace with the first 65,536 ids only: systemd's range of unused ids.
 _FEW_IDS = range(60_578, 61_184)
 _MAPS = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
 
 
 def maker() -> Account | None:
-    """The account that makes a database; None for the one that we have."""
+    """The account that makes a database; None for this process's account."""
     if os.geteuid() != 0:
         return None
     entry = pwd.getpwnam(MAKER)
@@ -31,9 +32,9 @@ def maker() -> Account | None:
 
 
 def of(home: Path, data: Path) -> Account | None:
-    """The account that the database in the folder `data` of the stack's `home` runs as; None for the one that we have.
+    """The account that the database in the folder `data` of the stack's `home` runs as; None for this process's account.
 
-    A database that belongs to a user, or to a stack's account already, keeps its owner. One that 0.1.0 made belongs to `nobody`.
+    A database of a user, or of a stack's account, keeps the owner. A database of 0.1.0 belongs to `nobody`.
     """
     made = maker()
     if made is None:
@@ -45,7 +46,7 @@ def of(home: Path, data: Path) -> Account | None:
 
 
 def give(path: Path, account: Account) -> None:
-    """Give a folder with all that is in it, itself at last, so that an interrupted call is repeated. Links are not followed."""
+    """Change the owner of a folder's content, then of the folder, so that an interrupted call is repeated. Follows no links."""
     for folder, names, files in os.walk(path):
         for name in (*names, *files):
             os.chown(Path(folder, name), *account, follow_symlinks=False)
@@ -64,7 +65,7 @@ def _numbers(home: Path) -> Iterator[int]:
 
 
 def _is_mapped(ids: range, file: Path) -> bool:
-    """Whether the user namespace of this process has all of them."""
+    """Whether the user namespace of this process has all of `ids`."""
     if not file.exists():  # no Linux
         return True
     maps = (tuple(map(int, line.split())) for line in file.read_text(encoding="ascii").splitlines())

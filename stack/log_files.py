@@ -1,4 +1,4 @@
-"""The logs of the embedded stack's services, for a reader: the last lines of each, and what is written from now on."""
+"""The logs of the embedded stack's services, for a reader: the last lines of each log, and new lines."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from onefold.operate import logs
 from onefold.operate.errors import UserError
 
 _SUFFIX = ".log"
-# Of one log; their names end with one digit.
+# Files of a log; the names end with a digit.
 FILES_MAX = 10
-# Read at once; some hundred lines.
+# Bytes of a read; some hundred lines.
 _BLOCK = 64 * 1024
-_JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, which helps nobody outside the log
-# Of a log around a moment: as much as a person looks at. A whole stack trace is one line of it.
+_JAVA_FRAME = re.compile(r"\s+at [\w.$/]+\(")  # a line of a stack trace, useless outside the log
+# Lines around a moment, as many as a person reads. A whole stack trace is a single line.
 _AROUND_LINES, _AROUND_CHARACTERS = 8, 300
 
 
 def files(home: Path, service: str = "") -> dict[str, Path]:
-    """The logs of the stack that runs in `home`, or that ran there last, by the service's name; of one service when it is
-    named.
+    """The logs of the last stack in `home`, by the service's name; with `service`, only that log.
 
     Raises:
-        UserError: there is none; with exit code 2 when there is none of this service, and others are.
+        UserError: no log exists; exit code 2 if only the log of `service` is missing.
     """
     found = {path.name.removesuffix(_SUFFIX): path for path in sorted((home / "logs").glob(f"*{_SUFFIX}"))}
     if not found:
@@ -41,11 +40,10 @@ def files(home: Path, service: str = "") -> dict[str, Path]:
 
 
 def around(log: Path, at: int, number: int = 0) -> list[str]:
-    """The lines of a log before and after that many bytes, a few of each, as people read them; [] where there is none any more.
-    Never raises.
+    """A few lines before and after byte `at` of a log, formatted for people; [] if the file is gone. Never raises.
 
     Args:
-        number: that its file had then on the file system (its inode); 0: the newest file of the log is meant.
+        number: the inode of the file at that time; 0: the newest file of the log.
     """
     try:
         with ExitStack() as opened:
@@ -61,8 +59,8 @@ def around(log: Path, at: int, number: int = 0) -> list[str]:
 
 
 def tail(log: Path, lines: int) -> list[str]:
-    """So many of the last lines of a log, as people read them, without the frames of Java's stack traces; [] where there is no
-    such file.
+    """The last `lines` lines of a log, formatted for people, without the frames of Java's stack traces; [] if the file is
+    missing.
     """
     text = b""
     for file in _chain(log):

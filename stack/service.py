@@ -1,6 +1,4 @@
-"""What a service is, as data: what to run, how to know that it is ready, how to stop it. Travels to the supervisor as
-JSON.
-"""
+"""A service as data: the program, the check for readiness, the way to stop. The supervisor gets the data as JSON."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from typing import Any, Literal
 from onefold import status_file
 from onefold.operate.errors import first_line
 
-PROBE_S = 0.5  # how long one question to a service may take; it is asked again
-ANSWER_S = 2.0  # the same of a question that libpq asks: it knows no shorter time
-# Fields that plan.json has by another name.
+PROBE_S = 0.5  # time-out of a query to a service; the supervisor repeats the query
+ANSWER_S = 2.0  # time-out of a query through libpq, which has no shorter one
+# Fields with a different name in plan.json.
 _STORED = {"stop_s": "stop_seconds"}
 
 
 @dataclass(frozen=True)
 class Ready:
-    """How to know that a service is ready.
+    """The check that a service is ready.
 
     Attributes:
         kind: kafka: the node at `target` ("host:port") answers a metadata request. postgres: the database at `target` (a DSN)
@@ -37,21 +35,21 @@ class Ready:
 
 @dataclass(frozen=True)
 class Service:
-    """One program under supervision.
+    """A program under supervision.
 
     Attributes:
-        folder: that it runs in; None for the supervisor's.
-        stop_s: how long it may take to end after `stop_signal`, before it is killed.
-        death_signal: what it gets when the supervisor ends without stopping it.
-        account: the (uid, gid) that it runs as; None keeps the supervisor's.
-        needed: whether the stack is of no use without it; one pipeline's processor is not.
-        after_s: of a task for which nobody waits, and which is tried once: how long after the supervisor has taken it in.
-        early: it starts with the first stage, and waits itself for what it needs of those before its own.
-        spare: the name of a service that goes on in its place when it ends: while that one runs, there is no hurry to start this
-            one again.
-        inherits: the names of the variables that it gets of the supervisor's environment (`stack.inherited`); None: all.
-        log_bytes: after so many its log goes on in a new file.
-        log_files: so many are kept of them.
+        folder: the working folder; None for the supervisor's.
+        stop_s: seconds from `stop_signal` to SIGKILL.
+        death_signal: the signal to the program if the supervisor ends without stopping the program.
+        account: the program's (uid, gid); None keeps the supervisor's.
+        needed: whether the stack is useless without the service; a single pipeline's processor is not needed.
+        after_s: for a background task with a single try: seconds from the supervisor's start of the plan to the task's start.
+        early: whether the service starts with the first stage, and waits for earlier stages without the supervisor.
+        spare: the name of the standby service, which takes over when this service ends: while the standby runs, the supervisor
+            restarts this service later.
+        inherits: the names of the inherited environment variables (`stack.inherited`); None: all.
+        log_bytes: the size of a log file, after which a new file begins.
+        log_files: the number of kept log files.
     """
 
     name: str
@@ -73,13 +71,13 @@ class Service:
     log_files: int = 5
 
     def as_json(self) -> dict[str, Any]:
-        """The service as plain JSON values, by the names that plan.json has."""
+        """The service as plain JSON values, by the names in plan.json."""
         paths = {"log": str(self.log), "folder": str(self.folder) if self.folder else None}
         return {_STORED.get(name, name): value for name, value in (asdict(self) | paths).items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Service:
-        """The service that `as_json` wrote. Fields that are not known are left out."""
+        """The service from the output of `as_json`, without unknown fields."""
         account = value["account"]
         stored = {one.name: _STORED.get(one.name, one.name) for one in fields(cls)}
         known = {name: value[there] for name, there in stored.items() if there in value}
@@ -97,7 +95,7 @@ class Service:
 
 
 def is_ready(ready: Ready) -> tuple[bool, str]:
-    """Asks once. Returns (ready, a few words about its state)."""
+    """Query the service once. Returns (ready, a few words about the state)."""
     match ready.kind:
         case "kafka":
             return _kafka_answers(ready.target)
@@ -111,7 +109,7 @@ def is_ready(ready: Ready) -> tuple[bool, str]:
 def _kafka_answers(address: str) -> tuple[bool, str]:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), PROBE_S).close()  # cheap: no client before something listens
+        socket.create_connection((host, int(port)), PROBE_S).close()  # cheap: no client before the port is open
     except OSError:
         return False, "not listening yet"
     from confluent_kafka import KafkaException

@@ -1,8 +1,8 @@
-"""Which writer schemas of a registry are safe to read with.
+"""Limits for the writer schemas of a registry.
 
-Whoever may register a schema could otherwise end the process or keep it for hours with a record of a few bytes: values
-that take no bytes can be there in any number, fastavro overflows the stack on deep data, and an enum is searched symbol
-by symbol. What is refused here is refused for every record that names the schema.
+Without limits, a registered schema and a record of a few bytes could end the process or block the process for hours: a
+record may hold any number of values without bytes, fastavro overflows the stack on deep data, and fastavro searches an
+enum symbol by symbol. A refused schema refuses every record that names the schema.
 """
 
 import json
@@ -16,16 +16,16 @@ from onefold.processor.io.avro_reader import Writer, writer
 
 # Kafka's default for the largest record. A user who allows larger records must allow them here too.
 INPUT_BYTES_MAX = 1024 * 1024
-# A parser's own limit depends on the depth of its caller's stack. A contract with so many levels is not to be expected.
+# A parser's own limit depends on the depth of its caller's stack. No real schema has so many levels.
 DEPTH_MAX = 64
-# Of a schema's text, as of a record: no schema is larger.
+# The limit of a schema's text, as of a record: no real schema is larger.
 TEXT_BYTES_MAX = INPUT_BYTES_MAX
-# Values outside of arrays and maps that one record may have, whether they take bytes or not: 5 us each, so 50 ms in all.
+# Values of a record outside of arrays and maps, with or without bytes: 5 us each, so 50 ms in all.
 VALUES_MAX = 10_000
-# In arrays and maps so many values may come from one byte, each record around them counted. One mebibyte is then read in
-# 8 seconds, the watchdog's patience is 90; no honest item has more than two.
+# Values per byte in arrays and maps, enclosing records included. A mebibyte then takes 8 seconds; the watchdog allows 90.
+# No real item has more than two.
 VALUES_PER_BYTE_MAX = 4
-# Symbols and branches are searched one by one at every value, for 10 ns and 100 ns each: 18 s and 8 s for a mebibyte.
+# fastavro searches symbols and branches linearly at every value, for 10 ns and 100 ns each: 18 s and 8 s for a mebibyte.
 SYMBOLS_MAX = 4096
 BRANCHES_MAX = 256
 # The parser's reason may quote the whole schema.
@@ -37,12 +37,12 @@ _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "st
 
 
 class _Weight(NamedTuple):
-    """What one value of a schema may cost outside of its arrays and maps.
+    """The cost of a schema's value outside of arrays and maps.
 
     Attributes:
-        values: how many it is made of at most.
-        slack: how many more it could be made of for its bytes; of the union's branch that has the least.
-        depth: how many levels of records, arrays, maps and unions, arrays and maps included.
+        values: the greatest number of values in the value.
+        slack: the number of further values that the bytes allow; for a union, the least slack of a branch.
+        depth: levels of records, arrays, maps and unions, arrays and maps included.
     """
 
     values: int
@@ -51,10 +51,10 @@ class _Weight(NamedTuple):
 
 
 def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
-    """The parsed schema; raises `Rejected` with the reason when it is none, or none that is safe to read with.
+    """Parse a schema. Raises `Rejected` with the reason if the text is no schema, or exceeds a limit.
 
     Args:
-        referenced: the texts of the schemas whose types it uses by name, each behind those that it refers to itself.
+        referenced: the texts of the referenced schemas, each behind the schema's own references.
     """
     what = f"schema {schema_id} of the registry"
     size = len(text) + sum(map(len, referenced))
@@ -81,7 +81,7 @@ def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
 
 
 class _Whole:
-    """Makes a schema whole: a type that it has from another schema is defined where it is used first."""
+    """Make a schema self-contained: define a referenced type at the type's first use."""
 
     def __init__(self, others: Iterable[Any]) -> None:
         self._known: dict[str, tuple[Any, str]] = {}
@@ -90,7 +90,7 @@ class _Whole:
             self._note(other, "")
 
     def _note(self, kind: Any, namespace: str) -> None:
-        """Note the named types in a schema, with the namespaces that they are in."""
+        """Note the named types in a schema, with the namespaces of the types."""
         if isinstance(kind, list):
             for branch in kind:
                 self._note(branch, namespace)
@@ -104,7 +104,7 @@ class _Whole:
                 self._note(kind.get(part), namespace)
 
     def of(self, kind: Any, namespace: str, *, copied: bool = False) -> Any:
-        """The schema, or a part of one. `copied`: it is from another schema; what is there already is then used by its name."""
+        """The schema, or a part. `copied`: the part is from a referenced schema; a type that is defined already stays a name."""
         if isinstance(kind, list):
             return [self.of(branch, namespace, copied=copied) for branch in kind]
         if isinstance(kind, str):
@@ -138,21 +138,21 @@ def _names(kind: dict[str, Any], namespace: str) -> tuple[str, str]:
 
 
 def check(what: str, parsed: Any) -> None:
-    """Raises `Rejected` for a parsed schema that is not safe to read with; `what` names that schema."""
+    """Raise `Rejected` if a parsed schema exceeds a limit; `what` names the schema."""
     weight = _weigh(what, parsed, {}, 0)
     if weight.values > VALUES_MAX:
         raise Rejected(f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken")
 
 
 def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
-    """The weight of a schema, a parsed one: its names are full names, and it is a text, a list or has a plain type.
+    """The weight of a parsed schema: with full names, and as a text, a list or a dict with a plain type.
 
-    Each definition is weighed once, so that this is done in time however often it is used. A name without a weight is one
-    that is being defined.
+    Weighs each definition once, so that the time does not depend on the number of uses. A name without a weight is still
+    being defined.
     """
     if level > DEPTH_MAX:
         raise _too_deep(what)
-    # A record may be called `null`; to fastavro that name is the primitive type all the same.
+    # A record may be called `null`; for fastavro the name is the primitive type.
     if isinstance(schema, str) and schema in named and schema not in _PRIMITIVES:
         known = named[schema]
         if known is None:
@@ -200,7 +200,7 @@ def _weigh_union(what: str, schema: Any, named: dict[str, _Weight | None], level
     branches = [_weigh(what, branch, named, level + 1) for branch in schema]
     return _Weight(
         max((branch.values for branch in branches), default=0),
-        # The number of the branch is a byte of its own.
+        # The number of the branch is a further byte.
         VALUES_PER_BYTE_MAX + min((branch.slack for branch in branches), default=0),
         1 + max((branch.depth for branch in branches), default=0),
     )
