@@ -1,7 +1,7 @@
-"""What can stop the sink, sorted by what has to happen next.
+"""The errors that stop the sink, sorted by the reaction.
 
-Everything that is not here (a lost connection, a second deadlock, a lost checkpoint, a broker that went away) has one
-answer: stop the query, read the positions from Postgres again, go on from there.
+Every error outside of this module (a lost connection, a second deadlock, a lost checkpoint, a stopped broker) has the same
+reaction: stop the query, read the positions from Postgres, and continue from the positions.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class SinkError(Exception):
-    """One clear sentence for the user. `exit_code` is what the process ends with when it cannot go on."""
+    """A sentence for the user. `exit_code` is the process's exit code if the sink cannot continue."""
 
     exit_code = FAILED
 
 
 class Waiting(SinkError):
-    """Something that the sink needs is not there yet: Kafka, Postgres or a topic. Tried again until the deadline."""
+    """Kafka, Postgres or a topic is not there yet. The sink tries again until the deadline."""
 
     exit_code = UNAVAILABLE
 
 
 class Unauthenticated(Waiting):
-    """Kafka refuses the client's login, certificate or protocol: a start ends with it. A query that has run goes on trying."""
+    """Kafka refuses the client's login, certificate or protocol. A start fails; a query that has run tries again."""
 
 
 class Rewind(SinkError):
@@ -37,9 +37,9 @@ class Rewind(SinkError):
 
 
 class Overlap(SinkError):
-    """A part of the batch was landed already, and its rows stand for the batch as a whole: reduce what is left, again.
+    """A part of the batch is in Postgres, and the batch's rows are reduced from the whole batch: reduce the rest again.
 
-    `start_offsets` holds, per partition of the batch, the offset from which on its records are new.
+    `start_offsets` holds, per partition of the batch, the offset of the first new record.
     """
 
     def __init__(self, start_offsets: dict[tuple[str, int], int]) -> None:
@@ -48,23 +48,23 @@ class Overlap(SinkError):
 
 
 class Misconfigured(SinkError):
-    """A contract, a merge or a migration is wrong: nothing but an edit can help."""
+    """A schema, a merge or a migration is wrong, and needs an edit."""
 
     exit_code = USAGE
 
 
 class Refused(SinkError):
-    """What Kafka and Postgres hold is not what this sink would go on with: going on would lose or mix data. A human decides."""
+    """The records in Kafka do not continue the rows in Postgres: writing would lose or mix data. A person decides."""
 
     exit_code = REFUSED
 
 
 class Stopped(Refused):
-    """PostgreSQL refuses a batch, and single rows are not the reason. The sink has written nothing of it, and tries again."""
+    """PostgreSQL refuses a batch, not for single rows. The sink has written no row of the batch, and tries again."""
 
 
 class Verdict(Enum):
-    """What an error of PostgreSQL asks for."""
+    """The reaction to an error of PostgreSQL."""
 
     RETRY = "it passes by itself"
     ROW = "a row is to blame"
@@ -87,7 +87,7 @@ _BY_CLASS = {
     "28": Verdict.RETRY,  # the login
     "2F": Verdict.ROW,  # a function
     "38": Verdict.ROW,  # a function in another language
-    "39": Verdict.ROW,  # what such a function gives back
+    "39": Verdict.ROW,  # the result of a function in another language
     "3D": Verdict.RETRY,  # the database
     "3F": Verdict.STOP,  # a schema that does not exist
     "40": Verdict.RETRY,  # deadlock, serialization
@@ -104,21 +104,21 @@ _BY_STATE = {
     "25001": Verdict.STOP,  # CREATE INDEX CONCURRENTLY, VACUUM: a schema file is one transaction, at every start
     "55006": Verdict.STOP,  # an object in use: by others, or by the statements before in the same schema file
     "55P04": Verdict.STOP,  # a value of an enum that the same schema file has added
-    "XX001": Verdict.STOP,  # a damaged page of a table: the rows that belong there are not to blame
-    "XX002": Verdict.STOP,  # of an index
-    "58P01": Verdict.STOP,  # a file that is not there, as of an extension that the server does not have
+    "XX001": Verdict.STOP,  # a damaged page of a table, not the fault of the batch's rows
+    "XX002": Verdict.STOP,  # a damaged page of an index
+    "58P01": Verdict.STOP,  # a missing file, as of an extension that the server lacks
     "2200H": Verdict.STOP,  # a sequence has no number left, for no row
-    "55000": Verdict.UNKNOWN,  # an object is not in the state that the statement needs: for a moment, or until it is mended
+    "55000": Verdict.UNKNOWN,  # an object in a wrong state: for a moment, or until a fix
 }
-# Functions of PostgreSQL's source, which an error names in every language of the server. RAISE may give any SQLSTATE to a row;
-# 42501 is a policy's word on a row as well as a missing privilege.
+# Functions of PostgreSQL's source, which an error names in every language of the server. RAISE may use any SQLSTATE;
+# 42501 means a row that a policy refuses, and also a missing privilege.
 _RAISE = "exec_stmt_raise"
 _POLICY = "ExecWithCheckOptions"
 
 
 def verdict(error: psycopg.Error) -> Verdict:
-    """What `error` asks for: the one table of SQLSTATEs."""
-    import psycopg  # who has an error of it has it; `onefold check` has neither
+    """The reaction to `error`, by the table of SQLSTATEs."""
+    import psycopg  # an error of psycopg implies psycopg; `onefold check` runs without
 
     state = error.sqlstate
     if state is None:  # an error of the client's side
@@ -131,28 +131,28 @@ def verdict(error: psycopg.Error) -> Verdict:
 
 
 def blames_a_row(error: psycopg.Error) -> bool:
-    """Is it a row's own fault, so that trying again is useless and the row has to be found and set aside?"""
+    """Whether a row causes the error: a repetition is useless, and the sink has to find and reject the row."""
     return verdict(error) is Verdict.ROW
 
 
 def may_blame_a_row(error: psycopg.Error) -> bool:
-    """May it be a row's fault? Of a trigger, or an unknown class, only a look at single rows tells."""
+    """Whether a row may cause the error. For a trigger, or an unknown class, only a test of single rows decides."""
     found = verdict(error)
     inside_a_function = error.diag.context is not None
     return found in (Verdict.ROW, Verdict.UNKNOWN) or (found is Verdict.STOP and inside_a_function)
 
 
-# Spark wraps what a task's Python has raised into a text that begins with a sentence of its own, and says what it was below.
+# Spark wraps a task's Python exception into a text with Spark's sentence first, and the exception below.
 _TRACE = "Traceback (most recent call last):"
 
-# Java wraps what Kafka's client has run into; the reason comes last.
+# Java wraps the exception of Kafka's client; the reason comes last.
 _KAFKA = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception)(?:: (.+))?")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(\w+)(?:: (.+))?$", re.MULTILINE)
 
 
 def sentence(error: BaseException) -> str:
-    """The first line of an error, for a status file or a log line: never a stack trace. Of one in a task of Spark what the task
-    has run into, of one of Kafka's Java client its cause."""
+    """The first line of an error, for a status file or a log line, without a stack trace. For an error in a task of Spark, the
+    task's exception; for an error of Kafka's Java client, the cause."""
     if _TRACE not in str(error) and (kafka := _KAFKA.search(str(error))) is not None:
         name, reason = (_CAUSE.findall(str(error)) or [kafka.groups(default="")])[-1]
         return f"Kafka's client in Spark: {name}: {reason}".removesuffix(": ")

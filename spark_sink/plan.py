@@ -1,4 +1,4 @@
-"""What a query and its batches work with; they know each other by this."""
+"""The plan of a query: the data that the query and the batches share."""
 
 import time
 from collections.abc import Callable, Sequence

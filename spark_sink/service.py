@@ -1,4 +1,4 @@
-"""The sink as a process: one Spark application, a query for each domain, each with its supervisor."""
+"""The sink as a process: one Spark application, a query for each pipeline, each query with a supervisor."""
 
 import signal
 import threading
@@ -32,17 +32,17 @@ from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
-#: The state and the detail of a status while a sink has to wait, None when it may begin to land.
+#: The state and the detail of a status while a sink has to wait, None when the sink may write.
 Gate = Callable[[], tuple[str, str] | None]
 
-# A pipeline that was left out is tried again after such a pause, which doubles with each try up to the second one: a batch that
-# PostgreSQL refuses costs it seconds each time.
+# The pause before a further try of a pipeline that was left out: the first one, doubled with each try up to the second. A
+# batch that PostgreSQL refuses costs the database seconds at each try.
 _AGAIN_S = 2.0
 _AGAIN_LATEST_S = 60.0
-_TICK_S = 0.2  # how often the queries are asked how they are; one that ended is noticed this late
-_AT_THE_GATE_S = 0.1  # so late it goes on after another one's end; a file is looked at, no server is asked
-_ASKED_S = 1.0  # for whom something waits; without the answer all are started in order
-_STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is one transaction, so nothing can be torn
+_TICK_S = 0.2  # the interval of looks at the queries, and the delay until an ended query is noticed
+_AT_THE_GATE_S = 0.1  # the delay after the other sink's end; the gate reads a file, and queries no server
+_ASKED_S = 1.0  # time-out of the query for backlogs; without the answer the queries start in order
+_STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is a transaction, so all effects are atomic
 
 
 def run(
@@ -66,24 +66,24 @@ def run(
     archive: Path | None = None,
     gate: Gate = lambda: None,
 ) -> int:
-    """Land `pipelines` until SIGTERM or SIGINT. Call it in the main thread.
+    """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
-    A pipeline that cannot be landed is left out with its sentence, and the others go on. It is tried again with growing pauses.
+    The sink leaves out a faulty pipeline, with a sentence, writes the rest, and tries the faulty pipeline with growing pauses.
 
     Args:
-        writer: names this sink in the ledger.
+        writer: the name of this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
-        patience_s: how long it goes on when nothing gets what it needs.
-        decided: names of pipelines whose tables are filled from their decision log, because they have replicas.
+        patience_s: seconds until the sink gives up if no query can start.
+        decided: names of pipelines with replicas whose tables are filled from the decision log.
         guarantee, unknown_contracts: see `Plan`.
-        telemetry: told what it does, and whether it gets on.
-        archive: where an archive of the JVM's classes is, or would be, see `class_archive`.
-        gate: asked when Spark has started, and again until it lets this sink begin.
+        telemetry: receives the figures and the progress.
+        archive: the path of the JVM's CDS archive, which may be missing, see `class_archive`.
+        gate: called after Spark's start, until the gate returns None.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
-        SQL file that is wrong, 3 for topics that are not the ones whose records Postgres holds. Where PostgreSQL refuses the
-        rows of one, it stays and tries again.
+        SQL file that is wrong, 3 for topics other than those of the rows in Postgres. If PostgreSQL refuses the rows of a
+        pipeline, the sink stays and tries again.
     """
     status = Status(status_file)
     status.write("starting", "starting Spark")
@@ -115,20 +115,20 @@ def run(
 
 
 def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], decided: Collection[str], name: str) -> Plan:
-    """Read the files of a pipeline, anew each time. Raises `Misconfigured`."""
+    """Read the files of a pipeline, at every call. Raises `Misconfigured`."""
     pipeline = by_name[name]
     domain = load_domain(name, pipeline.contracts, pipeline.sql)
     return make(domain=domain, sql_root=pipeline.sql, decided=name in decided)
 
 
 def _rehearsal(pipelines: Sequence[Pipeline], folder: Path) -> Callable[[Any, threading.Event], None]:
-    """Given a session, tries once what landing these takes, until it is enough."""
+    """Given a session, run a warm-up of every write, until `enough`."""
     return partial(warm.rehearse, pipelines=pipelines, folder=folder)
 
 
 @dataclass
 class _Broken:
-    """Why a pipeline is left out, and when it is tried again."""
+    """The reason why a pipeline is left out, and the time of the next try."""
 
     error: SinkError
     pause_s: float
@@ -136,13 +136,13 @@ class _Broken:
 
 
 class Holdups:
-    """What keeps PostgreSQL's answers to queries whose batches are being landed, by pipeline."""
+    """The reasons why PostgreSQL does not answer the writes of a batch, by pipeline."""
 
     def __init__(self) -> None:
         self._sentences: dict[str, str] = {}
 
     def tell(self, name: str, sentence: str) -> None:
-        """As `Plan.held`; called in the thread that waits for the answer."""
+        """See `Plan.held`; called in the thread that waits for the answer."""
         if sentence and name not in self._sentences:
             log.warning(f"{name}: {sentence}")
         elif not sentence:
@@ -162,8 +162,8 @@ class Holdups:
 
 
 class LeftOut:
-    """The pipelines that are not landed, each with the reason. Each is tried again, with growing pauses, and stays one of them
-    until its query is healthy.
+    """The pipelines that the sink leaves out, each with the reason. The sink tries each with growing pauses, and a pipeline stays
+    left out until the query is healthy.
 
     Args:
         clock: monotonic seconds.
@@ -176,7 +176,7 @@ class LeftOut:
 
     @contextmanager
     def when_broken(self, name: str) -> Iterator[None]:
-        """Keeps and says what is raised about a pipeline that has to be left out."""
+        """Keep and log the error of a pipeline that has to be left out."""
         try:
             yield
         except (Misconfigured, Refused) as error:
@@ -189,20 +189,20 @@ class LeftOut:
             self._telemetry.faulty(name, f"it is left out: {sentence(error)}")
 
     def due(self) -> list[str]:
-        """Those to be tried again now. Each is given once, until it is broken again."""
+        """The pipelines to try now. Returns each pipeline once, until the next error."""
         names = [name for name, broken in self._broken.items() if broken.again_at <= self._clock()]
         for name in names:
             self._broken[name].again_at = float("inf")
         return names
 
     def healthy(self, name: str) -> None:
-        """It lands again."""
+        """The sink writes the pipeline again."""
         if self._broken.pop(name, None) is not None:
             log.info(f"{name} is written again")
             self._telemetry.faulty(name, "")
 
     def __contains__(self, name: str) -> bool:
-        """Whether it waits for its next try."""
+        """Whether the pipeline waits for the next try."""
         return name in self._broken and self._broken[name].again_at < float("inf")
 
     def sentences(self) -> list[str]:
@@ -211,16 +211,16 @@ class LeftOut:
 
     @property
     def names(self) -> Collection[str]:
-        """Also those that are tried again at this moment."""
+        """Also the pipelines that are being tried at this moment."""
         return self._broken.keys()
 
     @property
     def mendable(self) -> bool:
-        """Whether one of them waits for the database to be mended, which another process would only wait for as well."""
+        """Whether a pipeline waits for a fix of the database; a new process would also have to wait."""
         return any(isinstance(broken.error, Stopped) for broken in self._broken.values())
 
     def worst(self) -> SinkError:
-        """The error with the greatest exit code, for when nothing is left to land."""
+        """The error with the greatest exit code, for a sink without pipelines."""
         return max((broken.error for broken in self._broken.values()), key=lambda error: error.exit_code)
 
 
@@ -271,8 +271,8 @@ def _let_in(
     stop: threading.Event,
     rehearse: Callable[[threading.Event], None],
 ) -> bool:
-    """Waits at the gate. Returns False when asked to stop before it opens. Who waits is well, and where that may take long, as
-    for one that stands by, `rehearse` is called beside, and told when it is enough.
+    """Wait at the gate. Returns False if asked to stop before the gate opens. A waiting sink is healthy. In a long wait, as of
+    a warm standby, `rehearse` runs in a second thread, until the gate opens.
     """
     enough = threading.Event()
     rehearsal = threading.Thread(target=rehearse, args=(enough,), name="rehearsal", daemon=True)
@@ -319,7 +319,7 @@ def _serve(
                 supervisors.remove(supervisor)
                 if standing := watched.get(supervisor.query.name):
                     standing.running, standing.trouble = False, "it is left out"
-                with suppress(Exception):  # it lands nothing any more, whatever Spark says to that
+                with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
                     supervisor.query.stop()
             if not supervisors and not left_out.mendable:
                 raise left_out.worst()
@@ -332,7 +332,7 @@ def _serve(
 
 @contextmanager
 def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySupervisor]) -> Iterator[None]:
-    """What one pipeline lacks, such as a topic, is no reason to start all of them anew."""
+    """A missing topic of one pipeline is no reason to restart every query."""
     try:
         yield
     except Waiting:
@@ -355,7 +355,7 @@ def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdup
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the handlers from before are put back."""
+    """An event that SIGTERM and SIGINT set; restores the earlier handlers at the end."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     _on_signals(stop)
@@ -375,11 +375,11 @@ def _on_signals(stop: threading.Event) -> None:
 
 
 def _within(deadline_s: float, actions: list[Callable[[], None]]) -> None:
-    """Do all of `actions`, but wait no longer than `deadline_s` in all. Spark's stop is known to hang now and then."""
+    """Do all of `actions`, and wait at most `deadline_s` in all, because Spark's stop sometimes hangs."""
 
     def work() -> None:
         for action in actions:
-            with suppress(Exception):  # whatever it is, the next one must be stopped all the same
+            with suppress(Exception):  # after any error, the next action must still run
                 action()
 
     worker = threading.Thread(target=work, daemon=True)

@@ -1,8 +1,8 @@
-"""Which variables of its caller's environment a service gets, by what runs in it.
+"""The environment variables that a service inherits, by the program in the service.
 
-Third parties' programs get what they need to run, and so do services that run no code of a pipeline: a shell may hold keys of
-other systems. Processors, workers, auditors, `prepare` and the dashboard import the pipeline's code, which may read variables of
-its own, and get everything.
+Third parties' programs, and services without code of a pipeline, inherit only necessary variables: a shell may hold keys of
+foreign systems. Processors, workers, continuous verifiers, `prepare` and the dashboard import the pipeline's code, which may
+read any variable, and inherit all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 POSTGRES = (*_PROGRAM, *_LIBRARIES)
 KAFKA = (*_PROGRAM, *_LIBRARIES, *_JVM)
-# It reads Kafka by Java's client, which may log in by Kerberos, and writes by libpq.
+# The sink reads Kafka by Java's client, with Kerberos where configured, and writes by libpq.
 SINK = (
     *_PROGRAM,
     *_LIBRARIES,
@@ -39,7 +39,7 @@ SINK = (
 
 
 def environment(names: Collection[str] | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of `environ` (default: this process's) that have one of these names.
+    """The variables of `environ` (default: this process's) with a name in `names`.
 
     Args:
         names: with * for any characters; None: all variables.

@@ -1,4 +1,4 @@
-"""What a service prints, on its way to the log: through a pipe and a process that writes bounded files (`log_writer`)."""
+"""The path of a service's output to the log: a pipe, and a process that writes bounded files (`log_writer`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from onefold.stack import inherited
 from onefold.stack.service import Service
 
 WRITER = Path(__file__).with_name("log_writer.py")
-_DEVICES = Path("/dev")  # /dev/stdout is our own output, whatever that is, and no log of ours
-_LEFT: list[subprocess.Popen[bytes]] = []  # writers whose service has ended, and some process that it started has not
+_DEVICES = Path("/dev")  # /dev/stdout is the command's output, and no log file
+_LEFT: list[subprocess.Popen[bytes]] = []  # writers of ended services with a running child process
 
 
 class Output:
-    """The output of one process of a service. A writer that was killed is replaced, and nothing is lost: the pipe stays."""
+    """The output of a service's process. A new writer replaces a killed one without loss, because the pipe stays open."""
 
     def __init__(self, service: Service) -> None:
         self._log, self._limit, self._files = service.log, service.log_bytes, service.log_files
@@ -26,11 +26,11 @@ class Output:
         self._writer: subprocess.Popen[bytes] | None = None
 
     def opened(self) -> BinaryIO:
-        """What the process is to write to; close it when the process is started."""
+        """The process's end of the pipe; close the descriptor after the process's start."""
         if self._log.parent == _DEVICES:
             return self._log.open("ab")
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._log.open("ab").close()  # a log that cannot be written to is said before the service starts
+        self._log.open("ab").close()  # an unwritable log fails before the service starts
         self._pipe, end = os.pipe()
         try:
             self._start()
@@ -41,12 +41,12 @@ class Output:
         return os.fdopen(end, "wb")
 
     def keep(self) -> None:
-        """See that there is a writer."""
+        """Start a writer if none runs."""
         if self._writer is not None and self._writer.poll() is not None:
             self._start()
 
     def wait(self, seconds: float) -> None:
-        """Until everything is written, at most so long."""
+        """Wait until all output is written, at most `seconds`."""
         if self._writer is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._writer.wait(seconds)
@@ -69,5 +69,5 @@ class Output:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=inherited.environment(inherited.POSTGRES),
-            start_new_session=True,  # a Ctrl-C in the terminal is for the services, whose last words it writes
+            start_new_session=True,  # a Ctrl-C in the terminal is for the services; the writer writes their last lines
         )

@@ -1,6 +1,6 @@
 """Every event processed exactly once: Kafka to Postgres with right numbers, and the verification.
 
-A pipeline is one literal, a `Topology`, of a handler and the topics that it reads and writes:
+A pipeline is a literal, a `Topology`, of a handler with input and output topics:
 
     from onefold import Event, Outputs, Rejected, Topology
 
@@ -9,14 +9,14 @@ A pipeline is one literal, a `Topology`, of a handler and the topics that it rea
     TOPOLOGY = Topology(name="parcels", inputs=("parcels.scans",), key=lambda scan: scan.parcel, state=Parcel,
                         handle=handle, outputs={"parcels.places": ("parcel",)})
 
-`Topology` says what a pipeline declares and which order it is promised, `Event` what a handler is given, `Output` and
-`Outputs` what it returns beside its state, and `Rejected` how it refuses an event. A pipeline that needs time declares a
-`Tick`, and counts by minute or by day with `onefold.windows`. What else a handler raises is a bug, which costs the record
-one dead letter that names the error and the handler's line.
+`Topology` is a pipeline's declaration, and documents the guaranteed order. A handler gets an `Event`, returns `Outputs` of
+`Output` beside the state, and refuses an event by `Rejected`. To use time, a pipeline declares a `Tick`, and counts by minute
+or by day with `onefold.windows`. Every further exception of a handler is a bug: the record becomes a dead letter with the
+error and the handler's line.
 
-These names, and those of `onefold.windows`, `onefold.effects`, `onefold.testing` and `onefold.model`, are all that a
-pipeline needs, and all that is public: everything else may change with any version. To import them loads nothing of Kafka,
-Spark or Postgres. docs/api.md lists them.
+These names, and those of `onefold.windows`, `onefold.effects`, `onefold.testing` and `onefold.model`, are the public
+names, and enough for a pipeline: the rest may change with any version. Importing the public names loads no client of Kafka,
+Spark or Postgres. docs/api.md lists the names.
 """
 
 from onefold.processor.core.errors import Rejected

@@ -1,8 +1,8 @@
-"""The files of contracts: JSON text with Avro schemas, as records of which each is a schema by itself.
+"""The schema files: JSON text with Avro schemas, read as self-contained records.
 
-A file holds a record, a list of types (as a union has them), or a protocol, whose `types` are such a list. A type may use those
-before it by name, within one file. A record of which `topics` names a topic is the contract of that topic. The judge has a
-reading of its own and does not use this.
+A file holds a record, a list of types (like a union), or a protocol with a list `types`. A type may use earlier types of the
+same file by name. A record with a topic in `topics` is the topic's schema. The verifier has a separate reader, and does not
+use this module.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _FULL_NAME = re.compile(rf"(?:{_NAME.pattern}\.)*{_NAME.pattern}")
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _NAMED = {"record", "enum", "fixed"}
 _BITS = {"int": 32, "long": 64}
-# As deep as JSON text may be that a record of it comes in.
+# The greatest depth of a record's JSON text.
 _DEPTH_MAX = 64
 
 
 class Unusable(ValueError):
-    """A file that holds no contract that can be used: one sentence, with the file."""
+    """A file without a usable schema: a sentence with the file."""
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """The records in a file, each with the definitions of all types that it uses, and names with their namespaces.
+    """The records in a file, each with the definitions of all used types, and names with namespaces.
 
     Raises:
-        Unusable: the file cannot be read, or a type in it is none that Onefold can use.
+        Unusable: the file cannot be read, or Onefold cannot use a type in the file.
     """
     try:
         raw = json.loads(path.read_bytes().decode("utf-8-sig"))
@@ -61,7 +61,7 @@ def by_topic(folder: Path, wanted: Iterable[str] | None = None) -> dict[str, tup
     """The file and the record of each topic that a record in the folder names.
 
     Args:
-        wanted: a file that cannot be used counts only if one of these topics has no contract then; None: each such file counts.
+        wanted: an unusable file counts only if a topic in `wanted` has no schema without the file; None: each one counts.
 
     Raises:
         Unusable: a file cannot be used, or two records name one topic.
@@ -80,7 +80,7 @@ def by_topic(folder: Path, wanted: Iterable[str] | None = None) -> dict[str, tup
             found[topic] = path, raw
     missing = [topic for topic in wanted or () if topic not in found]
     if faults and (wanted is None or missing):
-        # The file that has the name of a missing topic in it is the likely one.
+        # A file with the name of a missing topic is the likely cause.
         raise next((fault for path, fault in faults.items() if _mentions(path, missing)), next(iter(faults.values())))
     return found
 
@@ -100,7 +100,7 @@ def full_name(raw: dict[str, Any]) -> str:
 
 
 def fits(kind: Any, value: Any) -> bool:
-    """Is this a default of the type, as JSON has it? Each use of a name in the type is the type itself."""
+    """Whether `value` is a JSON default of the type. In the type, each use of a name is replaced by the type."""
     if isinstance(kind, list):
         return any(fits(branch, value) for branch in kind)
     match kind["type"] if isinstance(kind, dict) else kind:
@@ -111,7 +111,7 @@ def fits(kind: Any, value: Any) -> bool:
         case "int" | "long" as number:
             return type(value) is int and -1 << _BITS[number] - 1 <= value < 1 << _BITS[number] - 1
         case "float" | "double":
-            return type(value) in (int, float) and abs(value) <= sys.float_info.max  # not NaN either, which no JSON has
+            return type(value) in (int, float) and abs(value) <= sys.float_info.max  # without NaN, which JSON lacks
         case "string":
             return isinstance(value, str)
         case "bytes":
@@ -133,11 +133,11 @@ def fits(kind: Any, value: Any) -> bool:
 
 
 class _Wrong(Exception):
-    """What is wrong, and what to do, without the file."""
+    """The mistake and the remedy, without the file."""
 
 
 def _types(raw: Any) -> tuple[list[Any], str]:
-    """The types of a file in their order, and the namespace of those that have none."""
+    """The types of a file in order, and the namespace of the types without a namespace."""
     if isinstance(raw, dict) and "protocol" in raw:
         raw, namespace = raw.get("types", []), str(raw.get("namespace") or "")
     else:
@@ -155,13 +155,13 @@ def _is_primitive(kind: Any) -> bool:
 
 
 class _File:
-    """The types of one file. Its definitions are by full name."""
+    """The types of a file, with the definitions by full name."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
 
     def defined(self, kind: Any, namespace: str) -> Any:
-        """A type that stands at the top of the file."""
+        """Take a type at the top of the file."""
         if not isinstance(kind, dict) or kind.get("type") not in _NAMED:
             raise _Wrong(f"{_told(kind)} stands beside its records: only records, enums and fixed types can")
         topics = kind.get("topics", [])
@@ -171,7 +171,7 @@ class _File:
 
 
 class _Definition:
-    """A type at the top of a file. It has each type that it uses once, where it uses that type first."""
+    """A type at the top of a file, with each used type defined once, at the first use."""
 
     def __init__(self, known: dict[str, Any]) -> None:
         self._known = known
@@ -279,7 +279,7 @@ class _Definition:
             yield found
 
     def _expanded(self, kind: Any) -> Any:
-        """Each use of a name is the type itself."""
+        """The type with each use of a name replaced by the named type."""
         if isinstance(kind, str):
             return kind if kind in _PRIMITIVES else self._expanded(self._known[kind])
         if isinstance(kind, list):
@@ -305,7 +305,7 @@ def _check_symbols(name: str, symbols: Any) -> None:
 
 
 def _logical(kind: dict[str, Any], at: str) -> dict[str, Any]:
-    """The type, whose decimal has a precision and a scale."""
+    """The type, with a precision and a scale for a decimal."""
     if kind.get("logicalType") == "decimal" and kind["type"] in ("bytes", "fixed"):
         precision, scale = kind.get("precision"), kind.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:

@@ -1,4 +1,4 @@
-"""What every JVM that we start needs, and what it says when it does not start. The standard library only."""
+"""The options of every started JVM, and the reason of a failed start. The standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _WORDS_LINES, _WORDS_CHARACTERS = 3, 500
-# Lines that name no cause: what a JVM was handed, how it ends, frames of a stack trace, and where a report lies.
+# Lines without a cause: a JVM's options, the exit, frames of a stack trace, and the path of a report.
 _NO_CAUSE = re.compile(
     r"\s*(?:Picked up |Error: Could not create the Java Virtual Machine|Error: A fatal exception has occurred"
     r"|at [\w.$/<>]+\(|\.\.\. \d+ more|WARNING: |Using Spark's default log4j|An error report file|/.*\.log$"
@@ -18,10 +18,10 @@ _NO_CAUSE = re.compile(
 
 
 def temporary(folder: Path) -> Sequence[str]:
-    """Make `folder` and return the option by which a JVM puts its temporary files there.
+    """Make `folder` and return the JVM option for temporary files in `folder`.
 
-    The libraries of snappy, zstd and lz4 are unpacked there and loaded, which a machine's /tmp may forbid (noexec). Where the
-    folder cannot be made, as for a tool beside a home that is not the caller's, the JVM keeps its default.
+    The JVM unpacks and loads the libraries of snappy, zstd and lz4 there; a machine's /tmp may forbid loading (noexec). If
+    the folder cannot be made, as for a tool of a user without rights to the data directory, the JVM keeps the default.
     """
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -31,16 +31,16 @@ def temporary(folder: Path) -> Sequence[str]:
 
 
 def as_properties(options: Mapping[str, object]) -> str:
-    """As `java.util.Properties` reads them: a backslash opens an escape, and what is not ASCII is written as UTF-16."""
+    """Escape a text for `java.util.Properties`: a backslash opens an escape, and characters beyond ASCII are UTF-16 escapes."""
     return "".join(f"{name}={''.join(map(_escaped, str(value)))}\n" for name, value in options.items())
 
 
 def last_words(text: str, code: int | None = None) -> str:
-    """Return, in one line, why a JVM did not start: what it has said of the cause, or else how it ended.
+    """Return, in one line, why a JVM did not start: the cause in the output, or the way of the exit.
 
     Args:
-        text: its output and its errors.
-        code: its exit code, negative for a signal; None where it is not known.
+        text: the JVM's output and errors.
+        code: the exit code, negative for a signal; None if unknown.
     """
     lines = [line.removeprefix("#") for line in text.splitlines()]
     causes = [line.strip().rstrip(".") for line in lines if line.strip() and not _NO_CAUSE.match(line)]

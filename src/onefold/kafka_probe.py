@@ -1,4 +1,4 @@
-"""Why a broker's address does not lead to a login: its name, its port, its TLS, its protocol. By sockets alone.
+"""Find why a broker's address does not lead to a login: name, port, TLS or protocol. Uses sockets alone.
 
 librdkafka reports a plaintext client at a TLS port, a TLS client at a plaintext port and a dead broker alike.
 """
@@ -16,12 +16,12 @@ from typing import Any
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 
-# A broker that runs answers in milliseconds.
+# A running broker answers in milliseconds.
 _CONNECT_S = 2.0
 # ApiVersions and SaslHandshake: the two requests that a broker answers before a login. Key, version, number, no client id.
 _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
 _SASL_HANDSHAKE = struct.pack(">hhih", 17, 1, 2, -1)
-_ILLEGAL_SASL_STATE = 34  # what a listener without SASL answers to a handshake
+_ILLEGAL_SASL_STATE = 34  # a listener's answer to a handshake without SASL
 _UNSUPPORTED_SASL_MECHANISM = 33
 _RESPONSE_BYTES_MAX = 65_536
 #: Remedies.
@@ -34,10 +34,10 @@ class Trouble:
     """Why Kafka cannot be used.
 
     Attributes:
-        sentence: names the broker's host and port, and the reason.
-        remedy: what a person can do about it.
-        refused: waiting does not help: a setting, a certificate or a right is wrong. Else something is not there.
-        partial: another broker of the cluster answers.
+        sentence: the broker's host and port, and the reason.
+        remedy: the next step of a person.
+        refused: waiting does not help: a setting, a certificate or a right is wrong. Else a server is missing.
+        partial: a further broker of the cluster answers.
     """
 
     sentence: str
@@ -47,12 +47,12 @@ class Trouble:
 
     @property
     def exit_code(self) -> int:
-        """Of a command that ends because of it."""
+        """The exit code of a command that the trouble ends."""
         return REFUSED if self.refused else UNAVAILABLE
 
 
 def probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Trouble | None:
-    """What is wrong with a broker's address, its TLS or its protocol; None when a login may follow.
+    """The fault of a broker's address, TLS or protocol; None if a login may follow.
 
     Args:
         broker: the subject of the sentence.
@@ -101,30 +101,30 @@ def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.soc
     return Trouble(f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
 
 
-# In OpenSSL's name of an error that the other side has told: so it speaks TLS, and its certificate was not refused here.
+# In OpenSSL's name of a peer's alert: the peer speaks TLS, and this side did not refuse the certificate.
 _ALERT = "ALERT"
 _PROTOCOL = "Correct security.protocol in ONEFOLD_KAFKA_OPTIONS."
 
 
 def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble | None:
-    """Whether the port speaks TLS to a client without, or the other way round."""
+    """Whether client and port differ in TLS."""
     if protocol in ("ssl", "sasl_ssl"):
         with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
             _handshake(plain, "PLAIN")
         return Trouble(f"{broker} speaks no TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is sent or believed but that it is TLS
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # the probe sends no data, and tests only for TLS
     with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
         try:
             anyone.wrap_socket(plain).close()
-        except ssl.SSLError as error:  # also one that wants a client certificate speaks TLS
+        except ssl.SSLError as error:  # a port that wants a client certificate speaks TLS, too
             if _ALERT not in (error.reason or ""):
                 raise
     return Trouble(f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
 
 
 def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """Checks a broker's certificate as librdkafka does with these settings."""
+    """Check a broker's certificate as librdkafka does with these settings."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if str(settings.get("enable.ssl.certificate.verification", "true")).lower() in ("false", "0", "f"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -142,7 +142,7 @@ def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _handshake(connection: socket.socket, mechanism: str) -> tuple[bool, list[str]]:
-    """Whether the listener wants a SASL login, and its mechanisms. Raises OSError where no Kafka answers."""
+    """Whether the listener wants a SASL login, and the mechanisms. Raises OSError if no Kafka answers."""
     _ask(connection, _API_VERSIONS)
     name = mechanism.encode()
     answer = _ask(connection, _SASL_HANDSHAKE + struct.pack(">h", len(name)) + name)

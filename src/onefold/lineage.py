@@ -1,9 +1,9 @@
-"""What a contract was before: the schemas in `avro/earlier/`, and whether records written with them can still be read.
+"""The earlier versions of a schema in `avro/earlier/`, and whether their records are still readable.
 
-A file there is a schema as it was, and belongs to the contract of its full name. Single-object encoding says by a fingerprint
-which schema a record was written with, so old and new records may stand side by side in a topic. Reading follows Avro's
-schema resolution, except where that would round a number or take one unit for another: such a change is refused. The
-judge has a reading of its own and does not use this.
+A file there is an earlier version of the schema with the same full name. In single-object encoding a record has the
+fingerprint of the writer's schema, so a topic may hold old and new records. Reading follows Avro's schema resolution, except
+if the resolution would round a number or confuse two units: Onefold refuses the change. The verifier has a separate reader,
+and does not use this module.
 """
 
 from __future__ import annotations
