@@ -1,16 +1,16 @@
-"""The values of an Avro body, in one exact reading of all its bytes.
+"""The values of an Avro body, by an exact reading of all bytes.
 
-`fastavro` reads more than Avro's specification allows: it wraps numbers beyond 64 bits, takes any byte for a boolean and ignores
-the size of a block. This reader takes every spelling that the specification has, and no other:
+`fastavro` reads more than Avro's specification allows: fastavro wraps numbers beyond 64 bits, takes any byte for a boolean and
+ignores the size of a block. This reader takes exactly the spellings of the specification:
 
     numbers   a long has at most 10 bytes and fits 64 bits, an int, the index of a symbol or of a branch at most 5 and 32 bits.
               The specification asks for no shortest form, so a number may end in bytes of zero bits.
-    blocks    arrays and maps have any number of them, with their sizes or without, and end with a block of no items. A size is
-              the number of bytes that its items take.
+    blocks    arrays and maps have any number of blocks, with sizes or without, and end with an empty block. A size is the
+              number of the items' bytes.
     others    a boolean is 0 or 1; text is UTF-8; a map has a key once.
 
-The caller bounds what a schema may cost (`onefold.processor.io.schemas`): no type contains itself, and no item of an array or
-a map takes zero bytes.
+The caller bounds the cost of a schema (`onefold.processor.io.schemas`): no type is recursive, and no item of an array or a
+map takes zero bytes.
 """
 
 from collections.abc import Callable
@@ -23,31 +23,31 @@ from fastavro.read import LOGICAL_READERS
 
 from onefold.processor.io import logical
 
-#: `(body, where a value begins) -> the value, and where it ends`. Raises IndexError for a body that is cut off, ValueError or
-#: ArithmeticError for other bytes that are no value.
+#: `(body, begin of a value) -> the value, and the end`. Raises IndexError for a truncated body, ValueError or ArithmeticError
+#: for further bytes without a value.
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 _FLOAT, _DOUBLE = Struct("<f"), Struct("<d")
 _INT_BITS, _LONG_BITS = 32, 64
-# Where a schema has schemas in it; a default may have anything.
+# The parts of a schema that contain schemas; a default may have any content.
 _PARTS = ("type", "fields", "items", "values")
 _COUNTING = tuple(name for kind, name in logical.LOGICAL if kind in ("int", "long") and name)
-# Of a decimal: 617 digits, when no contract has more than 38. To convert a number takes the square of its length, and a
+# Bytes of a decimal: 617 digits; no schema of the sink has more than 38. Conversion takes time by the square of the length: a
 # megabyte would take minutes.
 _DECIMAL_BYTES_MAX = 256
-# A scale of billions would be an exponent that no decimal can have.
+# A scale of billions would exceed the exponent of a Decimal.
 _SCALE_MAX = 617
 
 
 class Writer(NamedTuple):
-    """A schema that values were written with.
+    """The schema of a writer.
 
     Attributes:
         plain: parsed without logical types.
-        schema: parsed with decimals only. Every other logical type is a number or a text, which `logical` takes as the
-            contract has it.
-        read: reads the values of a body, decimals as such.
-        counted: parsed with all logical types that say what a number counts.
+        schema: parsed with decimals only. All further logical types are numbers or texts, which `logical` converts by the
+            reader's schema.
+        read: reads the values of a body, with decimals as `Decimal`.
+        counted: parsed with all logical types that are units of a number.
     """
 
     plain: Any
@@ -57,13 +57,13 @@ class Writer(NamedTuple):
 
 
 def writer(raw: Any) -> Writer:
-    """A schema, as JSON has it, to read with; raises what fastavro raises when it is none."""
+    """The writer of a schema in JSON; raises fastavro's errors for an invalid schema."""
     plain, schema, counted = (fastavro.parse_schema(_cleaned(raw, kept)) for kept in ((), ("decimal",), _COUNTING))
     return Writer(plain, schema, _Compiler().read(schema), counted)
 
 
 def _cleaned(raw: Any, logical_types: tuple[str, ...]) -> Any:
-    """The schema with these logical types only, and without fastavro's own marks: what has them is not parsed again."""
+    """The schema with these logical types only, and without fastavro's marks, which would prevent a second parsing."""
     if isinstance(raw, list):
         return [_cleaned(part, logical_types) for part in raw]
     if not isinstance(raw, dict):
@@ -76,9 +76,9 @@ def _cleaned(raw: Any, logical_types: tuple[str, ...]) -> Any:
 
 
 def _decimal(data: bytes, writer_schema: Any, reader_schema: Any = None) -> Decimal:
-    """The number; a ValueError for one that is too long, before it is converted, or has more digits than its schema says.
+    """The decimal; a ValueError for too many bytes, before the conversion, or for more digits than the schema's precision.
 
-    fastavro's own reader rounds such a number.
+    fastavro's reader rounds such a number.
     """
     if not 0 < len(data) <= _DECIMAL_BYTES_MAX:
         raise ValueError(f"a decimal has {len(data)} bytes; it has 1 to {_DECIMAL_BYTES_MAX}")
@@ -95,12 +95,12 @@ def _integer(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
-# This is how fastavro takes readers of logical types, and it has no other limit: they hold for the whole process.
+# fastavro registers readers of logical types for the whole process.
 LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _decimal
 
 
 class _Compiler:
-    """Makes the functions that read the types of one schema, each named type once."""
+    """Make the functions that read the types of a schema, each named type once."""
 
     def __init__(self) -> None:
         self._named: dict[str, Read] = {}
@@ -130,7 +130,7 @@ class _Compiler:
 
 
 def _as_meant(schema: Any, read: Read) -> Read:
-    """Of a decimal the number, else what is on the wire."""
+    """The number of a decimal, else the value on the wire."""
     if not logical.is_decimal(schema):
         return read
 
@@ -204,7 +204,7 @@ def _bytes(body: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _string(body: bytes, at: int) -> tuple[str, int]:
-    # As `_bytes`: most values are short texts, and a call takes as long as the rest.
+    # Inlined `_bytes`: most values are short texts, and a call takes as long as the rest.
     size = body[at]
     if size < 0x80 and not size & 1 and (end := at + 1 + (size >> 1)) <= len(body):
         return body[at + 1 : end].decode(), end
@@ -286,7 +286,7 @@ def _map(of: Read) -> Read:
 
 
 def _block(body: bytes, at: int) -> tuple[int, int, int | None]:
-    """How many items a block has, where they begin, and where they end by its size; None for a block without its size."""
+    """The number of a block's items, their begin, and their end by the block's size; None for a block without a size."""
     count, at = _long(body, at)
     if count >= 0:
         return count, at, None

@@ -1,4 +1,4 @@
-"""The contracts of `avro/`: which topic carries which record, and the types that a value of it must have."""
+"""The schemas of `avro/`: the record of each topic, and the types of the record's values."""
 
 import functools
 import sys
@@ -20,10 +20,10 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.io import defaults, logical, schemas
 from onefold.processor.io.avro_reader import Writer, writer
 
-#: The folder of the contracts.
+#: The folder of the schemas.
 FOLDER = Path(str(resources.files("onefold"))) / "avro"
 
-#: What a decoded value has by a field's earlier name, whichever of them was written.
+#: The attribute of a decoded value for a field's earlier names.
 UNSET = msgspec.UNSET
 
 # First two bytes of Avro single-object encoding, from the Avro specification.
@@ -33,7 +33,7 @@ SINGLE_OBJECT = b"\xc3\x01"
 _TEXT_WITHOUT_NUL = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _INT = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-# JSON cannot spell NaN or an infinity; and a state that held one could be written, as null, and not be read again.
+# JSON cannot spell NaN or an infinity; a state with NaN would be written as null, and could not be read again.
 _FINITE = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 _PRIMITIVES: dict[str, Any] = {
     "null": None,
@@ -43,11 +43,11 @@ _PRIMITIVES: dict[str, Any] = {
     "double": _FINITE,
     "string": _TEXT_WITHOUT_NUL,
 }
-# The pattern costs 0.4 microseconds a text, more than all the rest of parsing it. A JSON parser gives finite numbers only.
+# The pattern costs 0.4 microseconds a text, more than the rest of the parsing. A JSON parser returns finite numbers only.
 _UNCHECKED = {**_PRIMITIVES, "string": str, "double": float}
 
 
-# What the ticks of every pipeline say, which has no file: it is the engine's, and no pipeline's.
+# The schema of every pipeline's ticks, without a file: the schema belongs to the engine.
 _TICK = {
     "type": "record",
     "name": "Tick",
@@ -58,18 +58,18 @@ _TICK = {
 
 @dataclass(frozen=True)
 class Contract:
-    """One record schema.
+    """A record schema.
 
     Attributes:
-        name: its full name, such as `runner.Update`.
+        name: the full name, such as `runner.Update`.
         schema: parsed by fastavro.
-        writer: the same, to read with.
-        reader: what other schemas are resolved to: the same, with its defaults as values.
+        writer: the same schema as a writer's.
+        reader: the same schema as a reader's: with defaults as values.
         prefix: the ten bytes before every single-object encoded value: marker and fingerprint (CRC-64-AVRO).
-        earlier: the schemas of `avro/earlier/` that it had before, by their prefixes.
-        type_unchecked: as `type`, but it does not look for NUL in texts: for bytes that are known to hold none.
-        type: a msgspec Struct with the contract's fields; JSON and Avro values alike become one of these. msgspec needs
-            `logical.convert` for it.
+        earlier: the earlier versions of `avro/earlier/`, by prefix.
+        type_unchecked: as `type`, without the search for NUL in texts: for bytes without NUL.
+        type: a msgspec Struct with the schema's fields, for JSON and Avro values. msgspec needs `logical.convert` for the
+            Struct.
     """
 
     name: str
@@ -83,10 +83,10 @@ class Contract:
 
 
 def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str, Contract]:
-    """The contracts of these topics, as far as there are any; of all topics if None.
+    """The existing schemas of these topics; of all topics if None.
 
     Raises:
-        Refused: a contract cannot be used, two of them claim one topic, or one cannot be read from what it was earlier.
+        Refused: a schema cannot be used, two schemas claim a topic, or a schema cannot read records of an earlier version.
     """
     try:
         found = contract_files.by_topic(folder, topics)
@@ -112,7 +112,7 @@ def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str
 
 
 def of_ticks() -> Contract:
-    """The contract of the topics of ticks."""
+    """The schema of the topics of ticks."""
     return _contract(_TICK)
 
 
@@ -121,7 +121,7 @@ def _contract(raw: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> Con
     written, earlier = writer(raw), {_prefix(was): writer(was) for was in before}
     for each in (written, *earlier.values()):
         schemas.check(name, each.plain)
-    # A type that has a name may be used by that name; here each use is the type itself.
+    # A named type may be used by name; here each use is replaced by the type.
     whole: Any = fastavro.schema.expand_schema(raw)
     types = _struct(whole, _UNCHECKED), _struct(whole, _PRIMITIVES)
     reader = defaults.meant(fastavro.parse_schema(raw), whole)
@@ -134,8 +134,8 @@ def _prefix(raw: dict[str, Any]) -> bytes:
 
 @functools.cache
 def _fingerprint(canonical: str) -> bytes:
-    """CRC-64-AVRO, byte by byte in Python: most of a load, and a test makes a driver, and loads, for every crash."""
-    # fastavro's hex is in little-endian order already, which is what single-object encoding wants.
+    """CRC-64-AVRO, byte by byte in Python. Cached: most of a load's time, and a test loads the schemas for every crash."""
+    # fastavro's hex is in little-endian order already, as single-object encoding wants.
     return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
 
@@ -151,13 +151,13 @@ def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.
         else:
             fields.append((name, kind) if default is msgspec.NODEFAULT else (name, kind, _each_its_own(default)))
     _refuse_equal_names(fields)
-    # Values hold no references to one another: keeping them out of the garbage collector's sight is 10 % of decoding.
+    # Values hold no cyclic references: excluding values from garbage collection saves 10 % of decoding.
     options: dict[str, Any] = {"kw_only": True, "frozen": True, "gc": False}
     if renamed:
         options["namespace"] = {"__post_init__": lambda value: _by_new_names(value, renamed)}
     if reserved := next((found[0] for found in fields if found[0].startswith("__") and found[0].endswith("__")), None):
         raise ValueError(f"a field is called {reserved}, as only Python's own attributes are: give it another name")
-    # Within a class Python puts the name of the class before a name with two underscores, but not if that is underscores only.
+    # Within a class Python puts the class's name before a name with two underscores, but not before underscores only.
     struct = msgspec.defstruct("_", fields, **options)
     struct.__name__ = struct.__qualname__ = record["name"].rpartition(".")[2]
     return struct
@@ -174,7 +174,7 @@ def _each_its_own(default: Any) -> Any:
 
 
 class _Renamed(NamedTuple):
-    """A field that had other names before: in JSON it may be called so still. Avro's readers know that by themselves."""
+    """A field with earlier names, which JSON may still use. Avro's readers resolve earlier names without help."""
 
     name: str
     aliases: tuple[str, ...]
@@ -188,14 +188,14 @@ def _refuse_equal_names(fields: list[Any]) -> None:
 
 
 def _by_new_names(value: msgspec.Struct, renamed: list[_Renamed]) -> None:
-    """A value by an earlier name is that of the field. What is raised here is a validation error to whoever decodes."""
+    """Take the field's value from an earlier name. An error here is a validation error for the decoder."""
     for name, aliases, default in renamed:
         given = [either for either in (name, *aliases) if getattr(value, either) is not UNSET]
         if len(given) > 1:
             raise ValueError(f"`{given[0]}` and `{given[1]}` are one field, by its name and by an earlier one")
         if not given and default is msgspec.NODEFAULT:
             raise ValueError(f"Object missing required field `{name}`")
-        found = getattr(value, given[0]) if given else deepcopy(default)  # of a list, each value its own
+        found = getattr(value, given[0]) if given else deepcopy(default)  # a separate list for each value
         for either in aliases:
             msgspec.structs.force_setattr(value, either, UNSET)
         msgspec.structs.force_setattr(value, name, found)
@@ -232,10 +232,10 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
 
 
 def _check_union(schema: list[Any], union: Any) -> None:
-    """Raises TypeError for a union whose values msgspec cannot tell apart, or that it would not survive."""
+    """Raise TypeError for a union whose values msgspec cannot distinguish, or that would crash msgspec."""
     names = {branch if isinstance(branch, str) else branch["type"] for branch in schema}
     if "string" in names and names & {"array", "map"}:
-        # msgspec 0.22 writes into memory that is not its own when it forgets a pattern of a text beside a list or a dict.
+        # msgspec 0.22 corrupts memory when freeing a text's pattern beside a list or a dict.
         raise TypeError(
             f"of {_branches(schema)}, a text and a list or a map cannot be one field: give each a field of its own"
         )

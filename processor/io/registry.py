@@ -11,21 +11,21 @@ from onefold.processor.io.avro_reader import Writer
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema
 
-# A registry's own code for an id that it does not know, in an answer of status 404. A proxy or a wrong path has another.
+# A registry's code for an unknown id, in an answer of status 404. A proxy or a wrong path has a different code.
 _NO_SUCH_SCHEMA = 40403
-# The same for a subject, and for a version of one.
+# A registry's codes for an unknown subject, and for an unknown version of a subject.
 _NO_SUCH_VERSION = {40401, 40402, _NO_SUCH_SCHEMA}
 _NOT_FOUND = 404
-# A schema is asked for once; a registry that needs longer is not there.
+# Time-out of the only request for a schema; a slower registry counts as unreachable.
 TIMEOUT_S = 5
-# An id that the registry did not know is asked for again after this time: it may have been registered since. A writer
-# registers its schema before it writes, so the first answer is right but for a registry that lags behind another.
+# Seconds until a further request for an unknown id, which may have been registered since. A writer registers the schema before
+# the first record, so the first answer is right unless the registry lags behind a primary.
 UNKNOWN_S = 10.0
-# So many other schemas one schema may use: more are asked for by nobody who means well.
+# The most schemas that a schema may refer to; more are an attack.
 REFERENCES_MAX = 256
-# So many unknown ids are remembered, the latest ones: 2 MB.
+# The number of remembered unknown ids, the latest: 2 MB.
 UNKNOWN_MAX = 10_000
-# Ids are 32-bit integers with a sign, and never negative.
+# Ids are signed 32-bit integers, and never negative.
 ID_MAX = 2**31 - 1
 
 
@@ -34,21 +34,21 @@ class _Refusal(NamedTuple):
 
 
 class _Missing(Rejected):
-    """What a schema refers to is not there now. That may change."""
+    """A referenced schema is missing, for now."""
 
 
 class ConfluentRegistry:
-    """Writer schemas by id. A schema never changes under its id, so each is asked for once, also one that is refused.
+    """Writer schemas by id. The schema of an id never changes, so the reader requests each id once, also a refused one.
 
-    Garbage that begins with a zero byte looks like the Confluent wire format with any id. An id that the registry does not
-    know is asked for at most once in `UNKNOWN_S`. Every new id is asked for: registries count their ids up, but imported
-    and deleted ones leave gaps, and to refuse an id by guess would lose a record that is good. So garbage with random ids
-    is one request each, one after the other, half of them spared because no id has the highest bit set.
+    Garbage with a leading zero byte looks like the Confluent wire format with any id. The reader requests an unknown id at
+    most once in `UNKNOWN_S`. The reader requests every new id: registries count ids up, but imported and deleted schemas
+    leave gaps, and a guess would lose a good record. So garbage with random ids costs a request each, in sequence; half of
+    the requests are spared, because no id has the highest bit set.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """A registry at an address; `clock` tells seconds. Raises `Refused` when the address cannot be used."""
-        # Five packages and an HTTP client, which who has no registry needs neither to load nor to install.
+        """A registry at an address; `clock` returns seconds. Raises `Refused` if the address cannot be used."""
+        # Five packages and an HTTP client, which an installation without a registry neither loads nor needs.
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         self._url = url
@@ -57,17 +57,17 @@ class ConfluentRegistry:
         except ValueError as error:
             raise Refused(f"the schema registry's address {url!r} cannot be used: {error}") from None
         self._clock = clock
-        # A schema, or why it is refused.
+        # A schema, or the reason of a refusal.
         self._schemas: dict[int, Writer | _Refusal] = {}
-        # Until when an id counts as unknown, and why; the oldest first.
+        # The time until which an id counts as unknown, and the reason; the oldest first.
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def schema(self, schema_id: int) -> Writer:
         """The parsed writer schema.
 
         Raises:
-            Rejected: the registry knows no such id, or the schema is none that is safe to read with.
-            Retriable: the registry does not answer, or what answers is none.
+            Rejected: the registry does not know the id, or the schema exceeds a limit of `schemas`.
+            Retriable: the registry does not answer, or the server is no registry.
         """
         if schema_id not in self._schemas:
             self._refuse_unknown(schema_id)
@@ -86,7 +86,7 @@ class ConfluentRegistry:
         return known
 
     def _texts(self, what: str, schema: "Schema") -> list[str]:
-        """The text of a schema behind those of all schemas that it refers to. Raises `Rejected` when one is not of Avro."""
+        """The text of a schema behind the texts of all referenced schemas. Raises `Rejected` if a schema is not Avro."""
         texts: dict[tuple[str, int], str] = {}
         opened: list[tuple[str, int]] = []
 
@@ -130,7 +130,7 @@ class ConfluentRegistry:
         return self._ask(f"id {schema_id}", lambda: self._client.get_schema(schema_id), {_NO_SUCH_SCHEMA}, unknown)
 
     def _fetch_version(self, what: str, subject: str, version: int) -> "Schema":
-        """A schema that another one refers to. One that was deleted since is still what that one was written with."""
+        """A referenced schema, also a deleted one: the referring schema was written with the deleted version."""
         return self._ask(
             f"version {version} of {subject}",
             lambda: self._client.get_version(subject, version, deleted=True).schema,

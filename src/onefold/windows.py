@@ -1,11 +1,11 @@
-"""Windows of event time, as plain data in a state: tumbling and sliding, how late an event may be, what closes a window.
+"""Windows of event time, as plain data in a state: tumbling and sliding, allowed lateness, the closing of windows.
 
     from onefold.windows import Open, mean, tumbling
 
     MINUTES = tumbling(60_000, lateness_ms=10_000)
 
     @dataclass(frozen=True)
-    class Shop:                                              # a state: one key's windows that are open
+    class Shop:                                              # a state: the open windows of a key
         orders: Open[int]
 
     def handle(shop, event):
@@ -18,26 +18,25 @@
 
     TICK = Tick(every_s=1, handle=on_tick, due=lambda shop: MINUTES.due_ms(shop.orders))
 
-Nothing in here looks at a clock. **What closes a window** is the time that `close` is given, and the windows that end at least
-`lateness_ms` before it are closed. There are two such times, and a pipeline may use both:
+This module reads no clock. **`close` closes** the windows that end at least `lateness_ms` before the time `now_ms`. A pipeline
+may use two times, also both:
 
-- a tick's: windows are closed also when no event comes any more. What a sender held back is late once a window of its key that
-  ends later was closed, which the clock decides. A key that is new, or had no event since, takes it: its window is open again,
-  and the next tick closes it.
-- `open.seen_ms`, the latest event time that the key has seen, right after `add`. Whatever a sender held back is in time, as
-  long as the key's events are at most `lateness_ms` out of order; the last window is closed by the next event alone.
+- a tick's: windows close also without further events. A delayed event is late after the clock has closed a later window of the
+  key. A new key, or a key without events since, takes the event: the window opens again, and the next tick closes the window.
+- `open.seen_ms`, the latest event time of the key, right after `add`. A delayed event is in time if the key's events are at
+  most `lateness_ms` out of order; only the next event closes the last window.
 
-Where several topics are joined, one of them is read before the other: close by the earlier of the times that they have reached,
-or the slower topic's events are late. The pipeline `averages` does so.
+In a join, the processor reads one topic ahead of the other: close by the earlier time of the two topics, or the slower
+topic's events are late. The pipeline `averages` does so.
 
-**A late event** is one that comes to a window which is closed. It changes no window; `open.late` counts it. Who would rather
-have a dead letter asks `is_late` and raises `Rejected`. Which event is late depends on what came before it: in another order
-of topics and ticks it would have been another one. That is why the order is written down, and the verifier reads it.
+**A late event** belongs to a closed window. A late event changes no window; `open.late` counts late events. For a dead letter
+instead, test `is_late` and raise `Rejected`. Whether an event is late depends on the order of topics and ticks. Therefore the
+processor records the merge order, and the verifier reads the recorded order.
 
-Event times are whole milliseconds, of any epoch. Refuse times that cannot be before you add them: one from the next
-century is the latest that was seen, and closes all others by event time.
+Event times are whole milliseconds, of any epoch. Refuse impossible times before `add`: a time in the next
+century becomes `seen_ms`, and closes all earlier windows by event time.
 
-The state has an entry for every window that is open: of a sliding window `size_ms / every_ms` at least. It becomes JSON as it is.
+The state has an entry for every open window: for sliding windows at least `size_ms / every_ms`. The state is plain JSON data.
 """
 
 from collections.abc import Callable
@@ -53,15 +52,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Open(Generic[Value]):
-    """The windows of one key, as part of its state. `Windows.add` makes it and `Windows.close` gives the next one; it is never
-    changed itself.
+    """The windows of a key, as a part of the key's state. Immutable: `Windows.add` and `Windows.close` return a new object.
 
     Attributes:
         seen_ms: the latest event time.
-        closed_ms: the end of the last window that was closed, and None before the first was. Every window that ends then or
-            before is closed, also one that never had an event.
-        late: how often an event came to a window that was closed.
-        values: what was made of the events of each window that is open, by its start.
+        closed_ms: the end of the last closed window, None before the first. Every window with that end or an earlier end is
+            closed, also a window without events.
+        late: the number of events for closed windows.
+        values: the value of each open window, by the window's start.
     """
 
     seen_ms: int
@@ -71,7 +69,7 @@ class Open(Generic[Value]):
 
 
 class Closed(NamedTuple, Generic[Value]):
-    """A window that is over: the event times from `start_ms` to before `end_ms`, and what was made of its events."""
+    """A closed window: the event times from `start_ms` to before `end_ms`, and the value of the events."""
 
     start_ms: int
     end_ms: int
@@ -80,16 +78,15 @@ class Closed(NamedTuple, Generic[Value]):
 
 @dataclass(frozen=True)
 class Windows:
-    """Which windows there are: each of `size_ms`, and one begins at every multiple of `every_ms`. Made by `tumbling` and
-    `sliding`.
+    """A scheme of windows of `size_ms`, with a start at every multiple of `every_ms`. `tumbling` and `sliding` make schemes.
 
     Attributes:
-        size_ms: from the start of a window to its end, which is not in it.
-        every_ms: from the start of one to that of the next.
-        lateness_ms: how much later than its end a window is closed.
+        size_ms: from the start of a window to the exclusive end.
+        every_ms: from the start of a window to the next start.
+        lateness_ms: from the end of a window to the closing.
 
     Raises:
-        ValueError: there are no such windows.
+        ValueError: the sizes are impossible.
     """
 
     size_ms: int
@@ -104,18 +101,17 @@ class Windows:
             )
 
     def starts(self, at_ms: int) -> range:
-        """The starts of all windows that an event of this time is in, the earliest first."""
+        """The starts of all windows around a time, the earliest first."""
         first = (at_ms - self.size_ms) // self.every_ms + 1
         return range(first * self.every_ms, at_ms + 1, self.every_ms)
 
     def add(self, windows: Open[Value] | None, at_ms: int, change: Callable[[Value | None], Value]) -> Open[Value]:
-        """The windows after one more event.
+        """The windows after a further event.
 
         Args:
-            windows: those before; None for the first event of a key.
+            windows: the previous windows; None for the first event of a key.
             at_ms: the event's time.
-            change: makes of a window's value the next one; of None the first one. Called for every window of the event that is
-                not closed.
+            change: computes a window's next value; from None the first value. Called for every open window of the event.
         """
         held: Open[Value] = windows or Open(at_ms)
         starts = self.starts(at_ms)
@@ -125,15 +121,15 @@ class Windows:
         return replace(held, seen_ms=max(held.seen_ms, at_ms), late=late, values=values)
 
     def is_late(self, windows: Open[Value] | None, at_ms: int) -> bool:
-        """Whether all windows of an event of this time are closed."""
+        """Whether all windows around a time are closed."""
         return windows is not None and self._is_closed(windows, self.starts(at_ms)[-1])
 
     def close(self, windows: Open[Value], now_ms: int) -> tuple[Open[Value], list[Closed[Value]]]:
         """Close the windows that end at `now_ms - lateness_ms` or before.
 
         Returns:
-            Those that stay open, and those that had an event and were closed, the earliest first. When there are none of the
-            latter, the former are the same object: a state that did not change.
+            The open windows, and the closed windows with an event, the earliest first. Without closed windows, the first is the
+            same object: an unchanged state.
         """
         to_ms = now_ms - self.lateness_ms
         over = sorted(start for start in windows.values if start + self.size_ms <= to_ms)
@@ -144,7 +140,7 @@ class Windows:
         return replace(windows, closed_ms=closed[-1].end_ms, values=values), closed
 
     def due_ms(self, windows: Open[Value]) -> int | None:
-        """When `close` will close the next of them that has an event; None when there is none. For `Tick(due=...)`."""
+        """When `close` closes the next window with an event; None without such a window. For `Tick(due=...)`."""
         return min(windows.values) + self.size_ms + self.lateness_ms if windows.values else None
 
     def _is_closed(self, windows: Open[Value], start_ms: int) -> bool:
@@ -152,21 +148,21 @@ class Windows:
 
 
 def tumbling(size_ms: int, *, lateness_ms: int = 0) -> Windows:
-    """Windows side by side: every event is in one of them."""
+    """Adjacent windows: every event is in exactly one window."""
     return Windows(size_ms, size_ms, lateness_ms)
 
 
 def sliding(size_ms: int, every_ms: int, *, lateness_ms: int = 0) -> Windows:
-    """Windows that overlap: every event is in about `size_ms / every_ms` of them, and in exactly so many where that is whole."""
+    """Overlapping windows: every event is in about `size_ms / every_ms` windows, exactly if the quotient is whole."""
     return Windows(size_ms, every_ms, lateness_ms)
 
 
 def mean(total: int | Decimal, count: int, digits: int) -> Decimal:
-    """`total / count`, with so many digits behind the point. It is rounded once, from the exact quotient: to the nearest, and
-    in the middle to the even digit, as banks do.
+    """`total / count`, with `digits` digits behind the point, rounded once from the exact quotient: to the nearest, and in the
+    middle to the even digit, as banks do.
 
-    The total has to be exact as well. Whole numbers of the smallest unit are, such as cents; a `Decimal` is rounded to 28
-    digits each time that something is added to it, and a float nearly always.
+    The total has to be exact as well. Whole numbers of the smallest unit are exact, for example cents; each addition rounds a
+    `Decimal` to 28 digits, and nearly always rounds a float.
     """
     rounded = round(Fraction(total) / count * 10**digits)
     return Decimal(f"{rounded}E-{digits}")
