@@ -57,7 +57,7 @@ def test_each_replica_has_its_row(site: Site, floor: Floor, log: Callable[..., N
         section = eventually(heard, SOON_S, "a panel with a replica that is well")
     well, silent = re.findall(r"<tr.*?</tr>", section, re.DOTALL)[1:]
     assert cells(well)[:5] == ["1", "1", "1,211", "0", "1"]
-    assert cells(well)[5].startswith("well heard ")
+    assert cells(well)[5].startswith("healthy heard ")
     assert cells(silent)[:5] == ["&lt;b onclick=alert(1)&gt;2&lt;/b&gt;&amp;amp;", "1", "4", "1,207", "0"]
     assert cells(silent)[5].startswith("unresponsive heard ")
     assert re.search(r"\d+ decisions a second, 0 versions to publish", section)

@@ -190,7 +190,7 @@ def test_its_bytes_are_kept_where_kafka_still_has_them(pipeline: Pipeline, made_
     kept = reader.execute('SELECT value FROM onefold.rejected ORDER BY "offset"').fetchall()
     assert [bytes(row[0]) for row in kept] == [b"value 101", b"", b"x"]
     assert pipeline.told.counted[SET_ASIDE] == 3
-    (line,) = (line["event"] for line in logged if "set aside" in line["event"])
+    (line,) = (line["event"] for line in logged if "rejected " in line["event"])
     assert "rejected 3 output records to onefold.rejected" in line
     assert "violates check constraint" in line
 

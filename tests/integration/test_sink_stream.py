@@ -303,8 +303,8 @@ def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
 @pytest.mark.parametrize(
     ("tamper", "sentence"),
     [
-        ("last_fingerprint = last_fingerprint + 1", "is not the one that was landed"),
-        ("last_offset = next_offset - 1", "is not the one that was landed"),  # where only a marker is
+        ("last_fingerprint = last_fingerprint + 1", "is not the one that was written"),
+        ("last_offset = next_offset - 1", "is not the one that was written"),  # where only a marker is
         ("next_offset = next_offset + 1000", "Kafka lost records"),
         ("topic_id = 'another'", "was deleted and recreated"),
     ],
