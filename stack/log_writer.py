@@ -38,7 +38,9 @@ class Writer:
         try:
             if self._lost:
                 begin = "" if self._is_at_line_start else "\n"  # of a line the disk may have taken a part
-                self._append(f"{begin}onefold: {self._lost} bytes of this log could not be written\n".encode())
+                note = f"{begin}onefold: {self._lost} bytes of this log could not be written\n".encode()
+                while note:
+                    note = note[self._append(note) :]
                 self._lost = 0
             while block:
                 size = self._opened()
@@ -47,8 +49,7 @@ class Writer:
                     size = self._opened()
                 room = max(1, self._limit - size)
                 end = len(block) if len(block) <= room else block.find(b"\n", room - 1) + 1 or len(block)
-                self._append(block[:end])
-                block = block[end:]
+                block = block[self._append(block[:end]) :]
         except OSError:
             self._lost += len(block)
 
@@ -61,13 +62,12 @@ class Writer:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return os.fstat(self._fd).st_size
 
-    def _append(self, block: bytes) -> None:
+    def _append(self, block: bytes) -> int:
+        """Returns how many bytes of it the file has taken."""
         self._opened()
-        rest = memoryview(block)
-        while rest:
-            written = os.write(self._fd, rest)
-            self._is_at_line_start = rest[written - 1] == ord("\n")
-            rest = rest[written:]
+        written = os.write(self._fd, block)
+        self._is_at_line_start = block[written - 1 : written] == b"\n"
+        return written
 
     def _begin(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX)  # until the file is closed

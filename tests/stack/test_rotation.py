@@ -79,25 +79,54 @@ def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in files(tmp_path / "one.log")) == 10_000
 
 
-def test_the_note_of_what_a_full_disk_lost_is_a_line_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("room", [0, 5, 8, 20, 100])
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_the_note_of_what_a_full_disk_lost_is_a_line_with_the_number_of_bytes(
+    room: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the disk has taken a part of a line."""
-    writer, real, room = Writer(tmp_path / "one.log", SMALL, 3), os.write, [5]
+    """Also where the disk has taken a part of a line, a file was begun within a block, and the note itself did not fit."""
+    log, real, left = tmp_path / "one.log", os.write, [room]
+    writer, text = Writer(log, 30, 100), "".join(f"{line}\n" for line in lines(4)).encode()
 
     def full(file: int, data: bytes) -> int:
-        if not room:
+        if not left[0]:
             raise OSError(28, "No space left on device")
-        return real(file, data[: room.pop()])
+        written = real(file, data[: left[0]])
+        left[0] -= written
+        return written
 
     writer.write(b"first\n")
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", full)
-        writer.write(b"second\n")
-    writer.write(b"third\n")
-    first, torn, note, last = written(tmp_path / "one.log")
-    assert (first, torn, last) == ("first", "secon", "third")
-    assert note.startswith("onefold: ")
+        for begin in range(0, len(text), size):
+            writer.write(text[begin : begin + size])
+    writer.write(b"last\n")
+    kept = written(log)
+    note = kept.pop(-2)
+    assert (kept.pop(0), kept.pop()) == ("first", "last")
+    assert "\n".join([*kept, ""]).encode()[:room] == text[:room]
+    assert note == f"onefold: {len(text) - room} bytes of this log could not be written"
+
+
+def test_a_note_that_a_full_disk_took_a_part_of_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, real, left = Writer(tmp_path / "one.log", SMALL, 3), os.write, [0]
+
+    def full(file: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        written = real(file, data[: left[0]])
+        left[0] -= written
+        return written
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        writer.write(b"lost\n")
+        left[0] = 9
+        writer.write(b"gone\n")
+    writer.write(b"last\n")
+    assert written(tmp_path / "one.log")[1:] == ["onefold: 10 bytes of this log could not be written", "last"]
 
 
 def test_a_service_that_is_started_again_goes_on_in_the_same_files(tmp_path: Path) -> None:
