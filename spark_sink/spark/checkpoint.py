@@ -7,6 +7,7 @@ hands the batch over. The rows themselves cannot tell: transaction markers and a
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from onefold.spark_sink.errors import Rewind
@@ -17,10 +18,17 @@ _MEMORY = Path("/dev") / "shm"  # where Linux keeps a file system in memory
 
 def scratch(root: Path) -> Path:
     """A folder in memory that stands for `root`, where there is one: nothing in it has to survive, so no disk has to
-    be waited for. Otherwise `root` itself."""
-    if not os.access(_MEMORY, os.W_OK):
+    be waited for. Otherwise `root` itself, also where the folder could be somebody else's: all users write there."""
+    ours = _MEMORY / f"onefold-{os.geteuid()}"
+    try:
+        ours.mkdir(mode=0o700, exist_ok=True)
+        found = ours.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return root
+        ours.chmod(0o700)
+    except OSError:
         return root
-    return _MEMORY / f"onefold-{os.getuid()}" / str(root.absolute()).strip("/").replace("/", "-")
+    return ours / str(root.absolute()).strip("/").replace("/", "-")
 
 
 def fresh(root: Path, writer: str, name: str, number: int) -> Path:

@@ -30,3 +30,37 @@ def test_only_checkpoints_of_dead_processes_are_removed(tmp_path: Path) -> None:
     made = checkpoint.fresh(tmp_path, "me", "domain", 7)
     assert made.is_dir()
     assert {path.name for path in tmp_path.iterdir()} == {f"me.{os.getppid()}", f"you.{gone.pid}", f"me.{os.getpid()}"}
+
+
+def test_in_memory_a_checkpoint_has_a_folder_that_is_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_MEMORY", tmp_path)
+    ours = tmp_path / f"onefold-{os.geteuid()}"
+    ours.mkdir(mode=0o777)
+    ours.chmod(0o777)  # by an older Onefold, with another umask
+    assert checkpoint.scratch(Path("/home/sink-1")) == ours / "home-sink-1"
+    assert ours.stat().st_mode & 0o777 == 0o700
+    ours.rmdir()
+    assert checkpoint.scratch(Path("/home/sink-1")) == ours / "home-sink-1"
+    assert ours.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("what", ["a link to a folder", "a link to nothing", "a file", "a folder of another user"])
+def test_a_checkpoint_is_not_in_memory_where_somebody_else_has_taken_its_name(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user may write there: whoever has that folder writes the offsets that rows land with."""
+    monkeypatch.setattr(checkpoint, "_MEMORY", tmp_path)
+    ours, elsewhere = tmp_path / f"onefold-{os.geteuid()}", tmp_path / "elsewhere"
+    if what == "a folder of another user":
+        ours.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        ours.rename(tmp_path / f"onefold-{os.geteuid()}")
+    elif what == "a file":
+        ours.touch()
+    else:
+        if what == "a link to a folder":
+            elsewhere.mkdir()
+        ours.symlink_to(elsewhere)
+    assert checkpoint.scratch(Path("/home/sink-1")) == Path("/home/sink-1")
