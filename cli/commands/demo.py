@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -147,16 +148,19 @@ def _kill(settings: Settings, service: str) -> None:
 
 
 def _drain(settings: Settings, progress: Progress) -> None:
-    deadline = time.monotonic() + DRAIN_S
+    least, moved_at = sys.maxsize, time.monotonic()
     pause = threading.Event()
     while True:
         behind = {domain: found["events"] for domain, found in positions.lag_of_all(settings).items()}
         if all(events == 0 for events in behind.values()):
             return
+        if (left := sum(behind.values())) < least:
+            least, moved_at = left, time.monotonic()
         progress.say("draining: " + ", ".join(f"{domain} {events} to go" for domain, events in behind.items()))
-        if time.monotonic() > deadline:
+        if time.monotonic() - moved_at > DRAIN_S:
+            waits = ", ".join(f"{domain} has {events} to go" for domain, events in behind.items() if events)
             raise UserError(
-                f"PostgreSQL does not have all rows after {DRAIN_S:.0f} s: {behind}",
+                f"nothing more was written to PostgreSQL for {DRAIN_S:.0f} s: {waits}",
                 f"The logs are in {settings.home / 'logs'}.",
             )
         pause.wait(POLL_S)

@@ -1,5 +1,6 @@
 """`onefold demo`: what it says when its stack goes away under it."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from onefold.cli.commands import demo
 from onefold.operate import state
 from onefold.operate.errors import UserError
+from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
 
 
@@ -28,3 +30,18 @@ def test_a_service_that_is_gone_is_a_sentence(
         state.write(state.path(tmp_path), running)
     with pytest.raises(UserError, match="sink-1 is not running, so it cannot be killed"):
         demo._kill(Settings(home=tmp_path), "sink-1")
+
+
+def test_the_demo_waits_as_long_as_something_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a slow machine in all for longer than it waits for the next record."""
+    left, now = iter([9, 7, 12, 5, 5, 2, 0]), itertools.count(0, 15)
+    monkeypatch.setattr(demo, "POLL_S", 0)
+    monkeypatch.setattr(demo.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(demo.positions, "lag_of_all", lambda settings: {"runner": {"events": next(left)}})
+    demo._drain(Settings(home=tmp_path), Progress())
+    assert next(left, None) is None
+    left = itertools.chain([9], itertools.repeat(7))
+    with pytest.raises(UserError, match="nothing more was written to PostgreSQL for 180 s: runner has 7 to go"):
+        demo._drain(Settings(home=tmp_path), Progress())
