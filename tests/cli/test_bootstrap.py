@@ -175,3 +175,43 @@ def test_a_command_that_fails_is_one_sentence_with_the_end_of_its_log(
     told = capsys.readouterr().err
     assert told.startswith("error: could not install\n")
     assert "no network" in told
+
+
+@pytest.fixture
+def made(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the script has run, without having run it, where it makes an environment."""
+    ran: list[str] = []
+    names = script["main"].__globals__
+    monkeypatch.setitem(names, "run", lambda command, failed, bar=None: ran.append(" ".join(command)))
+    monkeypatch.setitem(names, "compile_rooms", lambda: None)
+    monkeypatch.setitem(names, "BUILDERS", ("setuptools",))
+    return ran
+
+
+def test_an_environment_of_somebody_else_is_not_emptied(
+    script: dict[str, Any], made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the one that a developer has made by hand, in the same place."""
+    before = {path: path.read_bytes() for path in (tmp_path / ".venv").rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit):
+        script["make_environment"]("run")
+    assert f"{tmp_path / '.venv'} holds files, and ./onefold has not made them" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / ".venv").rglob("*") if path.is_file()} == before
+    assert made == []
+
+
+@pytest.mark.parametrize("sign", ["log", "onefold.stamp"])
+def test_a_half_made_environment_of_ours_is_made_anew(
+    sign: str, script: dict[str, Any], made: list[str], tmp_path: Path
+) -> None:
+    """Also where it is interrupted again before it has its Python; a link in it is removed and not followed."""
+    venv, elsewhere = tmp_path / ".venv", tmp_path / "elsewhere"
+    (venv / sign).touch()
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    (venv / "lib64").symlink_to(elsewhere)
+    script["clear"]()
+    assert [path.name for path in venv.iterdir()] == ["log"]
+    script["make_environment"]("run")
+    assert (elsewhere / "file").exists()
+    assert made[0].endswith(f"-m venv {venv}")
