@@ -205,7 +205,13 @@ def _entries(folder: Path) -> list[Path]:
 
 def _is_filled(home: Path, name: str) -> bool:
     """Whether a folder of the home has files; the libraries of a Kafka tool, which needs no stack, are none."""
-    return any(path != home / "kafka" / "tmp" for path in _entries(home / name))
+    tool = home / "kafka" / "tmp"
+    return any(path != tool or not all(map(_is_library, _files(tool))) for path in _entries(home / name))
+
+
+def _is_library(path: Path) -> bool:
+    """Whether a JVM has unpacked it, as it does with those of snappy, zstd and lz4, and beside one its lock."""
+    return any(fnmatchcase(path.name, f"*lib*{suffix}") for suffix in (".so", ".so.lck", ".dylib", ".dylib.lck"))
 
 
 def _marker(home: Path) -> Path:

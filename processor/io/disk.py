@@ -34,6 +34,8 @@ _FILTER_BITS = 10
 _OPEN_FILES = 256
 # Threads that sort files. Folding takes a core, and whatever else runs here the others.
 _JOBS = 2
+# States hold what events held: nobody else reads them, whatever the umask of who starts a processor by hand.
+_OURS = 0o700
 # Of folders of one task; more than two have never been needed.
 _FOLDERS_MAX = 8
 
@@ -77,7 +79,10 @@ class RocksDisk:
     def _taken(self) -> Path:
         if self._path is None:
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(mode=_OURS, parents=True, exist_ok=True)
+                if self._folder.stat().st_mode & 0o077:  # of an older Onefold
+                    with suppress(PermissionError):
+                        self._folder.chmod(_OURS)
                 self._path, self._lock = self._first_free()
                 if self._path == self._named(0):
                     self._tidy()

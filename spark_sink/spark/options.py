@@ -86,9 +86,10 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
             f"Spark cannot work in {scratch}: it reads a comma as the end of a folder's name; set ONEFOLD_HOME to a folder that "
             "has no comma in its path"
         )
-    shutil.rmtree(scratch / "tmp", ignore_errors=True)  # a JVM that was killed has left its libraries there
-    scratch.mkdir(parents=True, exist_ok=True)
     log4j = scratch / "log4j2.properties"
+    if log4j.exists():  # else the folder is somebody else's so far
+        shutil.rmtree(scratch / "tmp", ignore_errors=True)  # a JVM that was killed has left its libraries there
+    scratch.mkdir(parents=True, exist_ok=True)
     log4j.write_text(_LOG4J, encoding="utf-8")
     # in front of pyspark's own jars, by "spark.jars" they would come behind: its lz4-java has a known hole
     # (CVE-2025-12183)

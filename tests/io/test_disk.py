@@ -77,6 +77,22 @@ def test_two_never_have_the_same_files(make: Callable[[], Disk]) -> None:
     assert make().open().get(b"s") == b"first"
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["new", "of an older Onefold"])
+def test_nobody_else_reads_states(there: bool, tmp_path: Path) -> None:
+    """Also where a processor is started by hand, in a folder that all may read."""
+    folder = tmp_path / "runner"
+    if there:
+        folder.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        disk = RocksDisk(folder, 0, 1 << 26)
+        disk.open().close()
+        disk.close()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_what_is_left_beside_is_deleted(tmp_path: Path) -> None:
     first, second = (RocksDisk(tmp_path, 0, MEMORY) for _ in range(2))
     for disk in (first, second):

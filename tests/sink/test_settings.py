@@ -9,6 +9,7 @@ import pytest
 
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.spark import checkpoint
+from onefold.spark_sink.spark.options import options
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,17 @@ def test_a_checkpoint_is_not_in_memory_where_somebody_else_has_taken_its_name(
             elsewhere.mkdir()
         ours.symlink_to(elsewhere)
     assert checkpoint.scratch(Path("/home/sink-1")) == Path("/home/sink-1")
+
+
+def test_spark_empties_no_folder_that_it_has_not_made(tmp_path: Path) -> None:
+    """What a JVM that was killed has left goes; what lay there before the first sink stays."""
+    theirs = tmp_path / "sink-drawings" / "tmp" / "plan.pdf"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    options([], tmp_path / "sink-drawings")
+    assert theirs.exists()
+    options([], tmp_path / "sink-1")
+    left = tmp_path / "sink-1" / "tmp" / "libsnappyjava.so"
+    left.touch()
+    options([], tmp_path / "sink-1")
+    assert not left.exists()

@@ -276,14 +276,15 @@ def test_json_names_what_stays(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert (told["stopped"], told["wiped"], len(told["stays"])) == (False, True, 1)
 
 
-@pytest.mark.parametrize("name", ["kafka", "logs", "postgres"])
-def test_a_stack_does_not_start_in_a_folder_that_others_fill(name: str, home: Path) -> None:
-    """Its first `up` would move logs and write over data."""
-    fill(home, (f"{name}/data/file", "thesis.tex"))
+@pytest.mark.parametrize("file", ["kafka/data/file", "kafka/tmp/franz.txt", "logs/data/file", "postgres/data/file"])
+def test_a_stack_does_not_start_in_a_folder_that_others_fill(file: str, home: Path) -> None:
+    """Its first `up` would move logs, write over data and empty the folder of a JVM's temporary files."""
+    name = file.partition("/")[0]
+    fill(home, (file, "thesis.tex"))
     mode = (home / name).stat().st_mode
     with pytest.raises(UserError, match=f"{name} holds files"):
         homes.claim(home)
-    assert files(home) == {f"{name}/data/file", "thesis.tex"}
+    assert files(home) == {file, "thesis.tex"}
     assert (home / name).stat().st_mode == mode
 
 
