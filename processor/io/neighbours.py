@@ -53,10 +53,12 @@ class ConnectedNeighbours:
         self._listener: socket.socket | None = None
         #: Where the others can connect to this one; None: nowhere.
         self.place: Place | None = None
-        if sys.platform == "linux":  # what a connection says of itself is another thing elsewhere
-            with suppress(OSError, ValueError):
-                self._listener = _listener(servers)
+        # What a connection says of itself is another thing elsewhere.
+        for server in servers.split(",") if sys.platform == "linux" else ():
+            with suppress(OSError, ValueError):  # the name of a server that is gone may not resolve
+                self._listener = _listener(server)
                 self.place = Place(*self._listener.getsockname()[:2])
+                break
 
     def hears(self, name: str, place: Place) -> None:
         """That process says that it is there: have a connection to it."""
@@ -189,12 +191,12 @@ class _Link:
             self.close()
 
 
-def _listener(servers: str) -> socket.socket:
-    """At the address from which this machine reaches Kafka, where its other clients are to be found as well."""
-    server = urlsplit("//" + servers.split(",")[0].strip().rpartition("://")[2])
-    if not server.hostname:
-        raise ValueError(f"{servers} has no name of a server")
-    family, _, _, _, address = socket.getaddrinfo(server.hostname, server.port or KAFKA_PORT, type=socket.SOCK_DGRAM)[0]
+def _listener(server: str) -> socket.socket:
+    """At the address from which this machine reaches a server of Kafka, where its other clients are to be found as well."""
+    parts = urlsplit("//" + server.strip().rpartition("://")[2])
+    if not parts.hostname:
+        raise ValueError(f"{server} has no name of a server")
+    family, _, _, _, address = socket.getaddrinfo(parts.hostname, parts.port or KAFKA_PORT, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as route:
         route.connect(address)  # of datagrams it only looks where they would go
         here = route.getsockname()[0]

@@ -136,6 +136,17 @@ def test_a_place_is_an_address_and_a_port() -> None:
     assert place_in(Note(0, "b", {"published": 7})) is None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it connects")
+@pytest.mark.parametrize("servers", ["kafka-1.invalid:9092,127.0.0.1:9092", ":1, 127.0.0.1", "127.0.0.1:1,kafka-1.invalid"])
+def test_any_server_that_resolves_tells_where_this_machine_is(servers: str) -> None:
+    neighbours = ConnectedNeighbours("one", servers)
+    try:
+        assert neighbours.place is not None
+        assert neighbours.place.host == "127.0.0.1"
+    finally:
+        neighbours.close()
+
+
 def test_who_has_no_neighbours_succeeds_nobody() -> None:
     alone: Neighbours = NoNeighbours()
     alone.hears("b", Place("127.0.0.1", 1))
