@@ -16,7 +16,7 @@ from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import check_decision_logs, connect, create_topics, last_progresses, partitions_of
+from onefold.processor.io.admin import connect, create_topics, last_progresses, partitions_of
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
@@ -24,7 +24,7 @@ from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
 from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.open_files import within_limit
-from onefold.processor.io.partitions import Partitions
+from onefold.processor.io.partitions import Partitions, check_decision_logs, check_states
 from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
@@ -376,6 +376,7 @@ def _wait_for_topics(
             partitions = partitions_of(connect(client), topology)
             decisions = min(decision_logs or partitions, partitions) if hot else None
             create_topics(topology, partitions, client, inputs=False, decisions=decisions)
+            check_states(connect(client), topology, partitions, client)
             if decisions is not None:
                 check_decision_logs(connect(client), topology, decisions, partitions)
             guarantee()

@@ -229,7 +229,8 @@ class Judge:
 
     def _take_progress(self, record: Record) -> None:
         if record.key == b"p":
-            self._progresses[record.partition] = json.loads(record.value or b"{}")
+            found = self._progresses[record.partition] = json.loads(record.value or b"{}")
+            self._log.check_states(self._work.name, found, self._work.reads[0])
 
     def _take_written(self, record: Record) -> None:
         """What the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""

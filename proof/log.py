@@ -6,7 +6,7 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -92,6 +92,17 @@ class Log:
                 raise CannotTell(
                     f"topic {topic} has {count} partitions, and {fewest} {counts[fewest]}: no processor reads all of them"
                 )
+
+    def check_states(self, pipeline: str, progress: Mapping[str, Any], topic: str) -> None:
+        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. 0.1.0 names
+        none.
+        """
+        states, now = progress.get("partitions"), self.topics[topic].partitions
+        if states not in (None, now):
+            raise CannotTell(
+                f"the states of {pipeline} are of {states} partitions, and its topics have {now}: keys would move away from "
+                f"them. Start over with `onefold reset {pipeline}`"
+            )
 
     def go_on(self, positions: dict[Place, int]) -> None:
         """Read from these offsets on, instead of from the beginning; before anything was read."""
@@ -214,7 +225,7 @@ class Log:
         while True:
             asked: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection(names), request_timeout=_TRY_S)
             errors = [error.args[0].code() for answer in asked.values() if (error := answer.exception()) is not None]
-            if KafkaError._TIMED_OUT not in errors or time.monotonic() > deadline:
+            if not {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} & {*errors} or time.monotonic() > deadline:
                 return asked
             with suppress(KafkaException):
                 self._admin.list_topics(timeout=_TRY_S)

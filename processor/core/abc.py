@@ -83,7 +83,12 @@ class Transactions(Protocol):
     """Writing: one task's transactional producer, and its changelog partition. Methods may raise the errors of `core.errors`.
 
     Between `begin` and `commit` or `abort` a transaction is open.
+
+    Attributes:
+        partitions: of the inputs and the changelog, as of the start of the process.
     """
+
+    partitions: int
 
     def open(self) -> None:
         """Take the task: fences whoever had it before, and ends a transaction that was left open."""

@@ -39,3 +39,15 @@ def check_format(body: Mapping[str, Any], what: str) -> None:
             f"{what} was written by a newer Onefold, in format {number}, and this one knows formats up to {FORMAT}: "
             f"start the newer one again. See `onefold docs operating`, upgrading, and back"
         )
+
+
+def other_partitions(states: object, pipeline: str, topics: int) -> str:
+    """That the states and the topics of a pipeline have different numbers of partitions, in a sentence without its end; or "".
+
+    Args:
+        states: the number in a progress record; None in a record of 0.1.0, of which nothing is said.
+        topics: the number of the inputs and the changelog now.
+    """
+    if type(states) is not int or states == topics:
+        return ""
+    return f"the states of {pipeline} are of {states} partitions, and its topics have {topics}: keys would move away from them"

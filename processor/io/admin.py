@@ -93,7 +93,7 @@ def _create(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
         return []
     check_visible(admin, [topic.topic for topic in missing])
     created = []
-    for topic, future in admin.create_topics(missing, request_timeout=CALL_TIMEOUT_S).items():
+    for topic, future in ask.create_topics(admin, missing, CALL_TIMEOUT_S).items():
         try:
             future.result()
             created.append(topic)
@@ -149,25 +149,6 @@ def decision_logs(admin: AdminClient, topic: str) -> int:
         check_visible(admin, [topic])
         raise Retriable(f"topic {topic} does not exist")
     return found
-
-
-def check_decision_logs(admin: AdminClient, topology: Topology, wanted: int, tasks: int) -> None:
-    """Raises `Refused` when the tasks share more or fewer logs than that: who began with another number looks elsewhere."""
-    found = min(decision_logs(admin, topology.decisions), tasks)
-    if found != wanted:
-        raise Refused(
-            f"{topology.decisions} has {found} partitions, and {topology.name} is declared to have {wanted}: "
-            f"what is decided stays where it is. {_as_it_was(found, tasks)}"
-        )
-
-
-def _as_it_was(found: int, tasks: int) -> str:
-    """What to declare for so many logs. A log for each task is what there is without the setting, and all that tables can be
-    filled from: whoever has decided_tables may not set the number.
-    """
-    if found == tasks:
-        return "Leave decision_logs out"
-    return f"Set decision_logs = {found}, without decided_tables: tables cannot be filled from a log that tasks share"
 
 
 def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
@@ -271,10 +252,17 @@ def replicas_group_of(topology: Topology) -> str:
 
 
 class Standing(NamedTuple):
-    """Of an input partition: the offset that is folded next, and where it ends for readers of committed records."""
+    """Of an input partition.
+
+    Attributes:
+        reached: the offset that is folded next.
+        end: where it ends for readers of committed records.
+        states: how many partitions the progress record of its task names; None: that record names none, or there is none.
+    """
 
     reached: int
     end: int
+    states: int | None = None
 
 
 def lag(topology: Topology, client: Mapping[str, str]) -> int:
@@ -299,20 +287,26 @@ def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, i
     inputs = [TopicPartition(topic, p) for topic in topology.reads for p in range(counts.get(topic, 0))]
     if not inputs:
         return {}
+    if topology.changelog not in counts:
+        check_visible(admin, [topology.changelog])
     reached = _reached(admin, topology, counts.get(topology.changelog, 0), client)
     ends = _ends(admin, inputs)
-    return {at: Standing(reached.get(at, 0), end) for at, end in ends.items()}
+    unread = Standing(0, 0)
+    return {at: reached.get(at, unread)._replace(end=end) for at, end in ends.items()}
 
 
 def _reached(
     admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]
-) -> dict[tuple[str, int], int]:
-    """Per input partition the offset to read next, from the last progress record of each changelog partition."""
-    reached: dict[tuple[str, int], int] = {}
+) -> dict[tuple[str, int], Standing]:
+    """Per input partition what the last progress record of its task says; without its end."""
+    reached: dict[tuple[str, int], Standing] = {}
     for partition, value in last_progresses(admin, topology, range(partitions), client).items():
         progress = json.loads(value)
         check_format(progress, topology.changelog)
-        reached |= {(topic, partition): at["next_offset"] for topic, at in progress["inputs"].items()}
+        states = progress.get("partitions")
+        reached |= {
+            (topic, partition): Standing(at["next_offset"], 0, states) for topic, at in progress["inputs"].items()
+        }
     return reached
 
 

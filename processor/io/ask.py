@@ -1,4 +1,4 @@
-"""Questions that every broker can answer, such as what a topic is.
+"""Questions that every broker can answer, such as what a topic is, and changes that every broker passes on.
 
 librdkafka sends them to the broker that the last metadata name as the controller. A cluster with KRaft names any broker there,
 also a killed one until its session ends. librdkafka then waits for that broker, and asks no other one.
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -65,6 +65,20 @@ def describe_configs(
 ) -> Callable[[], Mapping[ConfigResource, "Future[dict[str, Any]]"]]:
     """Ask `any_broker` how these resources are set. A broker's own settings only that broker knows."""
     return any_broker(admin, lambda seconds: admin.describe_configs(resources, request_timeout=seconds), timeout_s)
+
+
+def create_topics(admin: AdminClient, topics: list[NewTopic], timeout_s: float) -> Mapping[str, "Future[None]"]:
+    """Make topics, through a broker that has just answered. A change is sent once: a second one would find the first."""
+    describe_topics(admin, [topics[0].topic], timeout_s)()
+    made: dict[str, Future[None]] = admin.create_topics(topics, request_timeout=timeout_s)
+    return made
+
+
+def delete_topics(admin: AdminClient, topics: list[str], timeout_s: float) -> Mapping[str, "Future[None]"]:
+    """Delete topics, likewise."""
+    describe_topics(admin, topics[:1], timeout_s)()
+    deleted: dict[str, Future[None]] = admin.delete_topics(topics, request_timeout=timeout_s)
+    return deleted
 
 
 def _is_silent(answer: "Future[Any]") -> bool:

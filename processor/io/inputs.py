@@ -56,7 +56,7 @@ class KafkaInputs:
         self._client = dict(client)
         self._fetch_wait_ms = fetch_wait_ms
         self._admin = connect(self._client)
-        self._partitions = partitions or partitions_of(self._admin, topology)
+        self.partitions = partitions or partitions_of(self._admin, topology)
         (life,) = ask_topic_ids(self._admin, [topology.changelog])().values()
         self.owner = Owner(cluster_id(self._admin), topology.name, life)
         self._consumer: Consumer | None = None
@@ -64,7 +64,7 @@ class KafkaInputs:
 
     def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong."""
-        return partition_of(key, self._partitions)
+        return partition_of(key, self.partitions)
 
     def identities(self) -> dict[str, Identity]:
         """Per input topic."""

@@ -2,23 +2,65 @@
 
 Kafka adds partitions to a topic while it is used. Producers then send keys to other partitions than before, where no task has
 their states. A start is refused then. A processor that runs goes on with the partitions that it has, whose tasks keep their
-states, and says that nobody reads the others.
+states, and says that nobody reads the others. The progress records of a pipeline name the number of partitions: partitions
+that were added to inputs and changelog alike, while no processor ran, are found by them.
 """
 
+import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 import structlog
+from confluent_kafka.admin import AdminClient
 
-from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.errors import ProcessorError, Refused
+from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, partition_counts
+from onefold.processor.io.admin import connect, decision_logs, last_progresses, partition_counts
 from onefold.telemetry import SILENT, UNREAD, Telemetry
 
 log = structlog.get_logger()
 
 # One question about a few topics. Somebody who adds partitions looks for what comes of it within a minute.
 LOOK_EVERY_S = 10.0
+
+
+def check_states(admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]) -> None:
+    """Compare the number of partitions in each task's progress record with that of the topics.
+
+    Args:
+        partitions: of the inputs and the changelog now.
+
+    Raises:
+        Refused: the states are of another number of partitions.
+        Retriable: the cluster does not answer.
+    """
+    for value in last_progresses(admin, topology, range(partitions), client).values():
+        with suppress(ValueError, AttributeError):  # the task itself reports a record that cannot be read
+            if moved := other_partitions(json.loads(value).get("partitions"), topology.name, partitions):
+                raise Refused(
+                    f"{moved}. Start over with `onefold reset {topology.name}`, or make new topics and replay into them"
+                )
+
+
+def check_decision_logs(admin: AdminClient, topology: Topology, wanted: int, tasks: int) -> None:
+    """Raises `Refused` when the tasks share more or fewer logs than that: who began with another number looks elsewhere."""
+    found = min(decision_logs(admin, topology.decisions), tasks)
+    if found != wanted:
+        raise Refused(
+            f"{topology.decisions} has {found} partitions, and {topology.name} is declared to have {wanted}: "
+            f"what is decided stays where it is. {_as_it_was(found, tasks)}"
+        )
+
+
+def _as_it_was(found: int, tasks: int) -> str:
+    """What to declare for so many logs. A log for each task is what there is without the setting, and all that tables can be
+    filled from: whoever has decided_tables may not set the number.
+    """
+    if found == tasks:
+        return "Leave decision_logs out"
+    return f"Set decision_logs = {found}, without decided_tables: tables cannot be filled from a log that tasks share"
 
 
 class Partitions:

@@ -68,8 +68,12 @@ class Progress:
         """Of the decision log that the task is decided in; empty: in none."""
         return "" if self.decided_in is None else self.decided_in.log_id
 
-    def encode(self) -> bytes:
-        """The value of the progress record."""
+    def encode(self, partitions: int = 0) -> bytes:
+        """The value of the progress record.
+
+        Args:
+            partitions: of the inputs, for `io.partitions` and `verify`; 0: not named, as in 0.1.0.
+        """
         inputs = {
             topic: {"topic_id": self.topic_ids[topic], "next_offset": offset}
             for topic, offset in self.offsets_next.items()
@@ -88,6 +92,8 @@ class Progress:
             body["ticked_ms"] = self.ticked_ms
         if self.keeps_log:
             body["keeps_log"] = True
+        if partitions:
+            body["partitions"] = partitions
         return json.dumps(body).encode()
 
     @staticmethod

@@ -48,7 +48,8 @@ class Transact:
         step("after_begin")
         transactions.produce(writes)
         step("after_produce")
-        transactions.produce_progress((self._changelog, self._partition, PROGRESS_KEY, after.encode(), None))
+        progress = after.encode(transactions.partitions)
+        transactions.produce_progress((self._changelog, self._partition, PROGRESS_KEY, progress, None))
         if topic_ids is not None:
             before.same_topics(topic_ids())
         step("before_commit")

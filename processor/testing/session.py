@@ -20,14 +20,14 @@ class SimulatedInputs:
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
         self.owner = Owner(log.cluster_id, topology.name, log.identity(topology.changelog, 0).topic_id)
-        self._partitions = log.partitions(topology.inputs[0])
+        self.partitions = log.partitions(topology.inputs[0])
         self._log = log
         self._topology = topology
         self._positions: dict[str, int] = {}
 
     def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong."""
-        return partition_of(key, self._partitions)
+        return partition_of(key, self.partitions)
 
     def identities(self) -> Mapping[str, Identity]:
         """Per input topic."""

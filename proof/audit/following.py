@@ -326,10 +326,10 @@ class Following:
     def _take_progress(self, record: Record) -> None:
         if record.key == b"p":
             found = self._progresses[record.partition] = json.loads(record.value or b"{}")
+            self._log.check_states(self._work.name, found, self._work.reads[0])
             self._published[record.partition] = int(found.get("transactions", 0))
-            if self._decided is None:
-                inputs = found.get("inputs", {}).items()
-                self._reach(record.partition, {topic: (at["topic_id"], at["next_offset"]) for topic, at in inputs})
+            for topic, at in found.get("inputs", {}).items() if self._decided is None else ():
+                self._reach(record.partition, {topic: (at["topic_id"], at["next_offset"])})
 
     def _reach(self, task: int, inputs: Mapping[str, tuple[str, int]]) -> None:
         for topic, (topic_id, at) in inputs.items():

@@ -1,4 +1,4 @@
-"""Partitions that somebody adds to a topic while its pipeline runs: said within a minute, everywhere, and nothing is lost."""
+"""Partitions that somebody adds to the topics of a pipeline, while it runs or stands: said everywhere, and nothing is lost."""
 
 import json
 from collections.abc import Callable
@@ -9,11 +9,17 @@ import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.exit_codes import REFUSED
-from onefold.processor.core.topology import Topology
+from onefold.processor.core.errors import Refused
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, standing
+from onefold.processor.io.partitions import check_states
 from onefold.proof.expect import Oracle
 from onefold.proof.owner import Owner
+from onefold.proof.verdict import UNKNOWN
+from onefold.proof.verify import verify
 from onefold.proof.workloads import runner
+from onefold.spark_sink.contracts import ENGINE_SQL
+from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.stack.ports import free_ports
 from onefold.status_file import read
 from onefold.telemetry import UNREAD
@@ -82,3 +88,54 @@ def test_an_input_gets_a_partition_while_it_is_processed(
     assert not expected.doubled()
     rows = {row for row, _ in expected.model.rows["runner.messages"].values()}
     assert len(rows) == len({record.value for record in records(client, "runner.messages")})
+
+
+STATES_OF_TWO = "the states of runner are of 2 partitions, and its topics have 3"
+
+
+def add_everywhere(client: dict[str, str], topology: Topology, count: int) -> None:
+    """To the inputs, the changelog and the decision log, as far as these exist."""
+    there = connect(client).list_topics().topics
+    for topic in (*topology.reads, topology.changelog, topology.decisions):
+        if topic in there:
+            add_partition(client, topic, count)
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["elastic", "replicas"])
+def test_inputs_and_changelog_get_a_partition_while_no_processor_runs(
+    fresh_domain: Callable[..., Topology], client: dict[str, str], database: str, tmp_path: Path, replicas: int
+) -> None:
+    """The topics agree with one another, and the keys no longer lie where their states do."""
+    topology, log = fresh_domain("runner", 2), tmp_path / "log"
+    with instance(topology, client, log, replicas=replicas) as process:
+        produce(client, UPDATES, [(made.key, made.value) for made in runner.generate(1, 200)])
+        drained(topology, client)
+        process.terminate()
+        assert process.wait(60) == 0
+    add_everywhere(client, topology, 3)
+    produce(client, UPDATES, [(made.key, made.value) for made in runner.generate(2, 200)])
+
+    with instance(topology, client, log, replicas=replicas) as process:
+        assert process.wait(60) == REFUSED
+    said = log.read_text(encoding="utf-8")
+    assert STATES_OF_TWO in said
+    assert "onefold reset runner" in said
+    assert standing(topology, client)[UPDATES, 2].reached == 0
+    migrate(database, ENGINE, ENGINE_SQL)
+    for processes in (1, 3):
+        verdict = verify("runner", client=client, dsn=database, timeout_s=0, from_start=True, processes=processes)
+        assert verdict.outcome == UNKNOWN
+        assert STATES_OF_TWO in verdict.reason
+
+
+def test_a_progress_of_a_release_before_names_no_partitions(
+    fresh_domain: Callable[..., Topology], client: dict[str, str]
+) -> None:
+    """It is taken; the next transaction names them."""
+    topology = fresh_domain("runner", 2)
+    before = {"version": 1, "inputs": {}, "counts": {}, "transactions": 1}
+    produce(client, topology.changelog, [(PROGRESS_KEY, json.dumps(before).encode())], 0)
+    check_states(connect(client), topology, 2, client)
+    produce(client, topology.changelog, [(PROGRESS_KEY, json.dumps({**before, "partitions": 3}).encode())], 1)
+    with pytest.raises(Refused, match="the states of runner are of 3 partitions, and its topics have 2"):
+        check_states(connect(client), topology, 2, client)

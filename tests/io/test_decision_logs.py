@@ -8,7 +8,7 @@ import pytest
 
 from onefold import pipelines
 from onefold.processor.core.errors import Refused
-from onefold.processor.io.admin import check_decision_logs
+from onefold.processor.io.partitions import check_decision_logs
 from onefold.processor.loading import topology_of
 
 RUNNER = topology_of("runner")
