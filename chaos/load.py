@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold import kafka_client
-from onefold.exit_codes import UNAVAILABLE
-from onefold.operate import hiding
-from onefold.operate.errors import UserError
+from onefold.operate.errors import of_kafka
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.io.admin import RECORD_BYTES_MAX
@@ -85,26 +83,25 @@ def _records(topics: tuple[str, ...], settings: Settings) -> int:
     """How many have ever been written there. Raises UserError when Kafka does not say."""
     consumer = kafka_client.consumer({**_client(settings), "group.id": "onefold-load"})
     try:
-        partitions = [
-            TopicPartition(topic, partition)
-            for topic in topics
-            for partition in consumer.list_topics(topic, CALL_S).topics[topic].partitions
-        ]
-        return sum(_end(consumer, place) for place in partitions)
-    except (KafkaException, TimeoutError):
-        raise UserError(
-            f"Kafka at {hiding.address(settings.kafka())} does not answer, so no load can begin",
-            "Look with `onefold status`.",
-            UNAVAILABLE,
-        ) from None
+        return sum(_end(consumer, place) for topic in topics for place in _places(consumer, topic))
+    except KafkaException as error:
+        what = f"the ends of {', '.join(topics)} cannot be read, so no load can begin"
+        raise of_kafka(error, what, settings.client()) from None
     finally:
         consumer.close()
+
+
+def _places(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    found = consumer.list_topics(topic, CALL_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return [TopicPartition(topic, partition) for partition in found.partitions]
 
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:
     bounds: tuple[int, int] | None = consumer.get_watermark_offsets(place, CALL_S)
     if bounds is None:  # so the client says that it took too long
-        raise TimeoutError
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return bounds[1]
 
 

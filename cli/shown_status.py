@@ -60,18 +60,21 @@ def _lag(domain: str, lag: dict[str, Any], found: dict[str, Any]) -> str:
     if domain in found["not_running"]:
         return "not running: `onefold check` lists what is wrong, `onefold up` takes it in"
     if missing := found["missing_topics"].get(domain):
-        made = "`onefold prepare` makes it" if not found["refused"] else "it does not exist, or may not be described"
-        return f"Kafka shows no topic {', '.join(missing)}: {made}"
+        hidden = lag["refused"] and lag["no_inputs"]
+        return (
+            f"unknown: {hidden}" if hidden else f"Kafka shows no topic {', '.join(missing)}: `onefold prepare` makes it"
+        )
     most = "" if lag["exact"] else "at most "
     return f"{_behind(most, lag, 'input', 'to process')}, {_behind(most, lag, 'output', 'to write')}"
 
 
 def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
     """How many, and how old the oldest of them is."""
-    events, age_s = lag[f"{side}_events"], lag[f"{side}_s"]
+    events, age_s, why = lag[f"{side}_events"], lag[f"{side}_s"], lag[f"no_{side}s"]
+    because = f": {why}" if why else ""
     if events is None:
-        return f"unknown {done}"
-    age = "age unknown" if age_s is None else f"{age_s:,.1f} s"
+        return f"unknown {done}{f' ({why})' if why else ''}"
+    age = f"age unknown{because}" if age_s is None else f"{age_s:,.1f} s"
     return f"{most if events else ''}{events:,} {done} ({age})"
 
 

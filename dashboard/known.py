@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onefold.dashboard import shapes
-from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Snapshot, is_conclusive, where_it_arose
+from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Snapshot, is_conclusive, where_it_arose
 from onefold.dashboard.standing import Dead, Facts, Rank, Service, Standing, Waiting, of
 from onefold.dashboard.words import whole
 from onefold.operate.lag import UNKNOWN
@@ -71,7 +71,8 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         verdict=domain.verdict if domain else None,
         to_fold=Waiting(lag.input_events, lag.input_s, fold_s),
         to_land=Waiting(lag.output_events, lag.output_s, land_s),
-        silent=asked.lag.problem if asked.lag.problem == KAFKA_IS_SILENT else "",
+        silent="" if asked.lag.problem == NO_KAFKA else asked.lag.problem,
+        unknown="" if asked.lag.problem else lag.no_inputs or lag.no_outputs,
         held=[one for one in asked.lag.held if _is_of(name, one.topic)],
         partitions=asked.lag.partitions.get(name, ""),
         dead=asked.dead.get(name),

@@ -24,7 +24,7 @@ from onefold.operate.lag import UNKNOWN, Lag
 # the transaction that it is filling.
 REPORT_AGE_MIN = timedelta(seconds=5)
 SEE_WHICH_ROWS = "Run onefold verify to see which rows."
-KAFKA_IS_SILENT = "Kafka does not answer."
+NO_KAFKA = "no Kafka is set, and the embedded one does not run."
 
 Lags = Mapping[str, Lag]
 

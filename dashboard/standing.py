@@ -117,6 +117,7 @@ class Facts:
         now: by the database's clock.
         landed: whether anything has.
         silent: why nobody knows what waits, in one sentence, or "".
+        unknown: why it is not known of this pipeline alone, likewise.
         partitions: what is wrong with the partitions of its topics, in one sentence, or "".
         rejected: output records that could not be landed.
         queues: of its jobs.
@@ -132,6 +133,7 @@ class Facts:
     to_fold: Waiting = UNASKED
     to_land: Waiting = UNASKED
     silent: str = ""
+    unknown: str = ""
     held: Collection[Held] = ()
     partitions: str = ""
     dead: Dead | None = None
@@ -262,6 +264,10 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
         yield Standing(
             Rank.SILENT, "busy", "", facts.silent.rstrip("."),
             "What waits is unknown. The tables stay as they are.", "onefold status",
+        )  # fmt: skip
+    if facts.unknown:
+        yield _said(
+            facts, Rank.SILENT, "busy", "has an unknown lag", sentence(facts.unknown), "onefold status"
         )  # fmt: skip
     for held in facts.held:
         yield _said(facts, Rank.HELD, "bad", "is blocked by an open transaction", f"{sentence(str(held))}", held.remedy)

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from onefold.dashboard.answers import HEADERS
 from onefold.dashboard.movement import Movement, Seen
-from onefold.operate import held, lag, pipelines, positions
+from onefold.operate import answering, held, lag, pipelines, positions
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.exposed import METRICS_TYPE, Exposed
 from onefold.operate.held import Held
@@ -74,7 +74,7 @@ def ask(settings: Settings, dsn: str) -> Asked:
     except UserError as error:
         return Asked({}, error.message)
     if behind is None:
-        return Asked({}, "Kafka does not answer")
+        return Asked({}, answering.why_silent(settings))
     seen = {domain: _seen(domain, now, dsn) for domain, now in behind.items()}
     return Asked(seen, look=partial(_look, behind, settings))
 

@@ -21,7 +21,7 @@ from onefold.dashboard.history import History
 from onefold.dashboard.known import Asked
 from onefold.dashboard.movement import Movement, Seen
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.snapshot import KAFKA_IS_SILENT, LagNow, Lags, OfPipeline, Snapshot, View, take
+from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
 from onefold.dashboard.words import sentence
@@ -179,6 +179,7 @@ class Watcher:
             # A Kafka that did not answer is not kept waiting for twice.
             stuck = () if problem else tuple(await asyncio.to_thread(held.held, self._settings))
             uneven = {} if problem else await asyncio.to_thread(partitions.added, self._settings)
+            uneven = {name: one.partitions for name, one in found.items() if one.partitions} | uneven
             self._lag = LagNow(found, asked_at, answered_at, problem, stuck, uneven)
             self._replicas = {} if problem else await asyncio.to_thread(replicas.replicas_of_all, self._settings)
             looked_at = sorted({view.name for view in self._watched if isinstance(view, OfPipeline)})
@@ -228,9 +229,10 @@ def ask_lag(settings: Settings) -> tuple[Lags, str]:
     try:
         found = lag.of_all(settings)
     except UserError:
-        return {}, "no Kafka is set, and the embedded one does not run."
-    silent = all(one.input_events is None for one in found.values())
-    return found, KAFKA_IS_SILENT if silent else ""
+        return {}, NO_KAFKA
+    silent = [one.no_inputs for one in found.values() if one.input_events is None]
+    why = next(filter(None, silent), "") if len(silent) == len(found) else ""
+    return found, why and sentence(why)
 
 
 def _sentence_of(error: psycopg.Error) -> str:

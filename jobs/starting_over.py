@@ -61,7 +61,7 @@ class StartingOver:
 
     def _effect(self, queue: str, context: Context) -> StartsOver:
         named = self._pipeline.jobs[queue]
-        with said():
+        with said({}):
             effect = effect_of(self._pipeline, queue, context)
         if not isinstance(effect, StartsOver):
             raise UserError(

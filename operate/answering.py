@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from onefold.operate import hiding, positions
+from onefold.operate import hiding
 from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
 
 if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
+
+_ANSWER_S = 5.0  # one question; a healthy server answers in milliseconds
 
 
 def kafka(settings: Settings) -> Trouble | None:
@@ -21,18 +24,29 @@ def kafka(settings: Settings) -> Trouble | None:
     return kafka_client.trouble(settings.client())
 
 
-def hidden(topics: Collection[str], settings: Settings) -> Trouble | None:
-    """Whether Kafka hides some of these topics, which a list of all has not; None where they do not exist, or it is away."""
+def hidden(missing: Mapping[str, Sequence[str]], settings: Settings) -> dict[str, str]:
+    """By pipeline that Kafka hides some of its missing topics from this client, in one sentence. {} when Kafka is away.
+
+    Args:
+        missing: by pipeline the topics that a list of all topics has not.
+    """
     from confluent_kafka import KafkaException
 
     from onefold import kafka_client
 
     client = kafka_client.admin(settings.client())
     try:
-        found = kafka_client.undescribable(client, topics, positions.CALL_S)
+        found = set(kafka_client.undescribable(client, chain.from_iterable(missing.values()), _ANSWER_S))
     except KafkaException:
-        return None
-    return kafka_client.cannot_describe(client, found) if found else None
+        return {}
+    of_each = {name: [topic for topic in topics if topic in found] for name, topics in missing.items()}
+    return {name: kafka_client.cannot_describe(client, topics).sentence for name, topics in of_each.items() if topics}
+
+
+def why_silent(settings: Settings) -> str:
+    """Why Kafka has not answered a question, in one sentence. Takes seconds."""
+    found = kafka(settings)
+    return found.sentence if found else "Kafka has not answered in time, and lets a new client in"
 
 
 def postgres(settings: Settings) -> str:
@@ -43,7 +57,7 @@ def postgres(settings: Settings) -> str:
 
     dsn = settings.postgres()
     try:
-        with closing(sessions.connect(dsn, "onefold status", patience_s=positions.CALL_S)) as connection:
+        with closing(sessions.connect(dsn, "onefold status", patience_s=_ANSWER_S)) as connection:
             connection.execute("SELECT 1")
     except sessions.Unfit as error:
         return str(error)

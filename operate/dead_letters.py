@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from onefold.exit_codes import UNAVAILABLE, USAGE
+from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import SEE_STATUS, UserError, of_processor
+from onefold.operate.errors import UserError, of_kafka, of_processor
 from onefold.operate.reading import NoPlace, Place
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
@@ -30,6 +30,7 @@ from onefold.processor.runtime import dead_letters as written
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+    from confluent_kafka.admin import AdminClient
 
     from onefold.processor.io.replays import Receipts
     from onefold.processor.io.serde import AvroCodec
@@ -151,13 +152,13 @@ class DeadLetters:
         (self.name,) = pipelines.checked([domain])
         self.client = settings.usable_client()
         self._registry = settings.schema_registry_url
-        with said():
+        with said(self.client):
             self.topology: Topology = loading.topology_of(self.name)
 
     @cached_property
     def codec(self) -> AvroCodec:
         """By the pipeline's contracts as they are now."""
-        with said():
+        with said(self.client):
             return loading.codec_of(self.topology, self._registry)
 
     @cached_property
@@ -165,7 +166,7 @@ class DeadLetters:
         """Which topics the names of the inputs stand for now."""
         from onefold.processor.io import admin
 
-        with said():
+        with said(self.client):
             asked = admin.connect(self.client)
             there = admin.existing(asked)
             return admin.ask_topic_ids(asked, [topic for topic in self.topology.reads if topic in there])()
@@ -175,7 +176,7 @@ class DeadLetters:
         """The pipeline on its cluster."""
         from onefold.processor.io import admin
 
-        with said():
+        with said(self.client):
             return Owner(admin.cluster_id(admin.connect(self.client)), self.name)
 
     def _is_own(self, letter: Letter) -> bool:
@@ -186,7 +187,7 @@ class DeadLetters:
         """What was replayed so far; None before the first replay."""
         from onefold.processor.io import admin, replays
 
-        with said():
+        with said(self.client):
             if self.topology.replays not in admin.existing(admin.connect(self.client)):
                 return None
             found = replays.Receipts(self.client, self.topology.replays)
@@ -205,7 +206,7 @@ class DeadLetters:
 
         topics = self._topics(wanted.topic)
         receipts = self.receipts() if wanted.open else None
-        with said():
+        with said(self.client):
             kafka = admin.connect(self.client)
             there = admin.existing(kafka)
             if missing := [topic for topic in topics if topic not in there]:
@@ -230,7 +231,7 @@ class DeadLetters:
         from onefold.processor.io import reading
 
         if at.topic in self.topology.dead.values():
-            with said():
+            with said(self.client):
                 found = reading.fetch(self.client, [at])
             letters = [letter for letter in map(_letter, found.values()) if self._is_own(letter)]
         else:
@@ -243,7 +244,7 @@ class DeadLetters:
         """The same dead letters, with what they hold; those that are gone meanwhile are left out."""
         from onefold.processor.io import reading
 
-        with said():
+        with said(self.client):
             return [_letter(message) for message in reading.fetch(self.client, [one.place for one in letters]).values()]
 
     def originals(self, letters: Iterable[Letter]) -> dict[Place, Original | str]:
@@ -251,7 +252,7 @@ class DeadLetters:
         from onefold.processor.io import admin, reading
 
         letters = list(letters)
-        with said():
+        with said(self.client):
             there = admin.existing(admin.connect(self.client))
             sources = [
                 letter.source
@@ -321,8 +322,11 @@ def of_place(at: Place, settings: Settings) -> DeadLetters:
     raise UserError(f"{at.topic} is no input of a pipeline", f"Inputs are: {', '.join(inputs)}.", USAGE)
 
 
-class said:  # noqa: N801 - read as a word: with said()
-    """Errors of the processor's clients become sentences for a person."""
+class said:  # noqa: N801 - read as a word: with said(client)
+    """Errors of the processor's clients become sentences for a person. `client`: that was asked, or its settings; {}: none."""
+
+    def __init__(self, client: AdminClient | Mapping[str, Any]) -> None:
+        self._client = client
 
     def __enter__(self) -> None:
         return None
@@ -331,7 +335,7 @@ class said:  # noqa: N801 - read as a word: with said()
         from confluent_kafka import KafkaException
 
         if isinstance(error, KafkaException):
-            raise UserError(f"Kafka does not answer: {error.args[0].str()}", SEE_STATUS, UNAVAILABLE) from None
+            raise of_kafka(error, "a question to Kafka has failed", self._client) from None
         if isinstance(error, ProcessorError) and not isinstance(error, Rejected):
             raise of_processor(error) from None
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Retriable, Unauthenticated
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
     from onefold.kafka_client import Trouble
 
 SEE_STATUS = "See whether it runs with `onefold status`."
@@ -59,3 +63,18 @@ def of_processor(error: ProcessorError, what: str = "") -> UserError:
     if isinstance(error, Refused | Unauthenticated):
         return UserError(sentence, exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED)
     return UserError(sentence, SEE_STATUS, UNAVAILABLE if isinstance(error, Retriable) else FAILED)
+
+
+def of_kafka(error: KafkaException, what: str, client: AdminClient | Mapping[str, Any]) -> UserError:
+    """What a command says of a failed call to Kafka: why no broker could be used, or what has failed and Kafka's own words.
+
+    Args:
+        what: has failed, as the sentence's beginning.
+        client: or its settings.
+    """
+    from onefold import kafka_client
+    from onefold.processor.io.kafka_errors import again_or_never
+
+    if found := kafka_client.explain(error.args[0], client):
+        return UserError.of(found)
+    return of_processor(again_or_never(error.args[0], what))

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onefold.operate import pipelines, positions
+from onefold.operate import answering, pipelines, positions
 from onefold.operate.positions import Behind, Place, Ranges
 from onefold.operate.settings import Settings
 from onefold.processor.core.owner import Owner
@@ -40,6 +40,8 @@ class Lag(NamedTuple):
         input_s: seconds since the oldest of them was sent: of each partition the first counts. 0.0 when there is none.
         output_events, output_s: output records that are not in the database, likewise.
         exact: False: there are at most so many, by their offsets.
+        no_inputs, no_outputs: why it, or its age, cannot be determined, or "".
+        partitions, refused: as of `Behind`.
     """
 
     input_events: int | None = None
@@ -47,6 +49,10 @@ class Lag(NamedTuple):
     output_events: int | None = None
     output_s: float | None = None
     exact: bool = True
+    no_inputs: str = ""
+    no_outputs: str = ""
+    partitions: str = ""
+    refused: bool = False
 
     @property
     def events(self) -> int | None:
@@ -79,7 +85,10 @@ def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
     Args:
         ask_database: False where it is known not to answer.
     """
-    behind = positions.behind_of_all(settings, ask_database) or {}
+    behind = positions.behind_of_all(settings, ask_database)
+    if behind is None:
+        why = answering.why_silent(settings)
+        return dict.fromkeys(pipelines.domains(), UNKNOWN._replace(no_inputs=why, no_outputs=why))
     return dict.fromkeys(pipelines.domains(), UNKNOWN) | looked_at(behind, settings)
 
 
@@ -111,6 +120,7 @@ class _Seen:
         at: the offset up to which it was looked at.
         records: so many committed ones there.
         sent_ms: when the first was sent, in milliseconds since 1970.
+        forbidden: that this client has no right to read it, in one sentence, or "".
     """
 
     start: int
@@ -118,6 +128,7 @@ class _Seen:
     at: int
     records: int = 0
     sent_ms: int | None = None
+    forbidden: str = ""
 
     @property
     def events(self) -> int:
@@ -134,7 +145,13 @@ def _lag(behind: Behind, seen: list[dict[Place, _Seen]]) -> Lag:
     inputs, outputs = (None if ranges is None else _found(ranges, seen) for ranges in (behind.inputs, behind.outputs))
     parts = [*(inputs or ()), *(outputs or ())]
     now_ms = int(time.time() * 1000)
-    return Lag(*_sum(inputs, now_ms), *_sum(outputs, now_ms), exact=all(part.at >= part.end for part in parts))
+    no_inputs, no_outputs = (
+        why or next((part.forbidden for part in found or () if part.forbidden), "")
+        for why, found in ((behind.no_inputs, inputs), (behind.no_outputs, outputs))
+    )
+    exact = all(part.at >= part.end for part in parts)
+    refused = behind.refused or any(part.forbidden for part in parts)
+    return Lag(*_sum(inputs, now_ms), *_sum(outputs, now_ms), exact, no_inputs, no_outputs, behind.partitions, refused)
 
 
 def _found(ranges: Ranges, seen: list[dict[Place, _Seen]]) -> list[_Seen]:
@@ -179,12 +196,14 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
         "fetch.queue.backoff.ms": 5,
     }
     with suppress(KafkaException), closing(kafka_client.consumer(settings)) as consumer:
-        _read(consumer, seen, names)
+        _read(consumer, seen, names, client)
     return seen
 
 
-def _read(consumer: Consumer, seen: dict[Place, _Seen], names: Iterable[str]) -> None:
+def _read(consumer: Consumer, seen: dict[Place, _Seen], names: Iterable[str], client: Mapping[str, Any]) -> None:
     from confluent_kafka import KafkaError, TopicPartition
+
+    from onefold import kafka_client
 
     deadline = time.monotonic() + READ_S
     left = set(seen)
@@ -204,6 +223,8 @@ def _read(consumer: Consumer, seen: dict[Place, _Seen], names: Iterable[str]) ->
                 _take(one, message, owners)
             elif error.code() == KafkaError._PARTITION_EOF:
                 one.at = one.end
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                one.forbidden = kafka_client.cannot_read(client, place[0]).sentence
             if one.enough or (error is not None and not error.retriable()):
                 left.discard(place)
                 consumer.pause([TopicPartition(*place)])

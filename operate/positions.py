@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from onefold import postgres
-from onefold.operate import pipelines
+from onefold.operate import answering, pipelines
 from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
-from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.errors import ProcessorError, Refused, Unauthenticated
+from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from onefold.processor.io.admin import Standing
 
 CALL_S = 5.0  # one question; a healthy server answers in milliseconds
+_REFUSALS = Refused, Unauthenticated  # waiting does not help
 DATABASE_IS_SILENT = "PostgreSQL does not answer"
 
 #: (topic, partition)
@@ -94,12 +96,16 @@ class Behind(NamedTuple):
 
     Attributes:
         no_inputs, no_outputs: why it cannot be determined, or "".
+        partitions: that the states are of another number of partitions than the topics have, in one sentence, or "".
+        refused: whether waiting does not help: Kafka refuses this client a right.
     """
 
     inputs: Ranges | None
     outputs: Ranges | None
     no_inputs: str = ""
     no_outputs: str = ""
+    partitions: str = ""
+    refused: bool = False
 
 
 class LastBatch(NamedTuple):
@@ -277,24 +283,25 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
 
 def behind(topology: Topology, settings: Settings, ask_database: bool = True) -> Behind:
     """What is not folded and not landed now: first asked of the inputs, so that nothing slips through between the two."""
-    reached, no_inputs = _reached(topology, settings)
-    found = Behind(_after(reached), None, no_inputs)
+    reached, error = _reached(topology, settings)
+    no_inputs = first_line(error) if error is not None else ""
+    moved = _other_partitions(topology.name, reached)
+    found = Behind(_after(reached), None, no_inputs, "", moved, isinstance(error, _REFUSALS))
     if not ask_database:
         return found._replace(no_outputs=DATABASE_IS_SILENT)
     try:
         at = landed(settings.postgres(), topology.name)
         if any(topic == topology.decisions for topic, _ in at):
             from_log = decided(settings.postgres(), topology.name, topology.decisions)
-            return _behind_log(topology, settings, reached, no_inputs, from_log, at)
-    except psycopg.Error as error:
-        return found._replace(no_outputs=unanswered(error))
-    topics = landed_topics(topology.name)
-    if not at:  # nobody has landed anything, and nobody knows yet from where
-        topics = [topology.decisions, *topics]
-    ends = _ends(topics, settings)
-    if ends is None:
-        return found._replace(no_outputs="the ends of its outputs cannot be read")
-    return found._replace(outputs=_between(at, ends))
+            return _behind_log(topology, settings, reached, found, from_log, at)
+        topics = landed_topics(topology.name)
+        if not at:  # nobody has landed anything, and nobody knows yet from where
+            topics = [topology.decisions, *topics]
+        return found._replace(outputs=_between(at, _ends(topics, settings)))
+    except psycopg.Error as silent:
+        return found._replace(no_outputs=unanswered(silent))
+    except ProcessorError as away:
+        return found._replace(no_outputs=first_line(away), refused=found.refused or isinstance(away, _REFUSALS))
 
 
 def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Behind] | None:
@@ -304,7 +311,9 @@ def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Be
     missing = missing_topics(settings)
     if missing is None:
         return None
-    return behind_of([name for name in pipelines.domains() if name not in missing], settings, ask_database)
+    found = behind_of([name for name in pipelines.domains() if name not in missing], settings, ask_database)
+    hidden = answering.hidden(missing, settings)
+    return found | {name: Behind(None, None, why, why, refused=True) for name, why in hidden.items()}
 
 
 def behind_of(names: Collection[str], settings: Settings, ask_database: bool = True) -> dict[str, Behind]:
@@ -329,43 +338,50 @@ def _behind_log(
     topology: Topology,
     settings: Settings,
     published: dict[Place, Standing] | None,
-    no_inputs: str,
+    found: Behind,
     from_log: Decided,
     at: dict[Place, int],
 ) -> Behind:
     """`behind` where the tables are filled from the decision log: nobody has to publish for them, and what is decided and
-    landed is done.
+    landed is done. Raises as `_ends`.
     """
     inputs, log = _ends(topology.reads, settings), _ends([topology.decisions], settings)
-    if inputs is None or log is None or published is None:
-        why = no_inputs or "the ends of its inputs and its decision log cannot be read"
-        return Behind(_after(published), None, no_inputs, why)
+    if published is None:
+        return found._replace(no_outputs=found.no_inputs)
     done = {place: max(now.reached, from_log.reached.get(place, 0)) for place, now in published.items()}
     if from_log.left:
         why = "a task has left its decision log, and the sink cannot write what the task decides now"
-        return Behind(_between(done, inputs), None, no_outputs=why)
-    return Behind(_between(done, inputs), _between(at, log))
+        return found._replace(inputs=_between(done, inputs), no_outputs=why)
+    return found._replace(inputs=_between(done, inputs), outputs=_between(at, log))
 
 
-def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standing] | None, str]:
+def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standing] | None, ProcessorError | None]:
     """How far the inputs are folded; or why that cannot be read."""
     from onefold.processor.io import admin
 
     try:
-        return admin.standing(topology, settings.client()), ""
+        return admin.standing(topology, settings.client()), None
     except ProcessorError as error:
-        return None, first_line(error)
+        return None, error
 
 
-def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int] | None:
+def _other_partitions(pipeline: str, reached: dict[Place, Standing] | None) -> str:
+    topics = 1 + max((partition for _, partition in reached or ()), default=-1)
+    return next(filter(None, (other_partitions(at.states, pipeline, topics) for at in (reached or {}).values())), "")
+
+
+def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int]:
+    """`stable_ends`. Raises `Retriable` when Kafka does not answer, and `Refused` when it does not allow it."""
     from confluent_kafka import KafkaException
 
     from onefold import kafka_client
+    from onefold.processor.io import kafka_errors
 
+    client = kafka_client.admin(settings.client())
     try:
-        return stable_ends(kafka_client.admin(settings.client()), topics)
-    except KafkaException:
-        return None
+        return stable_ends(client, topics)
+    except KafkaException as error:
+        raise kafka_errors.unanswered(error, f"the ends of {', '.join(topics)} cannot be read", client) from None
 
 
 def _after(standing: dict[Place, Standing] | None) -> Ranges | None:

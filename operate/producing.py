@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
-from onefold.exit_codes import UNAVAILABLE
+from onefold.exit_codes import FAILED, REFUSED
 from onefold.operate import hiding
-from onefold.operate.errors import UserError
+from onefold.operate.errors import UserError, of_kafka
 from onefold.processor.io.admin import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
@@ -81,14 +81,8 @@ def _open(client: Mapping[str, str]) -> Producer:
     try:
         producer.init_transactions(START_S)
     except KafkaException as error:
-        if found := kafka_client.explain(error.args[0], client):
-            raise UserError.of(found) from None
-        raise UserError(
-            f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {START_S:.0f} s "
-            f"({error.args[0].name()})",
-            "See whether it runs with `onefold status`.",
-            UNAVAILABLE,
-        ) from None
+        what = f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {START_S:.0f} s"
+        raise of_kafka(error, what, client) from None
     return producer
 
 
@@ -116,9 +110,9 @@ def _write(producer: Producer, batch: list[Message]) -> None:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)
         cause: KafkaError = error.args[0]
-        raise UserError(
-            f"Kafka did not take the events: {cause.str()}", "The last batch was taken back as a whole."
-        ) from None
+        code = REFUSED if cause.code() in kafka_client.FORBIDDEN else FAILED
+        sentence = f"Kafka did not take the events: {cause.str()}"
+        raise UserError(sentence, "The last batch was taken back as a whole.", code) from None
     except BaseException:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)

@@ -332,9 +332,10 @@ class LogReader:
         try:
             yield self._open()
         except KafkaException as error:
-            found = kafka_client.explain(error.args[0], self._client)
-            sentence = found.sentence if found else f"Kafka does not answer: {error.args[0].str()}"
-            raise Silent(sentence, found) from None
+            cause = error.args[0]
+            if (found := kafka_client.explain(cause, self._client)) is None and cause.code() in kafka_client.FORBIDDEN:
+                found = kafka_client.forbidden(cause, self._client)
+            raise Silent(found.sentence if found else f"Kafka does not answer: {cause.str()}", found) from None
 
     def _open(self) -> Consumer:
         from confluent_kafka import KafkaException

@@ -94,7 +94,7 @@ class Rebuild:
         self._since_ms = since_ms
         self._pipeline = pipelines.found()[self.name]
         self._dsn = settings.postgres()
-        with said():
+        with said({}):
             self._topology = loading.topology_of(self.name)
             self._kafka = admin.connect(settings.usable_client())
         self._inputs: Mapping[Place, int] | None = None
@@ -229,7 +229,7 @@ class Rebuild:
     def _goal(self, live: psycopg.Connection[Any] | None = None) -> Mapping[Place, int]:
         """Per partition the offset that has to have been landed: what the live tables have, and what was there at the start."""
         if self._ends is None:
-            with said():
+            with said(self._kafka):
                 self._ends = positions.stable_ends(self._kafka, self._reads)
         if live is None:
             with _postgres(self._dsn) as connection:
@@ -242,7 +242,7 @@ class Rebuild:
         return {place: max(end, same_log.get(place, 0)) for place, end in self._ends.items()}
 
     def _ids(self) -> dict[str, str]:
-        with said():
+        with said(self._kafka):
             return admin.ask_topic_ids(self._kafka, self._reads)()
 
     def _since(self, live: psycopg.Connection[Any]) -> tuple[tuple[str, int, int], ...]:
@@ -261,7 +261,7 @@ class Rebuild:
                     f"Replace all rows: onefold rebuild {self.name}",
                     REFUSED,
                 )
-        with said():
+        with said(self._kafka):
             found = positions.since(self._kafka, self._reads, self._since_ms)
         reached = {place: at.next_offset for place, at in held.items()}
         return tuple(

@@ -30,7 +30,7 @@ def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> 
     """
     for partition, group in groupby(found, key=lambda pair: pair[0].source.partition if pair[0].source else 0):
         topology = letters.topology
-        with said(), closing(KafkaSession(topology, partition, letters.client)) as session:
+        with said(letters.client), closing(KafkaSession(topology, partition, letters.client)) as session:
             # Not opened: that would take the task from the processor that has it.
             states = restore(topology, letters.codec, session.restore(stable=True)).store
             partition_of = session.partition_of

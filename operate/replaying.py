@@ -94,11 +94,11 @@ def replay(
     first = next(batches, None)
     if first is None:
         return report
-    with said():
+    with said(letters.client):
         admin.create_replays(letters.topology, letters.client)
         receipts = replays.Receipts(letters.client, letters.topology.replays)
     for batch in itertools.chain((first,), batches):
-        with _fenced(letters.name), said():
+        with _fenced(letters.name), said(letters.client):
             _replay_in_parts(letters, batch, receipts, report, step)
         progress(len(report.replayed) + len(report.before) + len(report.failed))
     return report

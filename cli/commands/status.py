@@ -79,9 +79,8 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     problems = _problems(settings)
     asked = bool(servers and dsn)
     kafka, postgres = (asked and (name not in problems or problems[name].partial) for name in (KAFKA, POSTGRES))
-    missing = _missing_topics(settings) if kafka else {}
-    if missing and (hidden := _hidden(missing, settings)) is not None:
-        problems[KAFKA] = hidden
+    lag = _lag(settings, kafka, postgres) if asked else {}
+    problems |= _refusals(lag)
     return {
         "running": bool(running),
         "bootstrap_servers": hiding.address(servers) if servers else None,
@@ -94,10 +93,10 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
         "problems": [problem.sentence for problem in problems.values()],
         "remedies": list(dict.fromkeys(problem.remedy for problem in problems.values())),
         "refused": any(problem.refused for problem in problems.values()),
-        "lag": _lag(settings, kafka, postgres) if asked else {},
+        "lag": lag,
         "held": _held(settings) if kafka else [],
-        "missing_topics": missing,
-        "partitions": _partitions(settings) if kafka else {},
+        "missing_topics": _missing_topics(settings) if kafka else {},
+        "partitions": _partitions(settings, lag) if kafka else {},
         "not_running": _not_running(running),
         "replicas": _replicas(settings) if kafka else {},
         "set_aside": _set_aside(settings) if postgres else {},
@@ -149,10 +148,12 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
     return {product: _Problem(problem)} if problem else {}
 
 
-def _hidden(missing: dict[str, list[str]], settings: Settings) -> Trouble | None:
-    from onefold.operate import answering
-
-    return answering.hidden({topic for topics in missing.values() for topic in topics}, settings)
+def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:
+    """The rights in Kafka without which the lag of a pipeline, or its age, is unknown; by their sentences."""
+    refused = [one for one in lag.values() if one["refused"]]
+    sentences = dict.fromkeys(why for one in refused for why in (one["no_inputs"], one["no_outputs"]) if why)
+    remedy = "Allow it with an ACL, or log in as another user."
+    return {sentence: _Problem(sentence, remedy, refused=True) for sentence in sentences}
 
 
 def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:
@@ -198,10 +199,10 @@ def _guarantee(settings: Settings, kafka_answers: bool) -> dict[str, Any]:
     return {**judged.as_data(), "lines": judged.lines(END_TO_END)}
 
 
-def _partitions(settings: Settings) -> dict[str, str]:
+def _partitions(settings: Settings, lag: dict[str, Any]) -> dict[str, str]:
     from onefold.operate import partitions
 
-    return partitions.added(settings)
+    return {name: one["partitions"] for name, one in lag.items() if one["partitions"]} | partitions.added(settings)
 
 
 def _missing_topics(settings: Settings) -> dict[str, list[str]]:

@@ -36,7 +36,7 @@ class Presence:
         self._name = topology.name
         self._said = False
         self._session_ms = session_ms(client, session_timeout_ms)
-        self._consumer = kafka_client.consumer(
+        self._consumer = kafka_client.member(
             {
                 **client,
                 "group.id": replicas_group_of(topology),

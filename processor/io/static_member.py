@@ -121,7 +121,7 @@ class StaticMember:
         self.consumer: Consumer | None = self._new()
 
     def _new(self) -> Consumer:
-        consumer = kafka_client.consumer(self._settings)
+        consumer = kafka_client.member(self._settings)
         self._subscribe(consumer)
         return consumer
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from onefold.kafka_probe import LOGIN, START, probe
@@ -71,8 +71,37 @@ def admin(settings: Mapping[str, Any]) -> Admin:
     return Admin(settings)
 
 
+class _Reader(Consumer):
+    """A consumer that joins no group. librdkafka asks for the coordinator of its group all the same, which takes the right to
+    describe that group, and reports a refusal among the records.
+    """
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """The next record or error."""
+        until = time.monotonic() + timeout
+        message = super().poll(timeout)
+        while message is not None and _is_of_group(message):
+            message = super().poll(timeout if timeout < 0 else max(0.0, until - time.monotonic()))
+        return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """The next records and errors."""
+        found: list[Message] = super().consume(num_messages, timeout)
+        return [message for message in found if not _is_of_group(message)] if any(map(Message.error, found)) else found
+
+
+def _is_of_group(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 def consumer(settings: Mapping[str, Any]) -> Consumer:
-    """A consumer. Raises `KafkaException` when librdkafka refuses a setting."""
+    """A consumer whose partitions are assigned by hand. Raises `KafkaException` when librdkafka refuses a setting."""
+    return _Reader(_quiet(settings))
+
+
+def member(settings: Mapping[str, Any]) -> Consumer:
+    """A consumer that joins its group. Raises `KafkaException` when librdkafka refuses a setting."""
     return Consumer(_quiet(settings))
 
 
@@ -145,6 +174,24 @@ def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
     return Trouble(
         f"{identity(settings)} has no right to describe {names} in Kafka, which does not say whether it exists",
         "Allow the operation Describe on it, or log in as another user.",
+        refused=True,
+    )
+
+
+def forbidden(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
+    """The trouble of a client that lacks a right, where Kafka's own words are all that is known: an error of `FORBIDDEN`."""
+    return Trouble(
+        f"Kafka refuses {identity(settings)} a right: {error.str()}",
+        "Allow it with an ACL, or log in as another user.",
+        refused=True,
+    )
+
+
+def cannot_read(settings: Mapping[str, Any], topic: str) -> Trouble:
+    """The trouble of a client that may describe a topic and not read it."""
+    return Trouble(
+        f"{identity(settings)} has no right to read {topic} in Kafka",
+        "Allow the operation Read on it, or log in as another user.",
         refused=True,
     )
 

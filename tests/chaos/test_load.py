@@ -21,7 +21,7 @@ class Slow:
         pass
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0])})
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0], error=None)})
 
     def get_watermark_offsets(self, *_: object) -> None:
         return None
@@ -35,7 +35,7 @@ def test_a_kafka_that_does_not_answer_is_one_sentence(slow: bool, monkeypatch: p
     """How far the topics are, says where the events go on."""
     monkeypatch.setattr(load, "CALL_S", 0.2)
     if slow:
-        monkeypatch.setattr(kafka_client, "Consumer", Slow)
-    with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:9 does not answer, so no load can begin") as caught:
+        monkeypatch.setattr(kafka_client, "consumer", Slow)
+    with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:9 does not answer: Connection refused") as caught:
         Load("runner", NOBODY, seed=1)
     assert caught.value.exit_code == UNAVAILABLE

@@ -49,6 +49,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"rejected": 1}, "shop has rows that PostgreSQL refused", "1 output record is in onefold.rejected",
      "onefold verify shop"),
     ({"silent": "Kafka does not answer."}, "Kafka does not answer", "What waits is unknown.", "onefold status"),
+    ({"unknown": "user ann has no right to read shop.orders in Kafka"}, "shop has an unknown lag",
+     "User ann has no right to read shop.orders in Kafka.", "onefold status"),
     ({"verdict": verdict("unknown")}, "shop could not be verified", "3 differences.", "onefold verify shop"),
     ({"queues": [JOBS, replace(JOBS, refused=2, refusal="no address")]}, "shop has 2 jobs that cannot be done",
      "No address. They wait in shop.mails,", "onefold status"),

@@ -137,7 +137,9 @@ def test_a_place_is_an_address_and_a_port() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there it connects")
-@pytest.mark.parametrize("servers", ["kafka-1.invalid:9092,127.0.0.1:9092", ":1, 127.0.0.1", "127.0.0.1:1,kafka-1.invalid"])
+@pytest.mark.parametrize(
+    "servers", ["kafka-1.invalid:9092,127.0.0.1:9092", ":1, 127.0.0.1", "127.0.0.1:1,kafka-1.invalid"]
+)
 def test_any_server_that_resolves_tells_where_this_machine_is(servers: str) -> None:
     neighbours = ConnectedNeighbours("one", servers)
     try:

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from onefold import kafka_client
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import producing
 from onefold.operate.errors import UserError
@@ -47,3 +49,18 @@ def test_a_kafka_that_does_not_answer_is_one_sentence_without_its_password(monke
     assert caught.value.message.startswith("an address of Kafka has an account in front of its host")
     assert "secret" not in caught.value.as_text()
     assert caught.value.exit_code == REFUSED
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, REFUSED), (KafkaError.NOT_COORDINATOR, UNAVAILABLE)],
+)
+def test_a_refused_transaction_is_no_silent_kafka(code: int, ends: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def init_transactions(self, timeout: float) -> None:
+            raise KafkaException(KafkaError(code, retriable=code == KafkaError.NOT_COORDINATOR))
+
+    monkeypatch.setattr(kafka_client, "producer", lambda settings, **more: Refusing())
+    with pytest.raises(UserError, match="gave no transaction within 15 s: ") as caught:
+        next(producing.produce([ROW], {"bootstrap.servers": "127.0.0.1:9"}))
+    assert caught.value.exit_code == ends

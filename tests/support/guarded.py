@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -122,11 +123,24 @@ class Guarded(Broker):
         admin.alter_user_scram_credentials([wanted])[user].result(_ANSWER_S)
 
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        """Let `USER` do something with everything whose name begins so."""
-        prefixed = ResourcePatternType.PREFIXED
-        binding: Any = AclBinding(kind, name, prefixed, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+        """Let `USER` do something with everything whose name begins so; "": with everything."""
+        pattern = ResourcePatternType.PREFIXED if name else ResourcePatternType.LITERAL
+        binding: Any = AclBinding(kind, name or "*", pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
         admin = self._admin()
         admin.create_acls([binding])[binding].result(_ANSWER_S)
+
+    @contextmanager
+    def denied(self, kind: ResourceType, name: str, operation: AclOperation) -> Iterator[None]:
+        """Meanwhile `USER` may not do that, whatever else is allowed."""
+        literal, deny = ResourcePatternType.LITERAL, AclPermissionType.DENY
+        binding: Any = AclBinding(kind, name, literal, f"User:{USER}", "*", operation, deny)
+        ended: Any = AclBindingFilter(kind, name, literal, f"User:{USER}", "*", operation, deny)
+        admin = self._admin()
+        admin.create_acls([binding])[binding].result(_ANSWER_S)
+        try:
+            yield
+        finally:
+            admin.delete_acls([ended])[ended].result(_ANSWER_S)
 
 
 @contextmanager
