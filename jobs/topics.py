@@ -21,6 +21,7 @@ from onefold.pipelines import JOB_FIELDS
 from onefold.pipelines import again_of as again_of
 from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
+from onefold.processor.io import ask
 from onefold.processor.io.admin import RECORD_BYTES_MAX
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
@@ -100,7 +101,7 @@ def create(admin: AdminClient, queue: str) -> list[str]:
             if topic not in existing
         ]
         made = []
-        for topic, future in (admin.create_topics(missing) if missing else {}).items():
+        for topic, future in (ask.create_topics(admin, missing, CALL_TIMEOUT_S) if missing else {}).items():
             try:
                 future.result()
                 made.append(topic)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -162,12 +162,15 @@ def _answers(
 
 def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[Topic]:
     try:
-        (node, *_) = admin.describe_cluster(request_timeout=CALL_S).result().nodes
-    except (KafkaException, ValueError):
+        nodes = admin.describe_cluster(request_timeout=CALL_S).result().nodes
+    except KafkaException:
         unknown["Kafka does not say how it is set"].append(TRANSACTIONS)
         return []
-    broker = ConfigResource(ResourceType.BROKER, node.id_string)
-    config = _answer(admin.describe_configs([broker], request_timeout=CALL_S)[broker], TRANSACTIONS, unknown)
+    brokers = [ConfigResource(ResourceType.BROKER, node.id_string) for node in nodes]
+    answers = [admin.describe_configs([broker], request_timeout=CALL_S)[broker] for broker in brokers]
+    # Only a broker itself knows how it is set, and the cluster names a dead broker until that broker's session ends.
+    first = next((one for one in as_completed(answers) if one.exception() is None), answers[0])
+    config = _answer(first, TRANSACTIONS, unknown)
     if config is None or any(name not in config for name in _TO_BE):
         return []
     replicas, in_sync = (str(config[name].value) for name in _TO_BE)

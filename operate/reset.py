@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Any
 
 import psycopg
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
@@ -44,7 +44,7 @@ from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io import admin
+from onefold.processor.io import admin, ask
 from onefold.processor.io.kafka_errors import unanswered
 from onefold.processor.io.static_member import session_ms
 
@@ -85,7 +85,7 @@ class Reset:
         self._dsn = settings.postgres()
         self._inputs = inputs
         self._keep_tables = keep_tables
-        with said():
+        with said(self._client):
             self._topology: Topology = loading.topology_of(self.name)
             self._kafka: AdminClient = admin.connect(self._client)
         self._refuse_what_others_need()
@@ -116,7 +116,7 @@ class Reset:
     def plan(self) -> Plan:
         """What would be deleted now."""
         topology = self._topology
-        with said():
+        with said(self._client):
             there = admin.existing(self._kafka)
             sizes = self._sizes([topic for topic in (*self._derived(), *topology.reads) if topic in there], there)
             receipts = (
@@ -185,7 +185,7 @@ class Reset:
         Args:
             step: called with the name of each step after it was taken.
         """
-        with reset_session.alone(self._dsn, self.name) as session, said():
+        with reset_session.alone(self._dsn, self.name) as session, said(self._client):
             self._run(session, step)
 
     def _run(self, session: Session, step: Callable[[str], None]) -> None:
@@ -251,7 +251,7 @@ class Reset:
         return len(replays.replayed(self._topology, self._client)) if self._topology.replays in there else 0
 
     def _members(self, group: str) -> list[str]:
-        with said():
+        with said(self._client):
             try:
                 described = self._kafka.describe_consumer_groups([group], request_timeout=_CALL_S)[group].result()
             except KafkaException as error:
@@ -309,7 +309,7 @@ class Reset:
         if not there:
             return
         session.still()
-        for topic, answer in self._kafka.delete_topics(there, request_timeout=_CALL_S).items():
+        for topic, answer in ask.delete_topics(self._kafka, there, _CALL_S).items():
             try:
                 answer.result()
             except KafkaException as error:
@@ -326,8 +326,7 @@ class Reset:
 
     def _there(self, topics: Sequence[str]) -> bool:
         """Whether one of them can still be described."""
-        answers = self._kafka.describe_topics(TopicCollection(list(topics)), request_timeout=_CALL_S)
-        for answer in answers.values():
+        for answer in ask.describe_topics(self._kafka, topics, _CALL_S)().values():
             try:
                 answer.result()
                 return True

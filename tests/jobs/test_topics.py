@@ -43,7 +43,12 @@ class Refusing:
             raise self.error
         return SimpleNamespace(topics={"sheets.jobs": SimpleNamespace(partitions=[0])})
 
-    def create_topics(self, missing: list[Any]) -> dict[str, Future[None]]:
+    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[None]]:
+        future: Future[None] = Future()
+        future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return {"sheets.jobs": future}
+
+    def create_topics(self, missing: list[Any], request_timeout: float) -> dict[str, Future[None]]:
         futures: dict[str, Future[None]] = {topic.topic: Future() for topic in missing}
         for future in futures.values():
             future.set_exception(self.error)

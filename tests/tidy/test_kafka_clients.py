@@ -17,6 +17,12 @@ KINDS = {
     "AIOProducer",
 }
 
+ASKS = "onefold.processor.io.ask"
+# What librdkafka sends to the broker that its metadata name as the controller. The judge shares no code with the processor, and
+# `kafka_client` is below it; each has a loop of its own.
+TO_THE_CONTROLLER = {"describe_topics", "create_topics", "delete_topics"}
+OWN_LOOPS = {MAKER, "onefold.proof.log"}
+
 
 def makes(path: Path) -> Iterator[int]:
     """The lines of a module that make a client, under whatever name it was imported."""
@@ -39,3 +45,29 @@ def test_one_module_makes_kafka_clients() -> None:
     making = {name: lines for name, path in product.items() if (lines := [*makes(path)])}
 
     assert making.keys() == {MAKER}
+
+
+def asks(path: Path) -> Iterator[int]:
+    """The lines of a module that ask the controller by a client's own method."""
+    ours = {
+        alias.asname or alias.name
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onefold.")
+        for alias in node.names
+    }
+    for node in nodes(path):
+        called = node.func if isinstance(node, ast.Call) else None
+        if (
+            isinstance(called, ast.Attribute)
+            and called.attr in TO_THE_CONTROLLER
+            and ast.unparse(called.value) not in ours
+        ):
+            yield called.lineno
+
+
+def test_no_dead_controller_is_waited_for() -> None:
+    """One module asks what any broker can answer, so that a silent one is passed over."""
+    product = {name: path for name, path in modules().items() if not name.startswith(("tests", "onefold.bench"))}
+    asking = {name: lines for name, path in product.items() if (lines := [*asks(path)])}
+
+    assert asking.keys() == {ASKS, *OWN_LOOPS, "onefold.stack.warm"}, asking  # the last one has a broker of its own
