@@ -90,7 +90,9 @@ class Query:
                 raise Waiting(f"Postgres does not answer: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise Waiting(f"Postgres refuses to begin: {sentence(error)}") from error
-            raise Misconfigured(f"Postgres refuses what sql/ asks of it: {sentence(error)}") from error
+            raise Misconfigured(
+                f"Postgres refuses a statement of sql/ or of the sink's own schemas: {sentence(error)}"
+            ) from error
         except PySparkException as error:
             raise Waiting(f"Spark cannot read the topics: {sentence(error)}") from error
 

@@ -20,7 +20,7 @@ from onefold.jobs.protocols import Job, Place
 from onefold.operate import rows, verdicts
 from onefold.operate.replacing import described
 from onefold.proof.tables import Snapshot
-from onefold.proof.verdict import VALID, Verdict
+from onefold.proof.verdict import VALID, CannotTell, Verdict
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.migrated import migrate_all
 from tests.support.proxy import PoolerProxy
@@ -41,6 +41,7 @@ HOSTILE = {
     "transform_null_equals": "on",
     "row_security": "off",
     "idle_session_timeout": "1s",
+    "statement_timeout": "1ms",
 }
 TEXT = "Müller €"
 AT = datetime(2026, 3, 29, 2, 30, 0, 123456, tzinfo=UTC)
@@ -71,7 +72,9 @@ def owner(database: str) -> Iterator[str]:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEDB PASSWORD 'secret'").format(role))
         admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(str(name)), role))
     yield make_conninfo(database, user=f"owner_{name}", password="secret")
-    with psycopg.connect(database, autocommit=True, options="-c default_transaction_read_only=off") as admin:
+    with psycopg.connect(
+        database, autocommit=True, options="-c default_transaction_read_only=off -c statement_timeout=0"
+    ) as admin:
         admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO CURRENT_USER").format(sql.Identifier(str(name))))
         admin.execute(sql.SQL("DROP OWNED BY {}").format(role))
         admin.execute(sql.SQL("DROP ROLE {}").format(role))
@@ -144,7 +147,7 @@ def test_every_service_writes_and_reads_the_same_whatever_is_set_elsewhere(
     pending.close()
     assert kept is not None
     assert kept.job == JOB
-    with psycopg.connect(database, options="-c DateStyle=ISO", client_encoding="UTF8") as plain:
+    with psycopg.connect(database, options="-c DateStyle=ISO -c statement_timeout=0", client_encoding="UTF8") as plain:
         (told,) = plain.execute("SELECT reason FROM onefold.verdict").fetchone() or ("",)
         (customer,) = plain.execute("SELECT customer FROM shop.bills").fetchone() or ("",)
     assert (told, customer) == (TEXT, TEXT)
@@ -181,6 +184,17 @@ def test_a_login_trigger_does_not_change_a_session(database: str, monkeypatch: p
             date(2026, 2, 1),
             TEXT,
         )
+
+
+def test_rows_that_a_policy_hides_from_verify_are_no_verdict(owner: str) -> None:
+    write(owner)
+    with psycopg.connect(owner) as session:
+        session.execute("ALTER TABLE shop.bills ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+        session.execute("CREATE POLICY others ON shop.bills USING (id <> 'U-1')")
+    with Snapshot(owner) as snapshot, pytest.raises(CannotTell, match="row-level security policy for table .bills"):
+        list(snapshot.rows("shop.bills", COLUMNS))
+    with Snapshot(owner) as snapshot, pytest.raises(CannotTell, match="row-level security policy for table .bills"):
+        snapshot.count("shop.bills")
 
 
 @pytest.fixture(params=["SQL_ASCII", "LATIN1"])
