@@ -49,6 +49,8 @@ _NAME_MAX = 63  # bytes of a name in Postgres
 _REJECTED = ("sink", "topic", "partition", "offset", "reason", "value")
 # A statement of a sink, which may hold the locks of a table, takes two minutes at most.
 _PATIENCE_S = 150.0
+# A row that a policy hides would be inserted once more: a question that a policy changes ends with an error.
+_SETTINGS = {"row_security": "off"}
 _LOCALE = """
 SELECT pg_encoding_to_char(encoding), datcollate, datctype, datlocprovider,
        coalesce(to_jsonb(pg_database) ->> 'datlocale', to_jsonb(pg_database) ->> 'daticulocale')
@@ -369,7 +371,7 @@ def _landed(dsn: str, sink: str) -> dict[Place, int]:
 def _postgres(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection of its own, in autocommit mode."""
     try:
-        with postgres.connect(dsn, "onefold rebuild", patience_s=_PATIENCE_S) as connection:
+        with postgres.connect(dsn, "onefold rebuild", settings=_SETTINGS, patience_s=_PATIENCE_S) as connection:
             yield connection
     except psycopg.OperationalError as error:
         raise UserError(

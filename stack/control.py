@@ -118,22 +118,29 @@ def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]
         progress.say(f"stopping {name}")
         if before["pid"]:
             end_known(before["pid"], before["create_time"], services[name].stop_s, services[name].stop_signal)
-        return _wait_again(home, services[name], before["create_time"], progress)
+        return _wait_again(home, services[name], before, progress)
 
 
-def _wait_again(home: Path, service: Service, born: float | None, progress: Progress) -> dict[str, Any]:
-    """The entry of a service once it is ready and another process than the one that was born then."""
+def _wait_again(home: Path, service: Service, before: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """The entry of a service once it is ready and another process than before."""
     progress.say(f"waiting for: {service.name}")
+    ends = before["restarts"] + bool(before["pid"])  # the one that was ended has its end too
     deadline = time.monotonic() + READY_S
+    what = f"was not ready again after {READY_S:.0f} s"
     while time.monotonic() < deadline:
         found: dict[str, Any] = state.read_running(home).get("services", {}).get(service.name, {})
-        if found.get("pid") and found["create_time"] != born and found["state"] == "running":
+        if found.get("pid") and found["create_time"] != before["create_time"] and found["state"] == "running":
             progress.clear()
             return found
+        ended = found.get("restarts", 0) - ends
+        if ended >= ATTEMPTS or (ended > 0 and found["exit_code"] in (USAGE, REFUSED)):
+            refuses = found["exit_code"] in (USAGE, REFUSED)
+            what = f"{'refused to start again' if refuses else f'ended {ended} times'} ({_ended(found)})"
+            break
         time.sleep(POLL_S)
     progress.clear()
     raise UserError(
-        f"{service.name} was not ready again after {READY_S:.0f} s; it is tried further",
+        f"{service.name} {what}; it is tried further",
         f"Its log, {service.log}, ends with:\n{tail(service.log)}",
     )
 

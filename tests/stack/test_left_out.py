@@ -64,6 +64,24 @@ def test_one_that_others_can_do_without_is_left_out_and_tried_further(tmp_path: 
         eventually(lambda: entry(tmp_path)["state"] == "running", 20, "it was started again")
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_restart_waits_no_longer_for_one_that_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: bool
+) -> None:
+    monkeypatch.setattr(control, "READY_S", 20.0)
+    (tmp_path / "mended").touch()
+    with supervised(tmp_path, replace(refusing(tmp_path, REFUSED), needed=needed)) as (plan, process):
+        control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(io.StringIO()))
+        (tmp_path / "mended").unlink()
+        (tmp_path / "status").unlink()
+        with pytest.raises(
+            UserError, match=r"one refused to start again \(ended with exit code 3\); it is tried further"
+        ):
+            control.restart(Settings(home=tmp_path), "one", Progress(io.StringIO()))
+        with pytest.raises(UserError, match="refused to start again"):
+            control.restart(Settings(home=tmp_path), "one", Progress(io.StringIO()))
+
+
 def test_without_one_that_is_needed_nothing_is_waited_for(tmp_path: Path) -> None:
     needed = replace(refusing(tmp_path, REFUSED), needed=True)
     with supervised(tmp_path, needed) as (plan, process), pytest.raises(UserError) as refused:
