@@ -29,6 +29,8 @@ def of_file(error: OSError) -> UserError | None:
             f"{error.strerror}: {error.filename}" if error.filename else f"{error.strerror}",
             "Raise the limit of open files: ulimit -Hn, LimitNOFILE= of systemd, or --ulimit nofile= of docker run.",
         )
+    if error.errno == errno.ENOENT and not error.filename and _is_nowhere():
+        return UserError("the working folder was removed", "Change to a folder that exists, and run the command again.")
     if error.errno in _UNUSABLE and error.filename:
         if setting:
             return UserError(
@@ -36,6 +38,14 @@ def of_file(error: OSError) -> UserError | None:
             )
         return UserError(place, f"The command runs as the user with uid {os.geteuid()}, who needs that file.")
     return None
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def of_text(error: UnicodeEncodeError) -> UserError | None:

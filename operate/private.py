@@ -55,7 +55,10 @@ def write(path: Path, text: str) -> None:
 
 
 def _make(path: Path, mode: int) -> None:
-    path.mkdir(mode, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode, parents=True, exist_ok=True)
+    except FileNotFoundError:  # a file system that is none of files, as /proc
+        raise UserError(f"{path}: no folder can be made there", "Set ONEFOLD_HOME to another folder.", USAGE) from None
     path.chmod(mode)  # whatever the umask left of it
 
 

@@ -314,7 +314,9 @@ def load() -> Settings:
         _check_names()
         return made
     except ValidationError as error:
-        raise UserError("; ".join(map(_sentence, error.errors())), _help(), USAGE) from None
+        # A default that rests on a wrong value is not a fault of its own.
+        found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
+        raise UserError("; ".join(map(_sentence, found)), _help(), USAGE) from None
     except UnicodeDecodeError:
         raise UserError(f"{ENVIRONMENT_FILE} is not text in UTF-8", _help(), USAGE) from None
     except ValueError as error:  # a value that should be JSON and is not

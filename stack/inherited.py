@@ -31,7 +31,6 @@ SINK = (
     *_PROXIES,
     "XDG_CACHE_HOME",  # where `up` has put the jars
     "SPARK_*",
-    "PYSPARK_*",
     "KRB5*",
     "PG*",
     "ONEFOLD_*",

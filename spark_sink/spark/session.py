@@ -21,11 +21,15 @@ from onefold.spark_sink.spark.options import options
 _LOG = "spark.log"
 # Hadoop asks the system who we are, and fails where a container runs under a number that has no name.
 _NAMELESS = "onefold"
+# Of another Spark on the machine. Its version, its cluster and its options are not those of the sink.
+_FOREIGN = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
 
 
 def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
     """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more
     options of the JVM."""
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = java_home
     os.environ["PYSPARK_PYTHON"] = sys.executable
     nameless = not _has_a_name()
@@ -58,7 +62,7 @@ def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[s
         said = (scratch / _LOG).read_text(encoding="utf-8", errors="replace")
         raise Misconfigured(f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}") from error
     except OSError as error:
-        raise Misconfigured(f"Spark did not start with the Java in {java_home}: {sentence(error)}") from error
+        raise Misconfigured(f"Spark did not start: {sentence(error)}") from error
 
 
 def _has_a_name() -> bool:

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,23 @@ def test_too_many_open_files_say_how_to_have_more() -> None:
     assert error is not None
     assert error.message == os.strerror(errno.EMFILE)
     assert "ulimit -Hn" in error.hint
+
+
+@pytest.mark.parametrize("verb", ["status", "check"])
+def test_a_working_folder_that_was_removed_is_a_sentence(verb: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$0"; exec "$@"'
+    ran = subprocess.run(
+        ["/bin/sh", "-c", script, str(gone), sys.executable, "-P", "-m", "onefold.cli.main", verb],
+        cwd=gone,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "error: the working folder was removed" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_a_file_that_is_missing_is_a_bug(tmp_path: Path) -> None:

@@ -191,3 +191,8 @@ def test_a_user_who_is_root_just_now_gets_no_second_database(open_folder: Path, 
     assert server._room == server.home
     assert (home / "postgres" / "password").read_text(encoding="utf-8") == "mine"
     assert not open_room.exists()
+
+
+def test_a_home_where_no_folder_can_be_made_is_refused() -> None:
+    with pytest.raises(UserError, match="/proc/onefold: no folder can be made there"):
+        private.secure(Path("/proc/onefold"))

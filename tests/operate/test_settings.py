@@ -190,3 +190,14 @@ def test_children_in_other_folders_get_the_settings_that_were_made(
     assert json.loads(made["ONEFOLD_KAFKA_OPTIONS"]) == {"client.id": "b"}
     assert made["ONEFOLD_HOME"] == str(clean)
     assert "ONEFOLD_SINKS" not in made
+
+
+@pytest.mark.parametrize(("name", "value"), [("POSTGRES_DSN", "postgresql://db/x?nonsense=1"), ("PARTITIONS", "many")])
+def test_one_wrong_value_is_one_fault(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where defaults of other settings rest on it."""
+    monkeypatch.setenv(f"ONEFOLD_{name}", value)
+    monkeypatch.delenv("ONEFOLD_CACHE", raising=False)
+    with pytest.raises(UserError) as refused:
+        settings.load()
+    assert refused.value.message.count("ONEFOLD_") == 1
+    assert "Pydantic" not in refused.value.message
