@@ -27,6 +27,8 @@ PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
 PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
 INSTANCES_MAX = 16
+# The connection string of the stack's own PostgreSQL does not say these, so the caller's would count. They are of other servers.
+_LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "PGGSS", "PGTARGETSESSIONATTRS")
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url", "objects_endpoint"}
 # A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
@@ -267,6 +269,8 @@ class Settings(BaseSettings):
         """The DSN of the PostgreSQL to talk to. Raises UserError when none is set and the embedded stack is not
         running.
         """
+        if not self.postgres_dsn:
+            forget_servers()
         return self._server("postgres_dsn", "PostgreSQL")
 
     def client(self) -> dict[str, str]:
@@ -305,6 +309,12 @@ class Settings(BaseSettings):
                 f"Start it with `onefold up`, or set {PREFIX}{name.upper()} to a {product} of your own.",
             )
         return str(found)
+
+
+def forget_servers() -> None:
+    """Removes the variables by which libpq would look for another server than the stack's, or enter it in another way."""
+    for name in [name for name in os.environ if name.startswith(_LIBPQ)]:
+        del os.environ[name]
 
 
 def load() -> Settings:

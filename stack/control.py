@@ -18,7 +18,7 @@ from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings
+from onefold.operate.settings import Settings, forget_servers
 from onefold.stack import filelock, homes, metrics
 from onefold.stack.broker import Broker
 from onefold.stack.child import end_known, tail
@@ -56,6 +56,8 @@ def up(
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Asked to end or left alone: stops what it started, as for Ctrl-C.
         signal.signal(number, signal.default_int_handler)
+    if not settings.postgres_dsn:
+        forget_servers()  # also in the services, which inherit from here
     homes.claim(home)
     with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
         homes.claim(home)  # once more: a wipe that held the lock has removed marker and folders

@@ -41,6 +41,7 @@ def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path
     for name in TOOLS:
         (tools / name).symlink_to(shutil.which(name) or name)
     hidden = {name: value for name, value in environment.items() if name not in ("JAVA_HOME", "JRE_HOME")}
+    hidden |= {"PGSERVICE": "none", "PGHOSTADDR": "192.0.2.1", "PGSSLMODE": "verify-full"}  # of another server
     charset = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     bare = {**hidden, **charset, "PATH": str(tools), "ONEFOLD_HOME": str(home)}
 

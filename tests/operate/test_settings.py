@@ -201,3 +201,19 @@ def test_one_wrong_value_is_one_fault(name: str, value: str, monkeypatch: pytest
         settings.load()
     assert refused.value.message.count("ONEFOLD_") == 1
     assert "Pydantic" not in refused.value.message
+
+
+def test_the_stack_s_own_database_is_not_looked_for_elsewhere(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libpq takes from the environment what a connection string does not say."""
+    foreign = {"PGSERVICE": "none", "PGHOSTADDR": "192.0.2.1", "PGSSLMODE": "verify-full", "PGSSLROOTCERT": "/none"}
+    kept = {"PGOPTIONS": "-c jit=off", "PGAPPNAME": "mine"}
+    for name, value in {**foreign, **kept}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://me@db/x")
+    settings.load().postgres()
+    assert os.environ.items() >= foreign.items(), "they are of the user's own server"
+    monkeypatch.delenv("ONEFOLD_POSTGRES_DSN")
+    with pytest.raises(UserError):
+        settings.load().postgres()
+    assert os.environ.keys() & foreign.keys() == set()
+    assert os.environ.items() >= kept.items()
