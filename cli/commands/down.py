@@ -15,14 +15,14 @@ from onefold.stack import control, homes
 
 def command(
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Also remove the data that the stack has in its home, after a question.")
+        bool, typer.Option("--wipe", help="Also remove the stack's data from the data directory, after a question.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --wipe.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Stop all services that `onefold up` started, in reverse order. Without --wipe the data stays.
 
-    --wipe removes only what a stack of Onefold has written into its home, and follows no link.
+    --wipe removes only a stack's files from the data directory, and follows no link.
 
     Example: onefold down --wipe
     """

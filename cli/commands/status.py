@@ -29,10 +29,10 @@ SERVERS = {KAFKA: "kafka", POSTGRES: "postgres"}
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     show_password: Annotated[bool, typer.Option("--show-password", help="Print the database's password too.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it live, each second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat the display each second, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the services, how to connect, the lag of each pipeline to the database commit (0: drained) with the age of what is the
-    oldest, what is held back by an open transaction, replicas and jobs. Ends with 69 when a server does not answer, with 3 when
+    """Show the services, how to connect, the lag of each pipeline to the database commit (0: drained) with the oldest
+    record's age, open transactions that block records, replicas and jobs. Exits with 69 if a server does not answer, with 3 if
     Kafka refuses the login, the certificate or the right to describe a topic.
 
     Example: onefold status --json
