@@ -117,7 +117,7 @@ class Facts:
         now: by the database's clock.
         landed: whether anything has.
         silent: why nobody knows what waits, in one sentence, or "".
-        unknown: why it is not known of this pipeline alone, likewise.
+        unknown: why the lag of this pipeline alone is unknown, in one sentence, or "".
         partitions: what is wrong with the partitions of its topics, in one sentence, or "".
         rejected: output records that could not be landed.
         queues: of its jobs.

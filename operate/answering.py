@@ -25,7 +25,7 @@ def kafka(settings: Settings) -> Trouble | None:
 
 
 def hidden(missing: Mapping[str, Sequence[str]], settings: Settings) -> dict[str, str]:
-    """By pipeline that Kafka hides some of its missing topics from this client, in one sentence. {} when Kafka is away.
+    """Per pipeline one sentence, if Kafka hides some of the missing topics from this client. {} when Kafka is away.
 
     Args:
         missing: by pipeline the topics that a list of all topics has not.

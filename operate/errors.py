@@ -66,7 +66,7 @@ def of_processor(error: ProcessorError, what: str = "") -> UserError:
 
 
 def of_kafka(error: KafkaException, what: str, client: AdminClient | Mapping[str, Any]) -> UserError:
-    """What a command says of a failed call to Kafka: why no broker could be used, or what has failed and Kafka's own words.
+    """The error of a command whose call to Kafka failed: why the client can use no broker, else Kafka's own words.
 
     Args:
         what: has failed, as the sentence's beginning.

@@ -75,7 +75,7 @@ def create_topics(admin: AdminClient, topics: list[NewTopic], timeout_s: float) 
 
 
 def delete_topics(admin: AdminClient, topics: list[str], timeout_s: float) -> Mapping[str, "Future[None]"]:
-    """Delete topics, likewise."""
+    """Delete topics, through a broker that has just answered."""
     describe_topics(admin, topics[:1], timeout_s)()
     deleted: dict[str, Future[None]] = admin.delete_topics(topics, request_timeout=timeout_s)
     return deleted

@@ -53,7 +53,7 @@ class ConnectedNeighbours:
         self._listener: socket.socket | None = None
         #: Where the others can connect to this one; None: nowhere.
         self.place: Place | None = None
-        # What a connection says of itself is another thing elsewhere.
+        # Other systems report the end of a connection in another way.
         for server in servers.split(",") if sys.platform == "linux" else ():
             with suppress(OSError, ValueError):  # the name of a server that is gone may not resolve
                 self._listener = _listener(server)

@@ -123,7 +123,7 @@ class Guarded(Broker):
         admin.alter_user_scram_credentials([wanted])[user].result(_ANSWER_S)
 
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        """Let `USER` do something with everything whose name begins so; "": with everything."""
+        """Let `USER` do an operation on all resources of a kind with this prefix; "": on all."""
         pattern = ResourcePatternType.PREFIXED if name else ResourcePatternType.LITERAL
         binding: Any = AclBinding(kind, name or "*", pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
         admin = self._admin()

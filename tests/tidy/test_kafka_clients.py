@@ -18,8 +18,8 @@ KINDS = {
 }
 
 ASKS = "onefold.processor.io.ask"
-# What librdkafka sends to the broker that its metadata name as the controller. The judge shares no code with the processor, and
-# `kafka_client` is below it; each has a loop of its own.
+# Requests that librdkafka sends to the broker that the metadata name as the controller. The judge shares no code with the
+# processor, and `kafka_client` is below it; each has a loop of its own.
 TO_THE_CONTROLLER = {"describe_topics", "create_topics", "delete_topics"}
 OWN_LOOPS = {MAKER, "onefold.proof.log"}
 
@@ -66,7 +66,7 @@ def asks(path: Path) -> Iterator[int]:
 
 
 def test_no_dead_controller_is_waited_for() -> None:
-    """One module asks what any broker can answer, so that a silent one is passed over."""
+    """One module sends these requests, and passes over a silent broker."""
     product = {name: path for name, path in modules().items() if not name.startswith(("tests", "onefold.bench"))}
     asking = {name: lines for name, path in product.items() if (lines := [*asks(path)])}
 
