@@ -2,13 +2,14 @@
 
 import itertools
 import os
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from onefold.cli.commands import demo
-from onefold.operate import state
+from onefold.operate import positions, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
@@ -38,8 +39,8 @@ def test_the_demo_waits_as_long_as_something_is_written(
     """On a slow machine in all for longer than it waits for the next record."""
     left, now = iter([9, 7, 12, 5, 5, 2, 0]), itertools.count(0, 15)
     monkeypatch.setattr(demo, "POLL_S", 0)
-    monkeypatch.setattr(demo.time, "monotonic", lambda: float(next(now)))
-    monkeypatch.setattr(demo.positions, "lag_of_all", lambda settings: {"runner": {"events": next(left)}})
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(positions, "lag_of_all", lambda settings: {"runner": {"events": next(left)}})
     demo._drain(Settings(home=tmp_path), Progress())
     assert next(left, None) is None
     left = itertools.chain([9], itertools.repeat(7))

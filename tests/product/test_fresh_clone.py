@@ -18,7 +18,7 @@ def python_of(release: str) -> Path | None:
     """The program of an installed Python, on PATH or of pyenv, which has links on PATH also to what is not chosen."""
     named = [*filter(None, [shutil.which(f"python{release}")])]
     for program in [*map(Path, named), *sorted(Path.home().glob(f".pyenv/versions/{release}.*/bin/python{release}"))]:
-        asked = [program, "-c", "import sys, venv, ensurepip; print(sys.base_prefix)"]
+        asked = [str(program), "-c", "import sys, venv, ensurepip; print(sys.base_prefix)"]
         ran = subprocess.run(asked, capture_output=True, encoding="utf-8", check=False)
         if ran.returncode == 0:
             return Path(ran.stdout.strip()) / "bin" / f"python{release}"
