@@ -218,6 +218,11 @@ class KafkaQueue:
         at = self._partitions.get(receipt[:2])
         if at is None:
             return  # read before its partition was taken from us
+        if not topics.is_copy(message):
+            self._hold(at, receipt, message)
+        at.position = max(at.position, receipt.offset + 1)
+
+    def _hold(self, at: _Partition, receipt: Receipt, message: KafkaMessage) -> None:
         try:
             at.held[receipt.offset] = topics.decode(self._queue, self._contract, receipt.topic, message.value())
         except Rejected as rejected:
@@ -225,7 +230,6 @@ class KafkaQueue:
         else:
             # From now on, so that one whose wait is over is not behind all that come after it.
             self._hide(receipt, self._clock())
-        at.position = max(at.position, receipt.offset + 1)
 
     def _set_aside(self, receipt: Receipt, message: KafkaMessage, reason: str) -> None:
         """What is no job would be none the next time: a dead letter, and on."""

@@ -87,6 +87,8 @@ def _of_partition(
             return
         if error is not None:
             raise Retriable(f"{queue} cannot be read: {error.str()}")
+        if topics.is_copy(message):
+            continue
         try:
             yield topics.decode(queue, contract, queue, message.value())
         except Rejected as rejected:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.jobs.protocols import Job, Place
@@ -21,6 +21,7 @@ from onefold.pipelines import JOB_FIELDS
 from onefold.pipelines import again_of as again_of
 from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
+from onefold.processor.core.owner import PIPELINE_HEADER
 from onefold.processor.io import ask
 from onefold.processor.io.admin import RECORD_BYTES_MAX
 from onefold.processor.io.contracts import Contract
@@ -49,6 +50,13 @@ def decode(queue: str, contract: Contract, topic: str, value: bytes | None) -> J
     if not (isinstance(log_id, str) and type(segment) is int and type(entry) is int):
         raise Rejected(f"{contract.name} has no {', '.join(JOB_FIELDS)} that say which job it is")
     return Job(queue, log_id, Place(segment, entry), fields)
+
+
+def is_copy(message: Message) -> bool:
+    """Is the record a copy or a replay that a pipeline which reads the queue as its input has put there? The job of its original
+    lies in the queue as well. An output has no such header (docs/decisions/0072).
+    """
+    return PIPELINE_HEADER in dict(message.headers() or ())
 
 
 def encode(job: Job) -> tuple[bytes, bytes]:

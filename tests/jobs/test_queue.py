@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.jobs import topics
+from onefold.jobs import redrive, topics
 from onefold.jobs.protocols import Job, Message, Place
 from onefold.jobs.queue import KafkaQueue
 from onefold.pipelines import JOB_FIELDS
@@ -55,13 +55,16 @@ class Topic:
         self._open.callback(queue.close)
         return queue
 
-    def write(self, *jobs: Job, aborted: bool = False) -> None:
+    def write(
+        self, *jobs: Job, aborted: bool = False, headers: Sequence[tuple[str, bytes]] = (), raw: bytes | None = None
+    ) -> None:
+        """`raw`: the value of each of them."""
         producer = Producer({**self.client, "transactional.id": self.name, "partitioner": "murmur2_random"})
         producer.init_transactions(20)
         producer.begin_transaction()
         for job in jobs:
             fields = {"log_id": job.log_id, "segment": job.place.segment, "entry": job.place.entry, "price": 1}
-            producer.produce(self.name, self._encode(fields), job.log_id.encode())
+            producer.produce(self.name, raw or self._encode(fields), job.log_id.encode(), headers=[*headers])
         producer.flush(20)  # else an abort forgets what was never sent
         producer.abort_transaction(20) if aborted else producer.commit_transaction(20)
 
@@ -70,6 +73,12 @@ class Topic:
             places = [TopicPartition(name, p) for name in (self.name, topics.again_of(self.name)) for p in range(2)]
             found = consumer.committed(places, timeout=20)
             return {(one.topic, one.partition): one.offset for one in found}
+
+    def dead(self) -> int:
+        """The number of offsets that dead letters take."""
+        with contextlib.closing(Consumer({**self.client, "group.id": f"{self.name}.dead"})) as consumer:
+            places = [TopicPartition(topics.dead_of(self.name), partition) for partition in range(2)]
+            return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
 
     def close(self) -> None:
         self._open.close()
@@ -105,6 +114,33 @@ def test_a_record_is_a_job(topic: Topic) -> None:
     assert found == job(topic, "a", 7)
     assert found.value == {"log_id": "a", "segment": 0, "entry": 7, "price": "1.00"}
     json.dumps(found.value)
+
+
+@pytest.mark.parametrize("raw", [None, b"no job"], ids=["a job", "no job"])
+@pytest.mark.parametrize("header", ["onefold-source", "onefold-replays"])
+def test_what_a_pipeline_that_reads_the_queue_puts_there_is_no_second_job(
+    topic: Topic, header: str, raw: bytes | None
+) -> None:
+    """A copy or a replay: neither a message, nor a dead letter, nor an intention. Other headers make no difference."""
+    topic.write(job(topic, "a", 1), headers=[("onefold-source", b"in/0/0"), ("trace", b"x")])
+    place = f"{topic.name}/0/0".encode()
+    signed = [(header, place), ("onefold-timestamp", b"1"), ("onefold-pipeline", b"cluster/next/life")]
+    topic.write(job(topic, "a", 1), headers=signed, raw=raw)
+    topic.write(job(topic, "a", 2))
+    queue = topic.queue("1")
+    messages = some(queue, 2)
+    assert [message.job.place.entry for message in messages] == [1, 2]
+    for message in messages:
+        queue.acknowledge(message)
+    # of one key, each in a transaction of its own, whose end takes an offset
+    eventually(
+        lambda: queue.receive(0.1) is None and 5 in topic.committed().values(), DEADLINE_S, "all is acknowledged"
+    )
+    assert topic.dead() == 0
+    complained: list[str] = []
+    found = redrive.intentions(topic.name, topic.contract, topic.client, 0, complained.append)
+    assert [one.place.entry for one in found] == [1, 2]
+    assert complained == []
 
 
 def test_what_is_not_acknowledged_comes_again(topic: Topic) -> None:
