@@ -10,16 +10,36 @@ from pathlib import Path
 from onefold import jvm
 from onefold.spark_sink.errors import Misconfigured
 
-# For a developer's eyes only: what matters to a user is said by the sink itself, in one sentence each.
-_LOG4J = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-"""
+#: In the folder that Spark works in. For a developer: what matters to a user the sink says itself, in one sentence each.
+LOG = "spark.log"
+# Of each of that many files. A query that fails at every start writes stack traces all day.
+_LOG_BYTES = 10_000_000
+_LOG_FILES = 3
+
+
+def _log4j(log: Path) -> str:
+    """The configuration of log4j: bounded files. A path may have in it what log4j takes for a variable, or for a pattern."""
+    path = str(log).replace("${", "$${")
+    return jvm.as_properties(
+        {
+            "rootLogger.level": "error",
+            "rootLogger.appenderRef.file.ref": "file",
+            "appender.file.type": "RollingFile",
+            "appender.file.name": "file",
+            "appender.file.fileName": path,
+            "appender.file.filePattern": path.replace("%", "%%") + ".%i",
+            "appender.file.append": "false",
+            "appender.file.layout.type": "PatternLayout",
+            "appender.file.layout.charset": "UTF-8",
+            "appender.file.layout.pattern": "%d{HH:mm:ss} %p %c{1}: %m%n",
+            "appender.file.policies.type": "Policies",
+            "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+            "appender.file.policies.size.size": _LOG_BYTES,
+            "appender.file.strategy.type": "DefaultRolloverStrategy",
+            "appender.file.strategy.max": _LOG_FILES - 1,
+        }
+    )
+
 
 _SETTINGS = {
     "spark.master": "local[2]",
@@ -90,7 +110,7 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
     if log4j.exists():  # else the folder is somebody else's so far
         shutil.rmtree(scratch / "tmp", ignore_errors=True)  # a JVM that was killed has left its libraries there
     scratch.mkdir(parents=True, exist_ok=True)
-    log4j.write_text(_LOG4J, encoding="utf-8")
+    log4j.write_text(_log4j(scratch / LOG), encoding="ascii")
     # in front of pyspark's own jars, by "spark.jars" they would come behind: its lz4-java has a known hole
     # (CVE-2025-12183)
     class_path = os.pathsep.join(map(str, jars))

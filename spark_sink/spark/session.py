@@ -18,7 +18,8 @@ from onefold import jvm
 from onefold.spark_sink.errors import Misconfigured, sentence
 from onefold.spark_sink.spark.options import options
 
-_LOG = "spark.log"
+# What the JVM itself prints, and not by log4j: warnings at its start, and why it cannot start.
+_PRINTED = "spark.out"
 # Hadoop asks the system who we are, and fails where a container runs under a number that has no name.
 _NAMELESS = "onefold"
 # Of another Spark on the machine. Its version, its cluster and its options are not those of the sink.
@@ -41,9 +42,9 @@ def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Se
         tempfile.gettempdir()  # the gateway says there where it listens
     except FileNotFoundError:
         os.environ["TMPDIR"] = str(scratch / "tmp")
-    with (scratch / _LOG).open("wb") as log:
+    with (scratch / _PRINTED).open("wb") as printed:
         # The JVM greets with warnings, its Python workers say goodbye with stack traces, and why it cannot start is on stdout.
-        pipes = {"stdout": log, "stderr": subprocess.STDOUT}
+        pipes = {"stdout": printed, "stderr": subprocess.STDOUT}
         gateway = launch_gateway(asked, pipes)  # type: ignore[no-untyped-call]  # PySpark has types for users only
     if nameless:
         users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
@@ -59,7 +60,7 @@ def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[s
     try:
         return spark_session(jars, java_home, scratch, flags)
     except PySparkException as error:
-        said = (scratch / _LOG).read_text(encoding="utf-8", errors="replace")
+        said = (scratch / _PRINTED).read_text(encoding="utf-8", errors="replace")
         raise Misconfigured(f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}") from error
     except OSError as error:
         raise Misconfigured(f"Spark did not start: {sentence(error)}") from error
