@@ -10,7 +10,7 @@ it is. So rows of one decision differ in it, and a later write has a greater one
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from onefold.processor.core.decision import Decision, History, Kind, Next, Position, Proposal, Range, Standing
@@ -74,6 +74,17 @@ class Decisions:
         """What all records below the offset amount to."""
         known = bisect_right(self.offsets, offset - 1)
         return self.positions[known - 1] if known else self.before
+
+    def until(self, end: int) -> "Decisions":
+        """The same of [start, end). What they write in all of it is an upper bound there."""
+        known = bisect_right(self.offsets, end - 1)
+        return replace(
+            self,
+            end=end,
+            offsets=self.offsets[:known],
+            fingerprints=self.fingerprints[: end - self.start],
+            positions=self.positions[:known],
+        )
 
     @property
     def after(self) -> Decided:

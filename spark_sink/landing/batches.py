@@ -4,7 +4,7 @@ Spark's thread stages it; the lander's lands it, while Spark plans and reads the
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 
 import psycopg
@@ -15,7 +15,7 @@ from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.decisions import Decided
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
-from onefold.spark_sink.landing.isolate import Bound, Sifted
+from onefold.spark_sink.landing.isolate import REDUCED_OFFSETS, Bound, Sifted
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
@@ -205,16 +205,17 @@ class Batches:
                 batch = remaining(batch, overlap.start_offsets)
                 if not batch.ranges:
                     return
-                rows = rows.trimmed(overlap.start_offsets, batch.offsets)
+                rows = rows.within(batch.spans, batch.offsets)
                 staged = self._staged(batch, rows, stage, self._connection)
 
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
         known_contracts.refuse_newer(self._connection, self._plan.domain)
-        if not self._plan.unknown_contracts:
-            known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._records)
-        batch = _with_last_records(batch, staged)
-        targets = self._stage.targets
+        self._refuse_written(staged)
+        if not staged.copied:
+            self._sift(batch, rows, staged.bytes)
+            return
+        batch, targets = _with_last_records(batch, staged), self._stage.targets
         try:
             if self._enter(batch, staged, targets):
                 self._bound.landed(dict.fromkeys(staged.targets, 1), {})
@@ -222,16 +223,41 @@ class Batches:
         except psycopg.Error as error:
             if self._connection.closed or not may_blame_a_row(error):
                 raise
-            self._sift(batch, Sifted(batch.sink, self._stage, rows.to_arrow(), targets, self._records, self._bound))
+            self._sift(batch, rows, staged.bytes)
 
-    def _sift(self, batch: Batch, sifted: Sifted) -> None:
-        """Land what PostgreSQL does not refuse."""
+    def _sift(self, batch: Batch, rows: Rows, line_bytes: int) -> None:
+        """Land what PostgreSQL does not refuse. The driver takes as much of a batch as it has memory for, in one transaction."""
+        reduced = any(target.reduced for target in self._stage.targets.values())
+        fits = line_bytes <= self._plan.driver_staging_lines
+        with rows.cached() if reduced or not fits else nullcontext(rows) as kept:
+            left = [batch]
+            while left:
+                part = left.pop()
+                of_part = kept.within(part.spans, part.offsets)
+                too_many = reduced and part.offsets > REDUCED_OFFSETS
+                if part.offsets > 1 and (too_many or (not fits and of_part.bytes() > self._plan.driver_staging_lines)):
+                    left += reversed(part.halves())
+                    continue
+                try:
+                    self._sift_part(part, of_part)
+                except Overlap as overlap:
+                    rest = remaining(part, overlap.start_offsets)
+                    left += [rest] if rest.ranges else []
+
+    def _sift_part(self, batch: Batch, rows: Rows) -> None:
+        sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._records, self._bound)
+        self._refuse_written(sifted)
+        batch = _with_last_records(batch, sifted)
         # It merges rows by itself, and only those of the whole batch: where a part of it has landed, what is left is staged anew.
         targets = {name: replace(target, reduced=True) for name, target in self._stage.targets.items()}
         if self._enter(batch, sifted, targets):
             self._merged(sifted.written)
             self._bound.landed(sifted.counted, sifted.refused)
             self._say_set_aside(batch, sifted.rejected, sifted.reason)
+
+    def _refuse_written(self, staged: Staged) -> None:
+        if not self._plan.unknown_contracts:
+            known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._records)
 
     def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
         if not rows:
@@ -294,8 +320,7 @@ class Batches:
         if self._on_driver(batch):
             return DriverStaged(stage, rows.to_arrow())
         empty_unlogged(connection, stage)
-        copied = ExecutorStaged(stage, rows.copy_by_executors(stage))
-        return copied if copied.copied else DriverStaged(stage, rows.to_arrow())
+        return ExecutorStaged(stage, rows.copy_by_executors(stage))
 
 
 def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:

@@ -2,15 +2,16 @@
 
 PostgreSQL names the error, not the row. So the rows are merged in the order in which they were written, in halves of halves, each
 beside what was merged before it: a half that PostgreSQL refuses goes back to its savepoint. A row that is refused alone is to
-blame. Everything happens inside the transaction that lands the batch, under the locks of the ledger. This is rare, and it goes
-through the driver whatever the size of the batch.
+blame. Rows of a reduction stand for the records of the batch together: there the records are halved, and each half is reduced
+and merged by itself. Everything happens inside the transaction that lands the batch, under the locks of the ledger, and on the
+driver: `Batches` cuts a batch that is too large for that.
 """
 
 import csv
 import io
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from psycopg import sql
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
-from onefold.spark_sink.landing.protocols import Records
+from onefold.spark_sink.landing.protocols import Records, Rows
 from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 from onefold.spark_sink.postgres.connection import Connection
@@ -34,6 +35,9 @@ REFUSED_SHARE = 0.01
 # Each costs some twenty statements, in a transaction for which other sinks wait. It is that share of the largest batch: with less
 # a backlog, and a rebuild, would stop for good at rows that small batches have set aside one after the other.
 REFUSED_MOST = int(MAX_OFFSETS_PER_BATCH * REFUSED_SHARE)
+# Of the records that a query reduces PostgreSQL may refuse REFUSED_MAX in so many offsets, the same share: to find one takes some
+# twenty jobs of Spark. A batch that covers more is cut.
+REDUCED_OFFSETS = int(REFUSED_MAX / REFUSED_SHARE)
 # The same in batches of a few rows: where at least this share of each batch was refused, all of them count together.
 _RUN_SHARE = 0.1
 # Lines that are in Python's memory at once.
@@ -64,7 +68,7 @@ class Bound:
 
 
 class _Row(NamedTuple):
-    """A row of the batch, by its number in the part of its target."""
+    """A row of the batch, by its number in the part of its target; or a record that the queries of such targets reduce."""
 
     target: str
     number: int
@@ -84,14 +88,19 @@ class Sifted(DriverStaged):
         self,
         sink: str,
         stage: Stage,
-        rows: pa.Table,
+        rows: Rows,
         targets: Mapping[str, Target],
         records: Records,
         bound: Bound,
     ) -> None:
-        super().__init__(stage, rows)
+        read = rows.to_arrow()
+        super().__init__(stage, read)
         self._sink, self._all_targets, self._records, self._bound = sink, targets, records, bound
-        self._parts = {name: part for name, part in by_target(rows) if name is not None}
+        self._source = rows
+        self._parts = _by_table(read)
+        self._reduced = [name for name in sorted(targets) if targets[name].reduced]
+        self._reduced_rows = _in_order({"": rows.reduced_places()}) if self._reduced else []
+        self._merging = ""  # the target at which a merge of reduced rows has arrived
         self._single = [name for name in sorted(self._parts) if name != REJECTED and not targets[name].reduced]
         self._rows = _in_order({name: self._parts[name] for name in self._single})
         self._numbers: dict[str, list[int]] = {name: [] for name in self._single}
@@ -103,19 +112,19 @@ class Sifted(DriverStaged):
 
     @property
     def counted(self) -> dict[str, int]:
-        """How many rows each table has in the batch."""
-        return {name: len(numbers) for name, numbers in self._numbers.items()}
+        """How many rows each table has in the batch; of a reduction, how many records."""
+        reduced = dict.fromkeys(self._reduced, len(self._reduced_rows))
+        return {**reduced, **{name: len(numbers) for name, numbers in self._numbers.items()}}
 
     def fill(self, connection: Connection) -> None:
         """Merge all rows that PostgreSQL takes, and stage the others for REJECTED.
 
         Raises:
-            Stopped: PostgreSQL refuses too many rows, or one that stands for the batch as a whole.
+            Stopped: PostgreSQL refuses too many rows, or what a query makes of no record.
             psycopg.Error: no row is to blame.
         """
         self.written, self.reason = 0, ""
-        refused = dict(self._refused(connection))
-        self._apply_reduced(connection)
+        refused = [*self._refused(connection)]
         lines = [*self._set_aside_lines(connection, refused)]
         kept = [self._parts[REJECTED]["line"].combine_chunks()] if REJECTED in self._parts else []
         self._lines = {REJECTED: pa.chunked_array([*kept, pa.array(lines, pa.string())])}
@@ -123,40 +132,40 @@ class Sifted(DriverStaged):
         self.rejected = sum(map(len, self._lines.values()))
         super().fill(connection)
 
-    def _refused(self, connection: Connection) -> Iterator[tuple[int, psycopg.Error]]:
-        """The numbers of the rows that PostgreSQL refuses, each with the error. All others are merged."""
+    def _refused(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
+        """The rows that PostgreSQL refuses, each with the error. All others are merged."""
         self.refused.clear()
         doubtful: dict[str, psycopg.Error] = {}
-        for find in (self._uncopied, self._unmerged):
-            for number, error in find(connection):
-                table = self._rows[number].target
-                self.refused[table] += 1
+        for find in (self._uncopied, self._unmerged, self._unreduced):
+            for row, error in find(connection):
+                self.refused[row.target] += 1
                 self.reason = self.reason or sentence(error)
-                self._stop_beyond_the_bound(table, error)
+                self._stop_beyond_the_bound(row.target, error)
                 if not blames_a_row(error):
-                    doubtful[table] = error
-                yield number, error
+                    doubtful[row.target] = error
+                yield row, error
         for table, error in doubtful.items():
-            if self.refused[table] == len(self._numbers[table]):
+            if self.refused[table] == self.counted[table]:
                 raise Stopped(
                     f"PostgreSQL refuses every row of a batch for {table}: {sentence(error)}. The sink wrote nothing of the batch"
                 ) from error
 
     def _stop_beyond_the_bound(self, table: str, error: psycopg.Error) -> None:
-        rows, refused = len(self._numbers[table]), self.refused[table]
-        most = self._bound.most(rows)
+        rows, refused = self.counted[table], self.refused[table]
+        most = REFUSED_MAX if table in self._reduced else self._bound.most(rows)
         if refused <= most and self._bound.run(table, rows, refused) <= REFUSED_MAX:
             return
-        here = (
-            f"more than {most:,} of {rows:,} rows in one batch" if refused > most else f"{refused:,} of {rows:,} rows"
-        )
+        what = "records" if table in self._reduced else "rows"
+        here = f"{refused:,} of {rows:,} {what}"
+        if refused > most:
+            here = f"more than {most:,} of {rows:,} {what} in one batch"
         before = f", after {self._bound.runs[table]:,} in the batches before" if refused <= most else ""
         raise Stopped(
             f"PostgreSQL refuses {here} for {table}{before}: {sentence(error)}. The sink wrote nothing of the batch: mend the "
             f"table or sql/merge/{table}.sql"
         ) from error
 
-    def _uncopied(self, connection: Connection) -> Iterator[tuple[int, psycopg.Error]]:
+    def _uncopied(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
         """Copy the rows into tables of their own, with their numbers; those are given that hold a value of no column."""
         for name in self._single:
             numbers, columns = self._numbers[name], sql.SQL(", ").join(self._columns(name))
@@ -167,7 +176,7 @@ class Sifted(DriverStaged):
             )
             connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self._table(name), _NUMBER))
             for at, error in _halve(connection, len(numbers), partial(self._copy, connection, name)):
-                yield numbers[at], error
+                yield self._rows[numbers[at]], error
 
     def _copy(self, connection: Connection, name: str, start: int, end: int) -> None:
         """Copy the rows of a target from the one with index `start` to the one before `end`, in order."""
@@ -182,7 +191,7 @@ class Sifted(DriverStaged):
     def _columns(self, name: str) -> list[sql.Identifier]:
         return [sql.Identifier(column.name) for column in self._all_targets[name].columns]
 
-    def _unmerged(self, connection: Connection) -> Iterator[tuple[int, psycopg.Error]]:
+    def _unmerged(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
         """Merge what was copied; those are given that PostgreSQL refuses beside the rows before them."""
 
         def apply(start: int, end: int) -> None:
@@ -196,26 +205,50 @@ class Sifted(DriverStaged):
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             self.written += changed
 
-        return _halve(connection, len(self._rows), apply)
+        for number, error in _halve(connection, len(self._rows), apply):
+            yield self._rows[number], error
 
-    def _apply_reduced(self, connection: Connection) -> None:
-        """Rows that stand for the batch as a whole: all of them, or nothing lands."""
+    def _unreduced(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
+        """Merge what the queries make of the records; those are given that PostgreSQL refuses beside the records before them."""
+        count = len(self._reduced_rows)
+        if not count:
+            self._apply_to_none(connection)
+
+        def apply(start: int, end: int) -> None:
+            parts = self._parts
+            if end - start < count:
+                some = [row.origin for row in self._reduced_rows[start:end]]
+                parts = _by_table(self._source.only(some).to_arrow())
+            self._apply_reduced(connection, parts)
+
+        for number, error in _halve(connection, count, apply):
+            yield _Row(self._merging, number, self._reduced_rows[number].origin), error
+
+    def _apply_to_none(self, connection: Connection) -> None:
+        """A query may have rows where it has no record."""
+        try:
+            self._apply_reduced(connection, self._parts)
+        except psycopg.Error as error:
+            if connection.closed or not may_blame_a_row(error):
+                raise
+            raise Stopped(
+                f"PostgreSQL refuses what sql/reduce/{self._merging}.sql makes of a batch without records: {sentence(error)}. "
+                f"The sink wrote nothing of the batch: mend the table or sql/merge/{self._merging}.sql"
+            ) from error
+
+    def _apply_reduced(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:
         # A deferred constraint may hold between two of their tables; what was merged before left all of them immediate.
-        names = sorted(self._parts.keys() - {REJECTED, *self._single})
-        for name in names:
-            staged = DriverStaged(self._stage, self._parts[name])
-            try:
-                connection.execute("SET CONSTRAINTS ALL DEFERRED")
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+        changed = 0
+        for name in self._reduced:
+            if name in parts:
+                self._merging = name
+                staged = DriverStaged(self._stage, parts[name])
                 staged.fill(connection)
-                self.written += self._merge(connection, name, staged.relation(name))
-                if name == names[-1]:
-                    connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            except psycopg.Error as error:
-                if connection.closed or not may_blame_a_row(error):
-                    raise
-                raise Stopped(
-                    f"Postgres refuses what sql/reduce/{name}.sql makes of a batch: {sentence(error)}"
-                ) from error
+                changed += self._merge(connection, name, staged.relation(name))
+                connection.execute(sql.SQL("TRUNCATE {}").format(self._stage.temporary(name)))
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        self.written += changed
 
     def _merge(self, connection: Connection, name: str, relation: sql.Composable) -> int:
         done = connection.execute(merge(self._all_targets[name], sql.SQL("({})").format(relation)))
@@ -230,11 +263,11 @@ class Sifted(DriverStaged):
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier("pg_temp", f"sifted_{self._single.index(name)}")
 
-    def _set_aside_lines(self, connection: Connection, refused: Mapping[int, psycopg.Error]) -> Iterator[str]:
-        for number, error in refused.items():
+    def _set_aside_lines(self, connection: Connection, refused: Iterable[tuple[_Row, psycopg.Error]]) -> Iterator[str]:
+        for row, error in refused:
             # Kafka may take its time for a thousand of them, and the server ends a session that idles inside a transaction.
             connection.execute("SELECT 1")
-            topic, partition, offset = self._rows[number].origin
+            topic, partition, offset = row.origin
             record = self._records.record_from(topic, partition, offset)
             value = (record.value if record and record.offset == offset else None) or b""
             reason = f"Postgres refused the row: {sentence(error)}"
@@ -243,6 +276,10 @@ class Sifted(DriverStaged):
 
 # No field of a contract has such a name.
 _NUMBER = sql.Identifier("onefold number")
+
+
+def _by_table(rows: pa.Table) -> dict[str, pa.Table]:
+    return {name: part for name, part in by_target(rows) if name is not None}
 
 
 def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:

@@ -5,7 +5,7 @@ last" would jump over holes. So in one transaction: lock the rows, in order; rea
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psycopg.types.json import Jsonb
 
@@ -74,6 +74,11 @@ class OffsetRange:
         """The least `offset` that a row has which is made of the record at this offset."""
         return offset if self.decisions is None else place(offset)
 
+    def until(self, end: int) -> "OffsetRange":
+        """The part of it below `end`."""
+        decisions = self.decisions.until(end) if self.decisions is not None else None
+        return replace(self, end=end, decisions=decisions, last_record=None, contents=None)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -87,6 +92,24 @@ class Batch:
     def offsets(self) -> int:
         """How many offsets it covers: an upper bound of its records, known before any of them is read."""
         return sum(part.end - part.start for part in self.ranges)
+
+    @property
+    def spans(self) -> dict[Partition, range]:
+        """The `offset` of every row that is made of its records."""
+        return {part.key: range(part.row_offset(part.start), part.row_offset(part.end)) for part in self.ranges}
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """The earlier offsets of each partition, and the later ones. Of partitions with one offset every other is in the first.
+
+        Of more than one offset no half is the whole.
+        """
+        first, second = list[OffsetRange](), list[OffsetRange]()
+        for number, part in enumerate(self.ranges):
+            middle = (part.start + part.end + number % 2) // 2
+            first.append(part.until(middle))
+            second.append(replace(part, start=middle))
+        halves = [tuple(part for part in parts if part.start < part.end) for parts in (first, second)]
+        return replace(self, ranges=halves[0]), replace(self, ranges=halves[1])
 
 
 def positions(connection: Connection, sink: str) -> dict[Partition, Position]:

@@ -29,11 +29,25 @@ class Rows(Protocol):
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
         """Of a decision log: the rows made of what the decisions write. Before it is called there are none."""
 
-    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
-        """The rows made of the records at or above their partition's start offset, and of no partition without one.
+    def cached(self) -> AbstractContextManager[Self]:
+        """These rows while parts of them are read one after the other: Kafka is read once for all parts."""
 
-        `offsets`: how many the rest of the batch covers.
+    def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
+        """The rows made of the records whose `offset` lies in their partition's span, and of no partition without one.
+
+        Args:
+            spans: of offsets as rows have them: of a decision log, of places.
+            offsets: how many offsets of the topic these are.
         """
+
+    def only(self, records: Sequence[tuple[str, int, int]]) -> Self:
+        """The rows made of these records: topic, partition and `offset` of each."""
+
+    def bytes(self) -> int:
+        """Of all lines of records. The rows of a reduction are few, and not among them."""
+
+    def reduced_places(self) -> pa.Table:
+        """The columns topic, partition, offset and at_ms of each record that a query reduces."""
 
     def to_arrow(self) -> pa.Table:
         """All rows, on the driver."""

@@ -59,6 +59,8 @@ class Staged(Protocol):
     """Of all lines."""
     rejected: int
     """Rows for REJECTED."""
+    copied: bool
+    """False: PostgreSQL has refused a row already, and `fill` would leave rows out."""
 
     def fill(self, connection: Connection) -> None:
         """Make `relation` readable, inside the landing transaction."""
@@ -205,6 +207,8 @@ def _contents(reports: Iterable[dict[str, Any]]) -> dict[Partition, Contents]:
 class DriverStaged:
     """Lines on the driver."""
 
+    copied = True
+
     def __init__(self, stage: Stage, rows: pa.Table) -> None:
         self._stage = stage
         parts = dict(by_target(rows))
@@ -238,9 +242,7 @@ class DriverStaged:
 
 
 class ExecutorStaged:
-    """Lines that the executors have copied already, known by their reports. `copied`: all of them are; of others PostgreSQL has
-    refused a row, which the driver has to find.
-    """
+    """Lines that the executors have copied already, known by their reports."""
 
     def __init__(self, stage: Stage, reports: pa.Table) -> None:
         self._stage = stage

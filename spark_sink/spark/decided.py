@@ -82,9 +82,9 @@ class LogRows(SparkRows):
         return self._of(self._frame.where(f"{_PLACE} IN ({listed})"), self._offsets)
 
 
-def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
-    """What makes rows to be staged of decisions: of what these write for the topics that have tables, as `read.Lines` makes
-    them of records, and then `reduced`. `offset` is the place in the log. Its columns are made once, and not for each batch.
+def of_decisions(domain: Domain) -> Callable[[DataFrame], DataFrame]:
+    """What makes lines of decisions: of what these write for the topics that have tables, as `read.Lines` makes them of records.
+    `offset` is the place in the log. Its columns are made once, and not for each batch.
     """
     failed = sf.raise_error(sf.lit("what a decision writes cannot be read"))
     body = from_avro(sf.expr("substring(value, 2)"), _DECISION, read.AVRO)["writes"].alias("writes")
@@ -103,7 +103,7 @@ def of_decisions(domain: Domain, reduced: Callable[[DataFrame], DataFrame]) -> C
 
     def made(decisions: DataFrame) -> DataFrame:
         writes = decisions.select(*known, body).select(*known, listed).select(*known, numbered).where(has_tables)
-        return reduced(to_lines(writes.select(*origin, place, *fields)))
+        return to_lines(writes.select(*origin, place, *fields))
 
     return made
 

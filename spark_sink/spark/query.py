@@ -153,11 +153,11 @@ class Query:
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         decided = None
-        reducer = reduce.reducer(plan.domain, stage.targets)
+        reducer, lines = reduce.reducer(plan.domain, stage.targets), None
         if plan.decided:
             start, decided = identity.decided_at(connection, self.name, topics, start)
             plan = plan.of_decisions(mean_bytes(topics, identity.ahead(topics, start, ids)))
-            reducer = of_decisions(plan.domain, reducer)
+            lines = of_decisions(plan.domain)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
         frame = self._frame(plan, start)
         parallelism = self._spark.sparkContext.defaultParallelism
@@ -168,7 +168,7 @@ class Query:
         kind = LogRows if plan.decided else SparkRows
 
         def on_batch(records: DataFrame, batch_id: int) -> None:
-            batches.on_batch(kind(plan, records, reducer, parallelism), batch_id)
+            batches.on_batch(kind(plan, records, reducer, parallelism, lines=lines), batch_id)
 
         # The outcome of a COMMIT is known from its answer alone: one that waits for a standby is waited for.
         connection.patience_s = reader.patience_s = None

@@ -22,8 +22,17 @@ from onefold.spark_sink.plan import Plan
 ONE_TASK_OFFSETS = 25_000
 
 
+_NO_RECORDS = (("", 0, 0), ("", 0, 1))
+
+
 class SparkRows:
-    """A micro-batch as `read.stream` gives it. `reduced` makes rows to be staged of it, `parallelism` counts the cores."""
+    """The rows of a micro-batch.
+
+    Args:
+        frame: as `read.source` gives it, if `lines` makes `read.Lines` of it; else as `read.stream` does.
+        reduced: makes rows to be staged of the lines.
+        parallelism: the number of cores.
+    """
 
     def __init__(
         self,
@@ -32,12 +41,14 @@ class SparkRows:
         reduced: Callable[[DataFrame], DataFrame],
         parallelism: int,
         offsets: int = 0,
+        lines: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
         self._plan = plan
         self._frame = frame
         self._reduced = reduced
         self._parallelism = parallelism
         self._offsets = offsets
+        self._make_lines = lines
 
     @contextmanager
     def held(self, offsets: int) -> Iterator[Self]:
@@ -61,9 +72,38 @@ class SparkRows:
         """Output topics decide nothing."""
         raise NotImplementedError
 
-    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
-        """Reduced again, from the records that are left."""
-        return self._of(trimmed(self._frame, start_offsets), offsets)
+    @contextmanager
+    def cached(self) -> Iterator[Self]:
+        """The lines in memory, and on disk what does not fit; nothing more where `held` keeps them."""
+        if self._lines.is_cached:
+            yield self
+            return
+        lines = self._lines.coalesce(self._parallelism).persist()
+        try:
+            yield self._of_lines(lines, self._offsets)
+        finally:
+            lines.unpersist()
+
+    def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
+        """Reduced again, from these records alone."""
+        return self._of_lines(within(self._lines, spans), offsets)
+
+    def only(self, records: Sequence[tuple[str, int, int]]) -> Self:
+        """In a list, never of one record: the code that Spark generates is the same for each such list, and compiled once."""
+        listed = ", ".join(f"'{topic}/{partition}/{offset}'" for topic, partition, offset in [*records, *_NO_RECORDS])
+        return self._of_lines(
+            self._lines.where(f"concat_ws('/', topic, partition, offset) IN ({listed})"), len(records)
+        )
+
+    def bytes(self) -> int:
+        """One Spark job."""
+        return int(
+            self._lines.selectExpr("coalesce(sum(octet_length(line)), 0) AS bytes").toArrow()["bytes"][0].as_py()
+        )
+
+    def reduced_places(self) -> pa.Table:
+        """One Spark job: these records have no line."""
+        return self._lines.where("line IS NULL").select("topic", "partition", "offset", "at_ms").toArrow()
 
     def to_arrow(self) -> pa.Table:
         """One Spark job, its rows on the driver."""
@@ -80,7 +120,11 @@ class SparkRows:
 
     @cached_property
     def _rows(self) -> DataFrame:
-        return self._reduced(self._frame).coalesce(self._tasks(self._offsets))
+        return self._reduced(self._lines).coalesce(self._tasks(self._offsets))
+
+    @cached_property
+    def _lines(self) -> DataFrame:
+        return self._make_lines(self._frame) if self._make_lines is not None else self._frame
 
     def _but_failing(self, frame: DataFrame) -> DataFrame:
         """`frame`, whose tasks fail when that is asked for."""
@@ -89,7 +133,10 @@ class SparkRows:
         return frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
 
     def _of(self, frame: DataFrame, offsets: int) -> Self:
-        return type(self)(self._plan, frame, self._reduced, self._parallelism, offsets)
+        return type(self)(self._plan, frame, self._reduced, self._parallelism, offsets, self._make_lines)
+
+    def _of_lines(self, lines: DataFrame, offsets: int) -> Self:
+        return type(self)(self._plan, lines, self._reduced, self._parallelism, offsets)
 
     def _tasks(self, offsets: int) -> int:
         """One per core instead of one per topic and partition: a small batch is mostly the cost of its tasks."""
@@ -97,12 +144,12 @@ class SparkRows:
         return 1 if alone else self._parallelism
 
 
-def trimmed(frame: DataFrame, start_offsets: dict[Partition, int]) -> DataFrame:
-    """`frame` without the records below their partition's start offset: another sink has landed those."""
+def within(frame: DataFrame, spans: Mapping[Partition, range]) -> DataFrame:
+    """The records of `frame` whose offset lies in the span of their partition."""
     keep = sf.lit(False)
-    for (topic, partition), start_offset in start_offsets.items():
+    for (topic, partition), span in spans.items():
         here = (sf.col("topic") == topic) & (sf.col("partition") == partition)
-        keep = keep | (here & (sf.col("offset") >= start_offset))
+        keep = keep | (here & (sf.col("offset") >= span.start) & (sf.col("offset") < span.stop))
     return frame.where(keep)
 
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from onefold.cli import shown_status
 from onefold.cli.commands import status
 from onefold.operate.settings import load
-from onefold.spark_sink.contracts import Target, load_domain
+from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped, Verdict, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
 from onefold.spark_sink.plan import Plan
@@ -278,32 +278,6 @@ def test_a_privilege_that_is_missing_is_no_rows_fault(pipeline: Pipeline, made_u
     failure = pipeline.lands(note(1))
     assert isinstance(failure, psycopg.errors.InsufficientPrivilege)
     assert pipeline.rejected() == []
-
-
-def test_a_row_that_stands_for_a_batch_is_never_set_aside(
-    pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    targets: dict[str, Target] = dict(pipeline.plan.domain.targets)
-    targets[pipeline.sink.topic] = replace(targets[pipeline.sink.topic], reduced=True)
-    pipeline.sink.stage = replace(pipeline.sink.stage, targets=targets)
-    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 101)")
-    failure = pipeline.lands(note(100), note(101))
-    assert isinstance(failure, Stopped)
-    assert f"refuses what sql/reduce/{pipeline.sink.topic}.sql makes of a batch" in str(failure)
-    assert (pipeline.notes(), pipeline.rejected()) == ([], [])
-
-
-def test_of_a_batch_with_rows_that_stand_for_it_only_single_rows_are_set_aside(
-    pipeline: Pipeline, made_up: MadeUp, reader: Reader
-) -> None:
-    readings = f"{made_up.name}.readings"
-    targets: dict[str, Target] = dict(pipeline.plan.domain.targets)
-    targets[readings] = replace(targets[readings], reduced=True)
-    pipeline.sink.stage = replace(pipeline.sink.stage, targets=targets)
-    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 101)")
-    assert pipeline.lands(note(100), note(101), ("1,1,x,1", readings)) is None
-    assert pipeline.places() == [(0, 101)]
-    assert reader.execute(f"SELECT key FROM {readings}").fetchall() == [(1,)]
 
 
 # --- what passes

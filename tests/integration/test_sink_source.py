@@ -27,6 +27,7 @@ from onefold.spark_sink.postgres.connection import transaction
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.migrated import migrate_all
+from tests.support.refused import Rows
 
 Reader = psycopg.Connection[Any]
 OPEN = Proposal(0, 1, {"in": Range("id", 0, 0)}, "a", kind=Kind.OPEN)
@@ -173,7 +174,7 @@ def test_a_write_that_postgres_refuses_is_kept_by_itself(choose: Any, sink: Sink
     kafka = Kafka(value=AvroProposals().encode(step(1, 0)._replace(body=body)))
     lines = sink.table(place(1), place(1, 1))
     broken = changed(lines, "line", [lines["line"][0].as_py(), f'no number,"","x",0,{place(1, 1)}\n'])
-    sifted = Sifted("s", sink.stage, broken, plan.domain.targets, _Writes(kafka), Bound())
+    sifted = Sifted("s", sink.stage, Rows(broken, ""), plan.domain.targets, _Writes(kafka), Bound())
     with transaction(sink.connection):
         sifted.fill(sink.connection)
         kept = sink.connection.execute(sql.Composed([sifted.relation("onefold.rejected")])).fetchall()

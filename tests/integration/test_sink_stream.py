@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.processor.io.admin import connect
@@ -143,6 +144,28 @@ def test_a_lost_commit_changes_nothing(
     until_landed(query(postgres_dsn=postgres_proxy.dsn, step=step, max_offsets=40))
     assert postgres_proxy.lost.is_set()
     made_up.check(reader)
+
+
+def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, client: dict[str, str]
+) -> None:
+    """A copy or a replay, whatever it holds; also at the end of a partition. Other headers change nothing."""
+    one = query()
+    made_up.send(range(6))
+    until_landed(one)
+    producer = Producer(client)
+    place, signature = f"{made_up.notes}/0/0".encode(), ("onefold-pipeline", b"cluster/next/life")
+    value = made_up.encode(made_up.notes, {"id": 0, "text": "again"})
+    for mine in ([("onefold-source", place), ("onefold-timestamp", b"1")], [("onefold-replays", place)]):
+        for copied in (value, b"no note", None):
+            producer.produce(made_up.notes, copied, b"k", 1, headers=[*mine, signature])
+    other = made_up.encode(made_up.notes, {"id": 100, "text": "other headers"})
+    producer.produce(made_up.notes, other, b"k", 0, headers=[("onefold-source", b"in/0/7"), ("trace", None)])
+    assert producer.flush(20) == 0
+    until_landed(one)
+    notes = reader.execute(f"SELECT id, landings FROM {made_up.name}.notes ORDER BY id").fetchall()
+    assert notes == [*((number, 1) for number in range(6)), (100, 1)]
+    assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("damage", ["deleted", "garbled"])

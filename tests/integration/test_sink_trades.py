@@ -19,6 +19,7 @@ from psycopg import sql
 from onefold.chaos.injection import Injected
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.landing import isolate
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.spark import reduce
 from onefold.spark_sink.spark import rows as spark_rows
@@ -147,6 +148,32 @@ def test_every_level_is_right_wherever_it_is_staged(
     assert found
     assert all(one.oldest_ms == min(one.times) for one in found), "also of records of which Spark tells only the sum"
     assert {one.records for one in found} <= {None, 1}, "which are not counted; the one that is no delta may lie alone"
+
+
+def test_of_sums_that_postgres_refuses_the_record_to_blame_is_set_aside(
+    deltas: Deltas,
+    trades_query: MakeQuery,
+    until_landed: Callable[..., None],
+    database: str,
+    checkout: Path,
+    reader: Reader,
+) -> None:
+    """In all tables that are made of it; what came before and after it counts."""
+    migrate_all(database, checkout / "sql")
+    reader.execute("ALTER TABLE trades.risk ADD CONSTRAINT bounded CHECK (abs(value) < 50000000000)")
+    deltas.send(9)
+    too_much = {
+        "trade_id": "too much", "version": 1, "traded_at": 10**15, "messages": 1, "value": 10**17,
+        "risk_type": "Delta", "region": "AMER", "trade_desk": "FXSpot",
+        "previous_value": None, "previous_risk_type": None, "previous_region": None, "previous_trade_desk": None,
+    }  # fmt: skip
+    deltas.send_raw(encode(too_much))
+    deltas.send(9)
+    until_landed(trades_query())
+    deltas.check(reader)
+    (row,) = reader.execute("SELECT topic, partition, value, reason FROM onefold.rejected").fetchall()
+    assert row[:3] == (TOPIC, 1, encode(too_much))
+    assert 'Postgres refused the row: new row for relation "risk" violates check constraint "bounded"' in row[3]
 
 
 @pytest.mark.parametrize(
@@ -298,18 +325,25 @@ def test_a_batch_of_which_a_concurrent_sink_landed_a_part_is_reduced_again(
     deltas.check(reader)
 
 
-def test_what_postgres_refuses_of_a_sum_stops_the_sink(
-    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], database: str, checkout: Path
+def test_a_table_that_takes_no_sum_stops_the_sink(
+    deltas: Deltas,
+    trades_query: MakeQuery,
+    until_landed: Callable[..., None],
+    database: str,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No record could be set aside for it: the sums without it would be wrong, and nobody would know."""
+    monkeypatch.setattr(isolate, "REFUSED_MAX", 2)
     migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("ALTER TABLE trades.risk ADD CHECK (trades < 5)")
-        deltas.send(100)
-        with pytest.raises(Refused, match=r"Postgres refuses what sql/reduce/trades\.deltas\.risk\.sql makes"):
+        connection.execute("ALTER TABLE trades.risk ADD CHECK (trades < 0)")
+        deltas.send(20)
+        why = r"refuses more than 2 of 20 records in one batch for trades\.deltas\.risk: new row for relation"
+        with pytest.raises(Refused, match=why):
             until_landed(trades_query())
         assert connection.execute("SELECT sum(next_offset) FROM onefold.ledger").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM trades.current").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
 def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(

@@ -192,7 +192,7 @@ def test_a_row_that_postgres_refuses_is_set_aside_and_the_others_land(world: Wor
     (first, _), second = world.tried
     assert (second[0], second[1].reason) == (first, "because")
     assert [arguments[0] for arguments in world.set_aside] == ["made_up"]
-    assert world.set_aside[0][2] == rows.records
+    assert world.set_aside[0][2].records == rows.records
     assert world.told.counted[SET_ASIDE] == 1
     assert world.told.counted[ROWS] == 3 + 2
 

@@ -23,6 +23,7 @@ from onefold.spark_sink.decisions import (
     write_at,
 )
 from onefold.spark_sink.errors import Refused
+from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange
 from tests.support.simulated_topics import LOG, MemoryLog
 
 PROPOSALS = AvroProposals()
@@ -150,3 +151,21 @@ def test_what_the_ledger_holds_is_json() -> None:
     """And the same when it comes back."""
     after = decided(OPEN, step(1, 0, 2)).after
     assert json.loads(json.dumps(after)) == after
+
+
+def test_the_beginning_of_what_is_decided_is_what_was_decided_until_then() -> None:
+    """Wherever a batch is cut that PostgreSQL refuses: both parts continue each other in the ledger."""
+    log = [step(1, 0, 0, Kind.OPEN), step(1, 0, 2), None, step(2, 2, 3), step(2, 2, 4)]
+    whole = decided(*log)
+    ranges = (OffsetRange("log", 0, 0, len(log), "id", LastRecord(4, 4), whole),)
+    for end in range(len(log) + 1):
+        beginning, left = decided(*log[:end]), whole.until(end)
+        assert (left.offsets, left.fingerprints, left.positions, left.after) == (
+            beginning.offsets, beginning.fingerprints, beginning.positions, beginning.after,
+        )  # fmt: skip
+    first, second = Batch("s", "w", ranges).halves()
+    assert [(part.start, part.end) for part in (*first.ranges, *second.ranges)] == [(0, 2), (2, 5)]
+    assert first.ranges[0].decisions is not None
+    assert second.ranges[0].decisions is not None
+    assert first.ranges[0].decisions.after == second.ranges[0].decisions.decided_at(2)
+    assert second.ranges[0].decisions.after == whole.after

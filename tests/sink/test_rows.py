@@ -1,4 +1,4 @@
-"""The rows of a batch in Spark: into how many tasks they go, what is kept, and what is trimmed. Without Spark."""
+"""The rows of a batch in Spark: into how many tasks they go, what is kept, and which are read. Without Spark."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onefold.spark_sink.spark import rows
-from onefold.spark_sink.spark.rows import SparkRows, trimmed
+from onefold.spark_sink.spark.rows import SparkRows, within
 from tests.support.frames import LEFT, Frame, columns
 
 
@@ -44,12 +44,12 @@ def test_records_that_several_queries_read_are_kept_while_they_are_needed(reduce
     assert frame.kept == 0
 
 
-def test_records_below_their_start_offset_are_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those of a partition without one."""
+def test_only_records_within_the_span_of_their_partition_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none of a partition without one."""
     monkeypatch.setattr(rows, "sf", columns)
-    frame: Any = Frame(("t", 0, 1), ("t", 0, 2), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
-    start_offsets = {("t", 0): 2, ("t", 1): 3, ("u", 0): 1}
-    kept: Any = trimmed(frame, start_offsets)
+    frame: Any = Frame(("t", 0, 1), ("t", 0, 2), ("t", 0, 3), ("t", 1, 2), ("u", 0, 1), ("t", 2, 9))
+    spans = {("t", 0): range(2, 3), ("t", 1): range(3, 9), ("u", 0): range(2)}
+    kept: Any = within(frame, spans)
     assert kept.records == [("t", 0, 2), ("u", 0, 1)]
-    again = spark_rows(frame, reduced=True).trimmed(start_offsets, 1)
+    again = spark_rows(frame, reduced=True).within(spans, 1)
     assert again.to_arrow() == kept.records

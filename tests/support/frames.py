@@ -47,6 +47,9 @@ class Condition:
     def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # as of PySpark's own columns
         return self._with(other, operator.eq)
 
+    def __lt__(self, other: object) -> Condition:
+        return self._with(other, operator.lt)
+
     def __ge__(self, other: object) -> Condition:
         return self._with(other, operator.ge)
 
@@ -121,8 +124,15 @@ class Rows:
         true = {(*part.key, offset) for part in ranges if part.decisions for offset in part.decisions.offsets}
         return Rows(*(one for one in self.records if one in true))
 
-    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Rows:
-        return Rows(*(one for one in self.records if one[:2] in start_offsets and one[2] >= start_offsets[one[:2]]))
+    @contextmanager
+    def cached(self) -> Iterator[Rows]:
+        yield self
+
+    def within(self, spans: Mapping[Partition, range], offsets: int) -> Rows:
+        return Rows(*(one for one in self.records if one[2] in spans.get(one[:2], ())))
+
+    def bytes(self) -> int:
+        return BYTES * len(self.records)
 
     def to_arrow(self) -> list[Record]:
         return self.records
@@ -189,7 +199,15 @@ class World:
 
     def _sifted(self, *arguments: Any) -> Any:
         self.set_aside.append(arguments)
-        return SimpleNamespace(written=2, counted={TOPIC: 5}, refused={TOPIC: 1}, rejected=1, reason="because")
+        sifted = Staged(arguments[2].records)
+        return SimpleNamespace(
+            **vars(sifted) | {"rejected": 1},
+            set_aside=sifted.set_aside,
+            written=2,
+            counted={TOPIC: 5},
+            refused={TOPIC: 1},
+            reason="because",
+        )
 
     def batches(
         self,

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from onefold.spark_sink.contracts import Column, Target
 from onefold.spark_sink.decisions import Seen
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.batches import Batches
@@ -48,10 +50,15 @@ class Kafka:
 
 
 class Rows:
-    """Rows as Spark would give them."""
+    """Rows as Spark would give them. A record without a line is reduced: its `summand` is added up with others of its key.
 
-    def __init__(self, table: pa.Table, dsn: str) -> None:
+    Attributes:
+        read: how many bytes of lines the driver was given, one number for each time.
+    """
+
+    def __init__(self, table: pa.Table, dsn: str, read: list[int] | None = None) -> None:
         self._table, self._dsn = table, dsn
+        self.read = read if read is not None else []
 
     @contextmanager
     def held(self, offsets: int) -> Iterator[Self]:
@@ -63,16 +70,62 @@ class Rows:
     def decided(self, ranges: Sequence[OffsetRange]) -> Self:
         raise NotImplementedError
 
-    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> "Rows":
+    @contextmanager
+    def cached(self) -> Iterator[Self]:
+        yield self
+
+    def within(self, spans: Mapping[Partition, range], offsets: int) -> "Rows":
         rows = self._table.to_pylist()
-        left = [row for row in rows if row["offset"] >= start_offsets.get((row["topic"], row["partition"]), 1 << 62)]
-        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self._dsn)
+        left = [row for row in rows if row["offset"] in spans.get((row["topic"], row["partition"]), ())]
+        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self._dsn, self.read)
+
+    def only(self, records: Sequence[tuple[str, int, int]]) -> "Rows":
+        left = [row for row in self._table.to_pylist() if (row["topic"], row["partition"], row["offset"]) in records]
+        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self._dsn, self.read)
+
+    def bytes(self) -> int:
+        return sum(len(line or "") for line in self._table["line"].to_pylist())
+
+    def reduced_places(self) -> pa.Table:
+        return self._table.filter(pc.is_null(self._table["line"])).select(["topic", "partition", "offset", "at_ms"])
 
     def to_arrow(self) -> pa.Table:
-        return self._table
+        self.read.append(self.bytes())
+        return self._reduced()
+
+    def _reduced(self) -> pa.Table:
+        if "summand" not in self._table.column_names:
+            return self._table
+        sums: dict[str, list[str]] = {}
+        for row in self._table.to_pylist():
+            if row["line"] is None:
+                sums.setdefault(row["key"], []).append(row["summand"])
+        made = [{"target": SUMS, "line": f"{key},{_sum(summands)}\n"} for key, summands in sums.items()]
+        plain = self._table.drop_columns(["key", "summand"])
+        return pa.concat_tables([plain, pa.Table.from_pylist(made, schema=plain.schema)])
 
     def copy_by_executors(self, stage: Stage) -> pa.Table:
-        return pa.Table.from_batches(copy_as_attempt(self._table.to_batches(), stage, self._dsn, "task"))
+        return pa.Table.from_batches(copy_as_attempt(self._reduced().to_batches(), stage, self._dsn, "task"))
+
+
+#: What a query makes of the records of the made-up readings: for each key a sum.
+SUMS = "sums"
+
+
+def _sum(summands: Sequence[str]) -> str:
+    """As Spark has it that is not told to end a query for it: what is no number is the sum."""
+    return next((one for one in summands if not one.lstrip("-").isdigit()), None) or str(sum(map(int, summands)))
+
+
+def summed(plan: Plan) -> Plan:
+    """The made-up domain whose readings are reduced."""
+    merge = (
+        f"INSERT INTO {plan.domain.name}.sums AS stored (key, total) SELECT key, total FROM ",
+        " AS stage ORDER BY key ON CONFLICT (key) DO UPDATE SET total = stored.total + excluded.total",
+    )
+    target = Target(SUMS, (Column("key", "text"), Column("total", "bigint")), merge, reduced=True)
+    left = {name: one for name, one in plan.domain.targets.items() if not name.endswith("readings")}
+    return replace(plan, domain=replace(plan.domain, targets={**left, SUMS: target}))
 
 
 class Pipeline:
@@ -84,6 +137,7 @@ class Pipeline:
         self.plan = replace(plan, telemetry=self.told)
         self.kafka = kafka or Kafka()
         self.bound = Bound()
+        self.read: list[int] = []
         self.next = {(topic, partition): 100 for topic in plan.domain.contracts for partition in (0, 1)}
         for key in self.next:
             ledger.open_partition(sink.connection, plan.domain.name, key, 100, ID, "one")
@@ -112,6 +166,28 @@ class Pipeline:
         ]
         return pa.Table.from_pylist(made, schema=self.sink.table(100).schema)
 
+    def adds(self, *summands: tuple[str, str], partition: int = 0, late_ms: int = 0) -> pa.Table:
+        """Records that are reduced: (key, number)."""
+        topic = next(name for name in self.plan.domain.contracts if name.endswith("readings"))
+        first = self.next[topic, partition]
+        made = [
+            {
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "fingerprint": offset,
+                "at_ms": SENT_MS + offset + late_ms,
+                "key": key,
+                "summand": number,
+            }
+            for offset, (key, number) in enumerate(summands, first)
+        ]
+        fields = [pa.field("key", pa.string()), pa.field("summand", pa.string())]
+        return pa.Table.from_pylist(made, schema=pa.schema([*self.sink.table(100).schema, *fields]))
+
+    def sums(self) -> dict[str, int]:
+        return dict(self.reader.execute(f"SELECT key, total FROM {self.plan.domain.name}.sums").fetchall())
+
     def lands_table(self, table: pa.Table) -> BaseException | None:
         ends = dict(self.next)
         for row in table.to_pylist():
@@ -122,7 +198,7 @@ class Pipeline:
             dict.fromkeys(self.plan.domain.contracts, ID), lambda number: ends, Threads(), None, self.bound,
         )  # fmt: skip
         with suppress(RuntimeError):
-            one.on_batch(Rows(table, self.dsn), 0)
+            one.on_batch(Rows(table, self.dsn, self.read), 0)
         one.close()
         if str(one.failure) == "the writer has ended":
             self.next = ends

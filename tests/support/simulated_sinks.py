@@ -166,11 +166,27 @@ class MemoryRows:
         chosen = {part.key: part.decisions.offsets if part.decisions else () for part in ranges}
         return type(self)(self._process, {key: [*chosen.get(key, ())] for key in self._offsets})
 
-    def trimmed(self, start_offsets: dict[Partition, int], offsets: int) -> Self:
+    @contextmanager
+    def cached(self) -> Iterator[Self]:
+        yield self
+
+    def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
         self._process.world.counts["trimmed"] += 1
-        kept = {key: found for key, found in self._offsets.items() if key in start_offsets}
-        left = {key: [one for one in found if one >= start_offsets[key]] for key, found in kept.items()}
+        is_log = self._process.world.log is not None
+        left = {
+            key: [one for one in found if (place(one) if is_log else one) in spans.get(key, ())]
+            for key, found in self._offsets.items()
+        }
         return type(self)(self._process, left)
+
+    def only(self, records: Sequence[tuple[str, int, int]]) -> Self:
+        raise NotImplementedError
+
+    def bytes(self) -> int:
+        return 0
+
+    def reduced_places(self) -> pa.Table:
+        raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
         rows: list[dict[str, Any]] = []

@@ -1,0 +1,211 @@
+"""Records that a query reduces: the one whose sum PostgreSQL refuses is set aside; and a batch that is too large for the
+driver is cut. On a real PostgreSQL, without Spark."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from onefold.spark_sink.contracts import load_domain
+from onefold.spark_sink.errors import Stopped
+from onefold.spark_sink.landing import batches
+from onefold.spark_sink.landing.isolate import REFUSED_MAX
+from onefold.spark_sink.plan import Plan
+from tests.support.landing import Sink
+from tests.support.made_up_domain import MadeUp, write_domain
+from tests.support.migrated import migrate_all
+from tests.support.refused import SUMS, Pipeline, note, summed
+
+Reader = psycopg.Connection[Any]
+EXECUTORS, DRIVER = 0, 1_000_000
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> MadeUp:
+    root, name = tmp_path_factory.mktemp("domain"), f"t{uuid.uuid4().hex[:10]}"
+    write_domain(root, checkout, name)
+    return MadeUp(name, root, "127.0.0.1:9")
+
+
+@pytest.fixture(scope="module")
+def migrated(made_up: MadeUp, module_database: str) -> Plan:
+    migrate_all(module_database, made_up.root / "sql")
+    plan = Plan(
+        domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
+        bootstrap_servers="127.0.0.1:9", kafka_options={}, java_options={},
+        postgres_dsn=module_database, writer="test", sql_root=made_up.root / "sql",
+        checkpoint_root=made_up.root, notes=made_up.root, step=lambda name: None,
+    )  # fmt: skip
+    return summed(plan)
+
+
+@pytest.fixture
+def reader(module_database: str) -> Iterator[Reader]:
+    with psycopg.connect(module_database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def pipeline(migrated: Plan, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
+    """With empty tables, and nothing landed."""
+    reader.execute(f"DROP SCHEMA {made_up.name} CASCADE")
+    reader.execute((made_up.root / f"sql/schema/{made_up.name}.01.sql").read_bytes())
+    reader.execute(f"CREATE TABLE {made_up.name}.sums (key text PRIMARY KEY, total bigint NOT NULL)")
+    reader.execute("TRUNCATE onefold.ledger, onefold.rejected, onefold.batch")
+    one = Pipeline(Sink(migrated.postgres_dsn, migrated), migrated, migrated.postgres_dsn, reader)
+    yield one
+    one.sink.connection.close()
+
+
+DEFERRED = (
+    "CREATE FUNCTION {name}.look() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN IF NEW.total >= 100 THEN RAISE EXCEPTION 'too late'; END IF; RETURN NEW; END $$;"
+    "CREATE CONSTRAINT TRIGGER look AFTER INSERT OR UPDATE ON {name}.sums DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+    " EXECUTE FUNCTION {name}.look()"
+)
+#: What PostgreSQL refuses: statements, and the number to blame.
+REFUSES = {
+    "check": ("ALTER TABLE {name}.sums ADD CHECK (total < 100)", "95"),
+    "deferred trigger": (DEFERRED, "95"),
+    "overflow": ("SELECT 1", str(2**63 - 1)),
+    "narrow column": ("ALTER TABLE {name}.sums ALTER total TYPE smallint", "32767"),
+    "no number": ("SELECT 1", "much"),
+    "no such number": ("SELECT 1", "9223372036854775808"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("offsets", [DRIVER, EXECUTORS], ids=["driver", "executors"])
+@pytest.mark.parametrize(("made", "bad"), REFUSES.values(), ids=REFUSES)
+def test_the_record_to_blame_is_set_aside_and_the_others_count(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, made: str, bad: str, offsets: int
+) -> None:
+    reader.execute(made.format(name=made_up.name))
+    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=offsets)
+    assert pipeline.lands_table(pipeline.adds(("a", "10"), ("b", "1"), ("a", bad), ("a", "20"), ("c", "3"))) is None
+    assert pipeline.sums() == {"a": 30, "b": 1, "c": 3}
+    assert pipeline.places() == [(0, 102)]
+    assert pipeline.rejected()[0][2].startswith("Postgres refused the row: ")
+    assert pipeline.lands_table(pipeline.adds(("a", "5"))) is None
+    assert pipeline.sums()["a"] == 35
+
+
+@pytest.mark.parametrize("cuts", [[6], [1, 5], [3, 3], [2, 2, 2], [1, 1, 1, 1, 1, 1]], ids=str)
+def test_where_every_number_adds_the_outcome_does_not_depend_on_how_batches_are_cut(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, cuts: list[int]
+) -> None:
+    """Each record that PostgreSQL refuses beside those before it, and no other."""
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
+    records = [("a", "60"), ("a", "50"), ("b", "99"), ("a", "30"), ("b", "1"), ("a", "20")]
+    for cut in cuts:
+        assert pipeline.lands_table(pipeline.adds(*records[:cut])) is None
+        records = records[cut:]
+    assert pipeline.sums() == {"a": 90, "b": 99}
+    assert pipeline.places() == [(0, 101), (0, 104), (0, 105)]
+
+
+def test_between_partitions_the_record_that_was_written_first_counts(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader
+) -> None:
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
+    left = pipeline.adds(("a", "60"), ("a", "30"), late_ms=5)
+    right = pipeline.adds(("a", "50"), ("b", "1"), partition=1)
+    assert pipeline.lands_table(pa.concat_tables([left, right])) is None
+    assert pipeline.sums() == {"a": 80, "b": 1}
+    assert pipeline.places() == [(0, 100)]
+
+
+def test_rows_that_no_query_reduces_are_set_aside_beside_it(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader
+) -> None:
+    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 101)")
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
+    notes, records = pipeline.table(note(100), note(101), note(102)), pipeline.adds(("a", "1"), ("a", "100"))
+    together = pa.concat_tables([notes, records], promote_options="default")
+    assert pipeline.lands_table(together) is None
+    assert ([row[0] for row in pipeline.notes()], pipeline.sums()) == ([100, 102], {"a": 1})
+    assert pipeline.places() == [(0, 101), (0, 101)]
+
+
+@pytest.mark.parametrize("rule", ["total < 0", "key <> 'a'"])
+def test_a_table_that_takes_no_record_stops_the_pipeline(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, rule: str
+) -> None:
+    """With PostgreSQL's sentence; nothing moves, and all land when the table is mended."""
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CONSTRAINT wrong CHECK ({rule})")
+    records = [("a", "1")] * (REFUSED_MAX + 50)
+    failure = pipeline.lands_table(pipeline.adds(*records))
+    assert isinstance(failure, Stopped)
+    assert f"refuses more than {REFUSED_MAX} of {len(records)} records" in str(failure)
+    assert 'violates check constraint "wrong"' in str(failure)
+    assert (pipeline.sums(), pipeline.rejected()) == ({}, [])
+    reader.execute(f"ALTER TABLE {made_up.name}.sums DROP CONSTRAINT wrong")
+    assert pipeline.lands_table(pipeline.adds(*records)) is None
+    assert pipeline.sums() == {"a": len(records)}
+
+
+def test_rows_that_a_query_makes_of_no_record_stop_the_pipeline(pipeline: Pipeline) -> None:
+    failure = pipeline.lands(("a,1", SUMS))
+    assert isinstance(failure, Stopped)
+    assert f"what sql/reduce/{SUMS}.sql makes of a batch without records" in str(failure)
+
+
+def test_what_another_sink_has_landed_of_the_batch_is_not_added_again(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader
+) -> None:
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
+    records = [("a", "1"), ("a", "2"), ("a", "100"), ("a", "4")]
+    before = dict(pipeline.next)
+    assert pipeline.lands_table(pipeline.adds(*records[:2])) is None
+    pipeline.next = before
+    assert pipeline.lands_table(pipeline.adds(*records)) is None
+    assert (pipeline.sums(), pipeline.places()) == ({"a": 7}, [(0, 102)])
+
+
+# --- a batch that is too large to be looked at in one piece
+
+
+def test_a_large_batch_that_is_reduced_is_looked_at_in_parts(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a transaction of its own, which is noted; a part that PostgreSQL takes counts although a later one stops."""
+    monkeypatch.setattr(batches, "REDUCED_OFFSETS", 200)
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CONSTRAINT few CHECK (total < 1000)")
+    good, bad = [("a", "1")] * 150, [("b", "1000")] * 150
+    failure = pipeline.lands_table(pipeline.adds(*good, *bad))
+    assert isinstance(failure, Stopped)
+    assert (pipeline.sums(), pipeline.rejected()) == ({"a": 150}, [])
+    noted = reader.execute("SELECT first_offset, next_offset FROM onefold.batch ORDER BY 1").fetchall()
+    assert noted == [(100, 250)]
+    reader.execute(f"ALTER TABLE {made_up.name}.sums DROP CONSTRAINT few")
+    assert pipeline.lands_table(pipeline.adds(*good, *bad)) is None
+    assert pipeline.sums() == {"a": 150, "b": 150_000}
+
+
+@pytest.mark.parametrize("bad", ["1001,x", "no number,x"], ids=["merge", "copy"])
+def test_the_driver_is_given_no_more_of_a_refused_batch_than_it_has_memory_for(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, bad: str
+) -> None:
+    """Whether PostgreSQL refuses the row in the table or already in the copy; the rest of the batch lands."""
+    most = 20_000
+    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 1001)")
+    rows = [note(number, "x" * 100) for number in range(1_000)]
+    rows[700] = bad, ""
+    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=most)
+    assert pipeline.lands(*rows) is None
+    assert [row[0] for row in pipeline.notes()] == [number for number in range(1_000) if number != 700]
+    assert pipeline.places() == [(0, 800)]
+    assert len(pipeline.read) > 1
+    assert max(pipeline.read) <= most
+
+
+def test_two_partitions_of_one_offset_each_are_cut_as_well(pipeline: Pipeline, made_up: MadeUp, reader: Reader) -> None:
+    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 2)")
+    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=1)
+    left, right = pipeline.table(note(1)), pipeline.table(note(2), partition=1)
+    assert pipeline.lands_table(pa.concat_tables([left, right])) is None
+    assert ([row[0] for row in pipeline.notes()], pipeline.places()) == ([1], [(1, 100)])
