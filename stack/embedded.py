@@ -1,4 +1,6 @@
-"""The embedded stack put together: jars, broker and database. `infrastructure` runs the two in the foreground for tests."""
+"""The embedded stack put together: jars, broker and database. `infrastructure` runs the two in the foreground for tests, and
+`database` one of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from onefold.operate import settings
 from onefold.stack import homes, jars, java, warm
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
-from onefold.stack.ports import Keeping, Ports, choose_ports, of_stack
+from onefold.stack.ports import Keeping, Ports, choose_ports, free_ports, of_stack
 from onefold.stack.postgres import Postgres, check_account
 
 Say = Callable[[str], None]
@@ -39,6 +41,14 @@ class Infrastructure:
     broker: Broker
     java: java.Java
     spark_jars: list[Path]
+
+
+@dataclass(frozen=True)
+class Database:
+    """A running database, for tests."""
+
+    dsn: str
+    child: Child
 
 
 def default_cache() -> Path:
@@ -75,37 +85,60 @@ def prepare(
 
 
 @contextmanager
-def infrastructure(home: Path, say: Say = lambda text: None) -> Iterator[Infrastructure]:
+def database(home: Path) -> Iterator[Database]:
+    """Runs a database alone as a child of this process until the block ends, with its data in `home` and its log in
+    home/logs. What it leaves outside of `home` (`Postgres.wipe`) is gone afterwards.
+    """
+    check_account()
+    homes.claim(home)
+    with closing(Keeping()) as keeping:
+        (port,) = free_ports(1)
+        keeping.keep([port])
+        server = Postgres(home / "postgres", port)
+        server.prepare()
+        child = Child(server.service(home / "logs" / "postgres.log"))
+        with _up([child]):
+            yield Database(server.dsn, child)
+        server.wipe()
+
+
+@contextmanager
+def infrastructure(
+    home: Path, say: Say = lambda text: None, *, beside: Database | None = None
+) -> Iterator[Infrastructure]:
     """Runs broker and database as children of this process until the block ends, with their data in `home` and logs
-    in home/logs.
+    in home/logs; the broker alone where there is a database `beside` it.
     """
     homes.claim(home)
     with closing(Keeping()) as keeping:
         ports = choose_ports(home)
         keeping.keep(of_stack(home, {}))
-        with _running(home, prepare(home, ports, default_cache(), say)) as running:
-            yield running
+        parts = prepare(home, ports, default_cache(), say, with_database=beside is None)
+        kafka = Child(parts.broker.service(home / "logs" / "kafka.log"))
+        if beside is None:
+            found = Database(parts.database.dsn, Child(parts.database.service(home / "logs" / "postgres.log")))
+        else:
+            found = beside
+        with _up([kafka] if beside else [found.child, kafka]):
+            yield Infrastructure(
+                parts.broker.bootstrap_servers,
+                found.dsn,
+                kafka,
+                found.child,
+                parts.broker,
+                parts.java,
+                parts.spark_jars,
+            )
 
 
 @contextmanager
-def _running(home: Path, parts: Parts) -> Iterator[Infrastructure]:
-    kafka = Child(parts.broker.service(home / "logs" / "kafka.log"))
-    postgres = Child(parts.database.service(home / "logs" / "postgres.log"))
-    children: Sequence[Child] = (postgres, kafka)
+def _up(children: Sequence[Child]) -> Iterator[None]:
     try:
         for child in children:
             child.start()
         for child in children:
             child.wait_ready()
-        yield Infrastructure(
-            parts.broker.bootstrap_servers,
-            parts.database.dsn,
-            kafka,
-            postgres,
-            parts.broker,
-            parts.java,
-            parts.spark_jars,
-        )
+        yield
     finally:
         for child in children:
             child.ask_to_stop()

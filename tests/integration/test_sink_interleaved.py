@@ -31,6 +31,9 @@ DRIVER_BYTES = 8
 KINDS = pytest.mark.parametrize("reduced", [False, True], ids=["record by record", "reduced"])
 SOURCES = pytest.mark.parametrize("decided", [False, True], ids=["output topics", "decision log"])
 
+# Four seconds a seed.
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., World]
 
 

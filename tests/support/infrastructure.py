@@ -1,4 +1,5 @@
-"""A real broker and a real PostgreSQL for the whole session, and a database, topics and groups of its own for each test."""
+"""A real PostgreSQL and a real broker for the whole session, each for who needs it, and a database, topics and groups of its own
+for each test."""
 
 import os
 import uuid
@@ -16,20 +17,24 @@ from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, lag
 from onefold.processor.loading import topology_of
-from onefold.stack.embedded import Infrastructure
+from onefold.stack.embedded import Database, Infrastructure
+from onefold.stack.embedded import database as database_alone
 from onefold.stack.embedded import infrastructure as start
-from onefold.stack.postgres import Postgres
 from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="session")
-def infrastructure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Infrastructure]:
-    """The embedded broker and database; their data goes with the session."""
-    home = tmp_path_factory.mktemp("stack")
-    with start(home) as running:
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """The embedded database, which needs a second and no Java; its data goes with the session."""
+    with database_alone(tmp_path_factory.mktemp("postgres")) as running:
         yield running
-    # As root the data lies outside of the home, where pytest would not clear it away.
-    Postgres(home / "postgres", 0).wipe()
+
+
+@pytest.fixture(scope="session")
+def infrastructure(postgres_server: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Infrastructure]:
+    """The embedded broker beside the database; its data goes with the session."""
+    with start(tmp_path_factory.mktemp("stack"), beside=postgres_server) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +44,9 @@ def bootstrap_servers(infrastructure: Infrastructure) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_dsn(infrastructure: Infrastructure) -> str:
+def postgres_dsn(postgres_server: Database) -> str:
     """The server's own database; tests that write take `database`."""
-    return infrastructure.postgres_dsn
+    return postgres_server.dsn
 
 
 @pytest.fixture

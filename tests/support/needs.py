@@ -15,8 +15,10 @@ from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 NEEDS = ("broker", "postgres", "spark", "s3", "docker", "browser")
-#: The session's broker and database are started as one, and Spark after them, by the first test that needs one of them.
-TOGETHER = {"broker", "postgres", "spark"}
+#: The session's Spark is started after its broker, and that after its database, by the first test that needs one of them.
+BEFORE = {"spark": {"broker", "postgres"}, "broker": {"postgres"}}
+#: What --fast has as well: the database starts in a second.
+QUICK = {"postgres"}
 #: What is not for a minute's run, needs apart.
 LONG = ("slow", "matrix")
 #: What runs while nothing else does (`turns`).
@@ -24,7 +26,7 @@ ALONE = "alone"
 #: By fixture; what these use themselves is counted with them. All three servers come with `onefold`, the stack that is up.
 FIXTURES = {
     "bootstrap_servers": ("broker",),
-    "postgres_dsn": ("postgres",),
+    "postgres_server": ("postgres",),
     "infrastructure": ("broker", "postgres"),
     "spark": ("spark",),
     "s3_server": ("s3",),
@@ -50,7 +52,9 @@ _running: list[pytest.Item] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """For a first answer, and for a machine that has nothing."""
-    parser.addoption("--fast", action="store_true", help="only what needs no server, no browser and no minute")
+    parser.addoption(
+        "--fast", action="store_true", help="only what needs no server but a database, no browser and no minute"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(need)
     unwanted = set[str]()
     if config.getoption("--fast"):
-        unwanted = {*NEEDS, *LONG}
+        unwanted = {*NEEDS, *LONG} - QUICK
     elif "matrix" not in config.getoption("-m"):
         unwanted = {"matrix"}
     left_out = {item for item in items if unwanted & {marker.name for marker in item.iter_markers()}}
@@ -113,7 +117,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "subprocess.Popen" or not _running:
         return
     marked = {marker.name for marker in _running[-1].iter_markers()}
-    if missing := started(arguments[1]) - (marked | TOGETHER if marked & TOGETHER else marked):
+    if missing := started(arguments[1]) - marked.union(*(BEFORE.get(name, set()) for name in marked)):
         raise AssertionError(f"{_running[-1].nodeid} starts what it is not marked for: {', '.join(sorted(missing))}")
 
 

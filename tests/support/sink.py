@@ -25,6 +25,8 @@ from tests.support.waiting import eventually
 
 # A cold JVM of Spark, on two cores that something else has as well: by far the slowest that was seen.
 LANDED_IN_S = 150
+# Nobody listens there.
+NOWHERE = "127.0.0.1:9"
 
 
 @pytest.fixture(scope="session")
@@ -38,27 +40,34 @@ def spark(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def made_up(tmp_path: Path, checkout: Path, bootstrap_servers: str) -> MadeUp:
-    """A domain of this test alone: contracts, tables and merges in `tmp_path`. Its topics are not made yet."""
-    name = f"t{uuid.uuid4().hex[:10]}"
-    write_domain(tmp_path, checkout, name)
-    return MadeUp(name, tmp_path, bootstrap_servers)
+def domain_servers(request: pytest.FixtureRequest) -> str:
+    """Where the topics of a test are; nowhere for one that has none, for which no broker is started."""
+    has_broker = "infrastructure" in request.fixturenames
+    return request.getfixturevalue("bootstrap_servers") if has_broker else NOWHERE
 
 
 @pytest.fixture
-def made_up_topics(made_up: MadeUp) -> None:
+def made_up(tmp_path: Path, checkout: Path, domain_servers: str) -> MadeUp:
+    """A domain of this test alone: contracts, tables and merges in `tmp_path`. Its topics are not made yet."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    write_domain(tmp_path, checkout, name)
+    return MadeUp(name, tmp_path, domain_servers)
+
+
+@pytest.fixture
+def made_up_topics(bootstrap_servers: str, made_up: MadeUp) -> None:
     """Two topics of two partitions each."""
     made_up.create_topics(partitions=2)
 
 
 @pytest.fixture
-def plan(made_up: MadeUp, database: str, bootstrap_servers: str, tmp_path: Path) -> Plan:
+def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) -> Plan:
     """How to land the made-up domain."""
     return Plan(
         domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
-        bootstrap_servers=bootstrap_servers,
+        bootstrap_servers=domain_servers,
         kafka_options={},
-        java_options=java_client_options(bootstrap_servers, {}),
+        java_options=java_client_options(domain_servers, {}),
         postgres_dsn=database,
         writer="test",
         sql_root=tmp_path / "sql",

@@ -14,10 +14,10 @@ from tests.support.rooms import ROOT
 
 
 def test_what_is_needed_is_found_by_the_fixtures() -> None:
-    """Down to those that are listed: a database is no reason to say `broker`, though both are started."""
+    """Down to those that are listed: a database is no reason to say `broker`."""
     made = {
         "database": ["postgres_dsn"],
-        "postgres_dsn": ["infrastructure"],
+        "postgres_dsn": ["postgres_server"],
         "client": ["bootstrap_servers"],
         "floor": ["database", "tmp_path"],
         "secured": ["infrastructure"],
@@ -56,8 +56,16 @@ def test_a_test_without_a_marker_cannot_start_a_server() -> None:
 
 
 @pytest.mark.broker
-def test_a_test_with_a_marker_can() -> None:
+def test_a_test_with_a_marker_can_start_it_and_what_it_comes_after() -> None:
     subprocess.run(["true", "kafka.Kafka"], check=True)
+    subprocess.run(["true", "postgres"], check=True)
+
+
+@pytest.mark.postgres
+def test_a_test_of_the_database_starts_no_broker() -> None:
+    subprocess.run(["true", "postgres"], check=True)
+    with pytest.raises(AssertionError, match="starts what it is not marked for: broker"):
+        subprocess.run(["true", "kafka.Kafka"], check=True)
 
 
 def test_every_need_is_a_marker_and_documented() -> None:
