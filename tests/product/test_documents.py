@@ -5,10 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import ROOT, Onefold
 
 
-def test_the_commands_for_a_first_hour(onefold: Onefold, tmp_path: Path) -> None:
+@pytest.mark.broker
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_the_commands_for_a_first_hour(tmp_path: Path) -> None:
     """Those of the README and of the walk through it, in one shell, in order; each must succeed.
 
     But for the demo, which has a stack of its own: tests/product/test_fresh_clone.py runs it.
@@ -26,7 +31,7 @@ def test_the_commands_for_a_first_hour(onefold: Onefold, tmp_path: Path) -> None
         f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m onefold.cli.main "$@"\n', encoding="utf-8"
     )
     program.chmod(0o755)
-    environment = onefold.environment | {"ONEFOLD_HOME": str(tmp_path / "home")}
+    environment = Onefold(tmp_path / "home").environment
     try:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", session], cwd=tmp_path, env=environment, capture_output=True, timeout=400
