@@ -132,8 +132,10 @@ def _is_text(node: ast.AST) -> bool:
 
 def users() -> dict[str, set[str]]:
     """By file of the checkout the files that import it, or ask for a fixture of it by name."""
-    listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard", "*.py"], cwd=ROOT, text=True)
-    texts = {path: (ROOT / path).read_text("utf-8") for path in listed.split() if (ROOT / path).is_file()}
+    listed = subprocess.check_output(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.py"], cwd=ROOT, encoding="utf-8"
+    )
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in listed.split() if (ROOT / path).is_file()}
     modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in texts}
     fixture = re.compile(r"^@pytest\.fixture.*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
     fixtures = {name: path for path, text in texts.items() for name in fixture.findall(text)}
@@ -223,8 +225,16 @@ class Runner:
     def _pytest(self, copy: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         options = ["--fast", "-p", "no:cacheprovider", "-p", "tests.support.mutants", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
-        command = [sys.executable, "-m", "pytest", *options]
-        return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=MUTANT_S)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=MUTANT_S,
+        )
+        assert done.returncode < pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+        return done
 
 
 def _copy(to: Path) -> Path:
