@@ -30,7 +30,12 @@ _ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]
 _STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))
 _OPTIONS = "log4j2.properties"
 # Of a sink; its options are removed last, because a folder without them is not a sink's.
-_SINK = (*(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")), "spark.log", _OPTIONS)
+_SINK = (
+    *(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")),
+    "spark.log*",
+    "spark.out",
+    _OPTIONS,
+)
 # What the product writes, by the folders of a home. A part of a pattern is the name of one file or folder, `name:file` that of a
 # folder with such a file, and `**` any path of names of objects. What ends with a slash is removed with all that is in it.
 _MADE = {

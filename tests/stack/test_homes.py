@@ -28,6 +28,8 @@ OURS = (
     "checkpoints/sink-1/notes/0a1b.json",
     "checkpoints/sink-1/sink-1.4711/runner/0/offsets/0",
     "checkpoints/sink-1/spark.log",
+    "checkpoints/sink-1/spark.log.1",
+    "checkpoints/sink-1/spark.out",
     "checkpoints/sink-1/tmp/x",
     "judge/runner/0a1b.checkpoint",
     "judge/runner/draft-x",
