@@ -131,8 +131,15 @@ class Rows:
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Rows:
         return Rows(*(one for one in self.records if one[2] in spans.get(one[:2], ())))
 
+    def only(self, records: Sequence[tuple[str, int, int]]) -> Rows:
+        return Rows(*(one for one in self.records if one in records))
+
     def bytes(self) -> int:
         return BYTES * len(self.records)
+
+    def reduced_places(self) -> Any:
+        """No query reduces them."""
+        raise NotImplementedError
 
     def to_arrow(self) -> list[Record]:
         return self.records
