@@ -169,8 +169,10 @@ class Runner:
         self._copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(processes):
             self._copies.put(_copy(folder / str(number)))
-        listed = self._pytest(folder / "0", "--collect-only", "-qq").stdout
-        self._tests = re.findall(r"^(tests/\S+\.py)(?=: \d+$|::)", listed, re.MULTILINE)
+        collected = self._pytest(folder / "0", "--collect-only", "-qq")
+        # From here on, a run that cannot start is the mutant's doing.
+        assert collected.returncode == 0, collected.stdout + collected.stderr
+        self._tests = re.findall(r"^(tests/\S+\.py)(?=: \d+$|::)", collected.stdout, re.MULTILINE)
 
     def judge(self, mutant: Mutant) -> str:
         """The test that killed it; "" when none did."""
@@ -225,7 +227,7 @@ class Runner:
     def _pytest(self, copy: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         options = ["--fast", "-p", "no:cacheprovider", "-p", "tests.support.mutants", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-m", "pytest", *options],
             cwd=copy,
             env=environment,
@@ -233,8 +235,6 @@ class Runner:
             encoding="utf-8",
             timeout=MUTANT_S,
         )
-        assert done.returncode < pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
-        return done
 
 
 def _copy(to: Path) -> Path:
