@@ -1,0 +1,137 @@
+"""What Onefold promises, and which tests show it: tests/promises.toml, the mark `promise`, and docs/promises.md.
+
+`python -m tests.support.promises` writes the page. A run of a whole tier fails when a promise has no test that ran and passed.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.rooms import ROOT
+
+PAGE = ROOT / "docs" / "promises.md"
+SENTENCES: dict[str, str] = tomllib.loads((ROOT / "tests" / "promises.toml").read_text(encoding="utf-8"))
+_MARK = "promise"
+
+_HEAD = """# What is promised, and the tests that would fail
+
+Each line is a promise and the tests that are red without it. `./onefold test` fails when one of the promises has no test that ran and passed.
+This page is made from the marks of the tests (`python -m tests.support.promises`).
+
+| promise | tests |
+|---|---|
+"""
+_TAIL = """
+What is not promised: an acknowledged record is in the page cache of the broker, not on its disk, so a power cut of a single broker can lose it.
+`onefold status` says [what else the settings in force weaken](operating.md#what-is-guaranteed). The embedded broker is one node. See [what remains](design.md#what-remains).
+"""
+
+
+class Shown:
+    """Which promises the tests of a run have shown."""
+
+    def __init__(self) -> None:
+        self._passed = set[str]()
+        self._not = dict[str, set[str]]()
+
+    def add(self, report: pytest.TestReport) -> None:
+        """A phase of a test: its call has passed, or it was skipped or failed in whatever phase."""
+        for key, name in report.user_properties:
+            if key == _MARK and report.passed and report.when == "call":
+                self._passed.add(str(name))
+            elif key == _MARK and not report.passed:
+                self._not.setdefault(str(name), set()).add(report.nodeid)
+
+    def missing(self) -> list[str]:
+        """A line for each promise of which no test passed, or one was skipped or failed."""
+        return [
+            f"{name}: {', '.join(sorted(self._not[name])) + ' did not pass' if name in self._not else 'no test of it ran'}"
+            for name in SENTENCES
+            if name in self._not or name not in self._passed
+        ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Reports come to the process that the user started, also where others run the tests."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Watch(config), "promises-shown")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a test promises goes with its reports."""
+    for item in items:
+        for name in promised(item):
+            if name not in SENTENCES:
+                raise pytest.UsageError(f"{item.nodeid}: tests/promises.toml has no promise {name}")
+            item.user_properties.append((_MARK, name))
+
+
+def promised(item: pytest.Item) -> list[str]:
+    """Names of the promises that a test shows."""
+    return [str(name) for mark in item.iter_markers(_MARK) for name in mark.args]
+
+
+class _Watch:
+    """Fails a run of a whole tier that leaves a promise without a test."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        option = config.option
+        selected = option.file_or_dir or option.keyword or option.markexpr or option.deselect or option.collectonly
+        self._whole = not (selected or option.fast or getattr(option, "lf", False))
+        self._shown = Shown()
+        self._missing: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of every test, wherever it ran."""
+        self._shown.add(report)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Whatever else was wrong."""
+        if self._whole:
+            self._missing = self._shown.missing()
+        if self._missing and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """With its sentence, which a reader of the page believes."""
+        if self._missing:
+            terminalreporter.section("promises that no test has shown")
+            for line in self._missing:
+                terminalreporter.write_line(f"{line}: {SENTENCES[line.partition(':')[0]]}")
+        elif self._whole:
+            terminalreporter.write_line(f"{len(SENTENCES)} promises, each with a test that passed")
+
+
+def page() -> str:
+    """docs/promises.md as it should be."""
+    shown: dict[str, list[str]] = {name: [] for name in SENTENCES}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name, test in _marks(path):
+            if test not in shown[name]:
+                shown[name].append(test)
+    rows = [f"| {SENTENCES[name]} | {', '.join(f'`{test}`' for test in tests)} |" for name, tests in shown.items()]
+    return _HEAD + "\n".join(rows) + "\n" + _TAIL
+
+
+def _marks(path: Path) -> Iterator[tuple[str, str]]:
+    """(promise, file or test) of a file's marks, in its order."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            yield from ((name, str(path.relative_to(ROOT))) for name in _names([node.value]))
+        if isinstance(node, ast.FunctionDef):
+            yield from ((name, node.name) for name in _names(node.decorator_list))
+
+
+def _names(values: Iterable[ast.expr]) -> Iterator[str]:
+    for value in values:
+        for node in ast.walk(value):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == f"pytest.mark.{_MARK}":
+                yield from (str(ast.literal_eval(argument)) for argument in node.args)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
