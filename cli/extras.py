@@ -1,6 +1,6 @@
 """What a verb needs beyond what the wheel without extras brings, and the sentence for what is not there.
 
-An extra is a group of packages in pyproject.toml; tests/tidy/test_packages.py holds this table to it.
+An extra is a group of packages in pyproject.toml; tests/cli/test_extras.py holds this table to it.
 """
 
 from __future__ import annotations

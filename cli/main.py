@@ -35,6 +35,7 @@ GROUPS = {
         "check": "Check a pipeline's files, without a server.",
         "produce": "Write events to an input topic.",
         "test": "Run this checkout's tests.",
+        "lint": "Check this checkout's code and documents.",
         "bench": "Measure throughput, latency and recovery.",
         "chaos": "Inject faults into a running stack, and verify.",
         "warm": "Make Kafka and Spark start faster.",

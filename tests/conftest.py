@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.support.needs",
     "tests.support.s3",
     "tests.support.objects",  # after what it imports
+    "tests.support.promises",
     "tests.support.sink",
     "tests.support.sink_children",
     "tests.support.turns",

@@ -1,4 +1,4 @@
-"""`onefold test`: the whole test suite."""
+"""`onefold test`: the test suite of this checkout, in tiers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,22 @@ from onefold.operate.errors import UserError
 # What follows is pytest's own.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 ROOT = Path(__file__).resolve().parents[2]
+# Each process of the suite has a broker, a database and a Spark of its own: four of them fill 12 GB.
+PROCESSES_MAX = 4
+# A file at a time, so that what its tests share is made once.
+SHARED = ("--dist", "loadfile", "--no-loadscope-reorder")
+# Whoever asks for these wants one process, or says how many.
+OWN_CHOICE = ("-n", "--numprocesses", "--dist", "-s", "--pdb", "--trace", "--collect-only", "--co")
 
 
 def command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Only tests that need no server.")] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Only tests that need no server but PostgreSQL: 3 minutes.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: half an hour.")
+    ] = False,
     mutants: Annotated[
         bool,
         typer.Option(
@@ -35,7 +46,18 @@ def command(
     if not (ROOT / "tests").is_dir():
         raise UserError("the tests are not part of an installation", "Run ./onefold test in a checkout.")
     os.chdir(ROOT)
+    tier = [option for option, wanted in (("--fast", fast), ("--all", everything)) if wanted]
+    given = arguments or []
     # It takes this process's place, and with it the terminal and the exit code.
     if mutants:
-        os.execv(sys.executable, [sys.executable, "-m", "tests.support.mutants", *(arguments or [])])  # noqa: S606
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *(["--fast"] if fast else []), *(arguments or [])])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-m", "tests.support.mutants", *given])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *tier, *processes(given), *given])  # noqa: S606
+
+
+def processes(given: list[str]) -> list[str]:
+    """Options of pytest-xdist: a process for each core, unless one file or test is named or the user chose already."""
+    chosen = any(word.startswith(option) for word in given for option in OWN_CHOICE)
+    named = [word for word in given if (ROOT / word.partition("::")[0]).exists()]
+    single = len(named) == 1 and (ROOT / named[0].partition("::")[0]).is_file()
+    number = min(os.cpu_count() or 1, PROCESSES_MAX)
+    return [] if chosen or single or number == 1 else ["-n", str(number), *SHARED]

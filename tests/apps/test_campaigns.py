@@ -12,6 +12,8 @@ from onefold.processor.apps.campaigns import SENDS_MAX, SENT_MAX, TEXT_MAX, Camp
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 
+pytestmark = pytest.mark.promise("totals-never-change")
+
 NOON, ONE, TWO = "2021-12-01 12:00:00", "2021-12-01 13:00:00", "2021-12-01 14:00:00"
 
 

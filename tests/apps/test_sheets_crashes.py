@@ -15,6 +15,8 @@ from onefold.processor.core.values import Event
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.crashes import crashed_at_every_hit
 
+pytestmark = pytest.mark.promise("sheets-without-gaps")
+
 A, B, C = "payloads/a", "payloads/b", "payloads/c"
 
 

@@ -28,7 +28,7 @@ from tests.support.needs import first_of
 from tests.support.processes import records
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.promise("recovery-in-time")]
 
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)

@@ -45,6 +45,7 @@ def suffer(bank: Onefold, nemesis: str) -> dict[str, Any]:
     return outcome
 
 
+@pytest.mark.promise("replicas-in-time")
 @pytest.mark.alone
 @pytest.mark.parametrize("nemesis", first_of(("kill-processor", "pause-processor")))
 def test_the_others_go_on_with_what_the_one_did(bank: Onefold, nemesis: str) -> None:

@@ -16,6 +16,8 @@ from onefold.operate import foreign, state
 from onefold.operate.settings import Settings, load
 from onefold.processor.core.topology import Topology
 
+pytestmark = pytest.mark.promise("foreign-clusters")
+
 KAFKA, POSTGRES = "127.0.0.1:1", "postgresql://me:secret@127.0.0.1:1/mine"
 
 

@@ -43,3 +43,15 @@ def test_a_service_starts_without_what_it_does_not_use(verb: str, tmp_path: Path
     loaded = set(told.split())
     assert {"structlog", "onefold"} <= loaded
     assert loaded & (without | {"rich", "hypothesis", "pytest"}) == set()
+
+
+def test_the_public_names_load_the_core_and_nothing_else() -> None:
+    """Whatever imports anything of Onefold loads them first: no client, no codec, no third party at all."""
+    program = "import sys; before = {*sys.modules}; import onefold; print(*{*sys.modules} - before)"
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    printed = subprocess.check_output([sys.executable, "-P", "-c", program], env=environment).decode()
+    loaded = {name for name in printed.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+
+    assert {name for name in loaded if not name.startswith("onefold.processor.core")} == {
+        "onefold", "onefold.processor",
+    }  # fmt: skip

@@ -11,6 +11,8 @@ import pytest
 
 from onefold.exit_codes import USAGE
 
+pytestmark = pytest.mark.promise("locales")
+
 #: A folder that Latin-1, ASCII, a shell and a URI each take for another one.
 FOLDER = "größe mit leer 50%"
 SCHEMA = {

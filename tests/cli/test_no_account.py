@@ -13,6 +13,8 @@ from onefold.exit_codes import USAGE
 from onefold.operate import settings
 from onefold.stack import java
 
+pytestmark = pytest.mark.promise("no-account")
+
 UID = 54321
 NAMES = ("HOME", "USER", "LOGNAME", "USERNAME", "XDG_CACHE_HOME", "ONEFOLD_CACHE", "ONEFOLD_HOME")
 AS_NOBODY = ["unshare", "--user", f"--map-user={UID}", f"--map-group={UID}"]

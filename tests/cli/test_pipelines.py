@@ -10,6 +10,8 @@ import pytest
 from onefold import pipelines
 from onefold.pipelines import Faulty
 
+pytestmark = pytest.mark.promise("broken-pipelines-stay-alone")
+
 HANDLER = """
 from onefold.processor.core.topology import Topology
 

@@ -21,6 +21,8 @@ from onefold.operate.lag import Lag
 from tests.support.floor import Floor
 from tests.support.site import Site
 
+pytestmark = pytest.mark.promise("the-worst-headline")
+
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SALES, RETURNS, OTHER = (
     Rollup(schema, table, ("shelf", "item"), "euros", "pieces", True, True)

@@ -19,6 +19,8 @@ from tests.support.silent import silent
 from tests.support.site import Site
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("host-names")
+
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:

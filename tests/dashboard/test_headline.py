@@ -12,6 +12,8 @@ from onefold.dashboard.rollups import Level, Rollup, Row, Sum
 from onefold.dashboard.snapshot import Compared, LagNow, Snapshot, comparison
 from onefold.operate.lag import UNKNOWN, Lag
 
+pytestmark = pytest.mark.promise("wrong-sums-turn-red")
+
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ROLLUP = Rollup("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
 DRAINED = LagNow({"shop": Lag(0, 0.0, 0, 0.0)}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from onefold.processor.core.topology import Topology
@@ -92,6 +93,7 @@ def test_with_the_keyboard_alone(page: LivePage, floor: Floor) -> None:
     page.soon("#level-title", "By region")
 
 
+@pytest.mark.promise("wrong-sums-turn-red")
 def test_sums_that_disagree_turn_red(
     page: LivePage, floor: Floor, fresh_domain: Callable[..., Topology], database: str
 ) -> None:

@@ -258,6 +258,7 @@ def test_the_diagram_fits(layout: Callable[[Way], Diagram], inputs: int, outputs
     assert sum(arrow.head for arrow in made.arrows) >= 5
 
 
+@pytest.mark.promise("the-last-day")
 def test_the_last_day_outlives_the_dashboard(tmp_path: Path) -> None:
     """Rates of neighbouring minutes only; what nobody saw is a hole, and lines that are no points are passed over."""
     file, now = tmp_path / "run" / "history.jsonl", time.time() // SLOT_S * SLOT_S
@@ -275,6 +276,7 @@ def test_the_last_day_outlives_the_dashboard(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.promise("the-last-day")
 def test_the_last_day_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onefold.dashboard.day.MINUTES", 10)
     monkeypatch.setattr("onefold.dashboard.day._LINES_MAX", 20)

@@ -14,6 +14,8 @@ from tests.support.floor import Floor
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
 
+pytestmark = pytest.mark.promise("dashboards-only-read")
+
 
 def read(dsn: str, fetch: Callable[[Connection], Coroutine[Any, Any, Any]]) -> Any:
     """What `fetch` finds in one snapshot."""

@@ -11,6 +11,8 @@ from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.standing import Dead, Facts, Headline, Rank, Service, Waiting, headline, of
 from onefold.operate.held import Held
 
+pytestmark = pytest.mark.promise("the-worst-headline")
+
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 STALL_S = 60.0
 SP = "\N{NARROW NO-BREAK SPACE}"

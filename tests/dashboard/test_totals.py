@@ -28,6 +28,8 @@ from tests.support.clock import Clock
 from tests.support.site import Site
 from tests.support.told import families
 
+pytestmark = pytest.mark.promise("unhealthy-is-said")
+
 AWAY = "Kafka does not answer"
 
 

@@ -34,7 +34,7 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, opened, produce
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.promise("audit-names-wrong")]
 USERS = 5
 OVER = "was deleted or recreated: this run ends"
 
@@ -135,6 +135,7 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
     assert "runner is not audited: its model does not say what runner.stats is the sum of" in capsys.readouterr().err
 
 
+@pytest.mark.promise("audit-follows-replicas")
 def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
     running: Running,
 ) -> None:
@@ -170,6 +171,7 @@ def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
     running.audit(lambda standing: "wrong output" in {one.kind for one in standing.findings}, NAMED_WITHIN_S)
 
 
+@pytest.mark.promise("audit-after-a-reset")
 def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_path: Path) -> None:
     """The auditor looks on at each step and afterwards; then it ends, and the next one begins anew."""
     auditor = running.auditor
@@ -195,6 +197,7 @@ def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_
         running.valid(0)
 
 
+@pytest.mark.promise("audit-after-a-reset")
 def test_an_input_that_was_made_again_ends_it(running: Running) -> None:
     """A reader of the old one hears of nothing any more."""
     delete_topics(connect(running.client), ("runner.updates",))

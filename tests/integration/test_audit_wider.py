@@ -47,6 +47,7 @@ def put(client: dict[str, str], topic: str, key: bytes | None, value: bytes | No
     assert producer.flush(30) == 0
 
 
+@pytest.mark.promise("audit-follows-feedback")
 def test_a_pipeline_that_feeds_itself_is_followed(
     fresh_domain: MakeDomain, client: dict[str, str], database: str, checkout: Path, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def decided(topology: Topology, client: dict[str, str]) -> int:
     return sum(end for standing in found.standings.values() for _, end in standing.inputs.values())
 
 
+@pytest.mark.promise("audit-follows-decisions")
 def test_tables_from_a_decision_log_are_followed(
     fresh_domain: MakeDomain, client: dict[str, str], database: str, checkout: Path, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ def test_tables_from_a_decision_log_are_followed(
         audited.audit(lambda standing: "wrong output" in {one.kind for one in standing.findings}, NAMED_WITHIN_S)
 
 
+@pytest.mark.promise("audit-follows-jobs")
 def test_what_workers_make_is_followed(
     fresh_domain: MakeDomain, client: dict[str, str], database: str, checkout: Path, tmp_path: Path
 ) -> None:

@@ -35,6 +35,8 @@ from tests.support.processes import drained, instance, judge, produce, records
 from tests.support.rooms import ROOT
 from tests.support.versions import POISON_METERS
 
+pytestmark = pytest.mark.promise("dead-letters-once")
+
 MakeDomain = Callable[..., Topology]
 LARGE = b'{"user_id": "' + b"x" * 100_000 + b'"}'
 BROKEN = {b"7": b"no update at all", b"8": LARGE, b"9": b'{"user_id": 9}', None: None}
@@ -194,6 +196,7 @@ def test_a_second_replay_at_the_same_time_fences_the_first(site: Site, step: str
     assert len(site.put_back()) == len(BROKEN)
 
 
+@pytest.mark.promise("too-large-to-replay")
 def test_a_record_that_is_too_large_keeps_no_other_one(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Its topic takes less than it did. All of them are in one transaction at first."""
     noise = os.urandom(80_000).hex().encode()  # no compression makes half of it
@@ -257,6 +260,7 @@ def test_what_would_happen_is_said_without_a_write(site: Site, capsys: pytest.Ca
     assert topology.replays not in connect(site.client).list_topics().topics
 
 
+@pytest.mark.promise("bugs-count-once")
 def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Site) -> None:
     """And verify, which missed its effect, is valid again; also when the pipeline is started over with the mended handler,
     which would take the record where it lay first as well.

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import AvroProposals
@@ -20,6 +22,7 @@ def wave(seed: int) -> list[tuple[bytes | None, bytes | None]]:
     return [(made.key, made.value) for made in runner.generate(seed, 300)]
 
 
+@pytest.mark.promise("killed-publishers")
 def test_what_a_killed_replica_published_is_taken_up_by_who_sees_it_die(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:

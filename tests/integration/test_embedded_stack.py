@@ -20,7 +20,7 @@ from onefold.stack.embedded import Infrastructure
 from tests.support.waiting import eventually
 
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.promise("locales")]
 
 BACK_S = 30.0  # a killed broker is back after 4 to 6 s on an idle machine
 
@@ -157,6 +157,7 @@ def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_sto
     assert state.read(home) == {}
 
 
+@pytest.mark.promise("java-that-does-not-start")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says which libraries a process has loaded")
 def test_the_broker_loads_its_compressors_from_the_stacks_own_folder(infrastructure: Infrastructure) -> None:
     """A /tmp from which nothing may be loaded would refuse snappy and zstd."""

@@ -45,6 +45,8 @@ from tests.support.command_line import Onefold
 from tests.support.infrastructure import delete_topics
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("guarantees")
+
 DOMAIN = "campaigns"
 ENDED_S = 120  # Spark starts in ten on an idle machine
 PASSWORD = "open"

@@ -35,6 +35,8 @@ from tests.support.told import asked, sums
 from tests.support.versions import POISON_METERS
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("unhealthy-is-said")
+
 STALL_S = 3.0
 
 

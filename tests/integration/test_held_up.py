@@ -22,6 +22,8 @@ from tests.support.site import ROOT
 from tests.support.standby import standby_gone
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("held-up-statements")
+
 # Beyond its patience a session asks the server twice, with connections that may take 3 s each, on a busy machine.
 SOON_S = 15.0
 
@@ -146,6 +148,7 @@ def test_a_verdict_is_noted_while_the_standby_is_gone(database: str) -> None:
         assert connection.execute("SELECT outcome FROM onefold.verdict").fetchone() == (VALID,)
 
 
+@pytest.mark.promise("verdict-before-its-note")
 def test_a_verdict_that_cannot_be_noted_costs_a_warning(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "KEEP_S", 1.0)
     migrate_all(database, ROOT / "sql")
@@ -156,6 +159,7 @@ def test_a_verdict_that_cannot_be_noted_costs_a_warning(database: str, monkeypat
     assert "a careful DBA" in problem
 
 
+@pytest.mark.promise("verdict-before-its-note")
 def test_a_verdict_is_printed_before_it_is_noted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.promise("verify-once")]
 TOPIC = "judges.log"
 
 

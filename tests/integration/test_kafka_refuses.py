@@ -31,6 +31,8 @@ from tests.support.certificates import Authority
 from tests.support.guarded import NO_SUCH_HOST, PASSWORD, ROOT, USER, Guarded, guarded
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("refused-by-kafka")
+
 ANSWER_S = 30.0
 
 

@@ -30,6 +30,8 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("lag")
+
 MakeDomain = Callable[..., Topology]
 HOUR_S = 3600.0
 UPDATES, STATS = "runner.updates", "runner.stats"
@@ -320,6 +322,7 @@ def test_what_has_ended_while_it_was_looked_at_holds_nothing(
         assert held.held(settings) == []
 
 
+@pytest.mark.promise("hidden-by-kafka")
 @pytest.mark.usefixtures("topology")
 def test_kafka_tells_how_a_transaction_was_ended(
     settings: Settings, client: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,8 @@ from tests.support.proxy import END_TXN, KafkaProxy
 from tests.support.waiting import eventually
 from tests.support.worlds import KafkaWorld
 
+pytestmark = pytest.mark.promise("late-requests")
+
 
 @pytest.mark.parametrize("defence", [True, False])
 def test_a_late_commit_cannot_make_an_aborted_transaction_true(

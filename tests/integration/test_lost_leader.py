@@ -23,7 +23,7 @@ from onefold.stack.embedded import Infrastructure
 from onefold.stack.ports import free_ports
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.promise("transactions-are-ended")]
 
 ANSWER_S = 30.0
 

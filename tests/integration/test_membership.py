@@ -18,6 +18,8 @@ from onefold.processor.io.presence import Presence
 from tests.support.proxy import HEARTBEAT, JOIN_GROUP, KafkaProxy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("fenced-instances")
+
 PARTITIONS = 6
 
 

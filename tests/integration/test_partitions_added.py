@@ -41,6 +41,7 @@ def add_partition(client: dict[str, str], topic: str, count: int) -> None:
     )
 
 
+@pytest.mark.promise("added-partitions")
 @pytest.mark.parametrize("replicas", [1, 2], ids=["elastic", "replicas"])
 def test_an_input_gets_a_partition_while_it_is_processed(
     fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path, replicas: int
@@ -101,6 +102,7 @@ def add_everywhere(client: dict[str, str], topology: Topology, count: int) -> No
             add_partition(client, topic, count)
 
 
+@pytest.mark.promise("partitions-added-alike")
 @pytest.mark.parametrize("replicas", [1, 2], ids=["elastic", "replicas"])
 def test_inputs_and_changelog_get_a_partition_while_no_processor_runs(
     fresh_domain: Callable[..., Topology], client: dict[str, str], database: str, tmp_path: Path, replicas: int

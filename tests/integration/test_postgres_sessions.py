@@ -26,6 +26,8 @@ from tests.support.migrated import migrate_all
 from tests.support.proxy import PoolerProxy
 from tests.support.site import ROOT
 
+pytestmark = pytest.mark.promise("sessions-of-postgresql")
+
 # Each is legal for a role, a database and a session. All of them together are no database that anybody has.
 HOSTILE = {
     "client_encoding": "LATIN1",
@@ -219,6 +221,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.promise("refused-databases")
 def test_commands_refuse_a_database_that_does_not_hold_every_text(
     other_encoding: tuple[str, str],
     bootstrap_servers: str,
@@ -237,6 +240,7 @@ def test_commands_refuse_a_database_that_does_not_hold_every_text(
         assert "Traceback" not in told.err, words
 
 
+@pytest.mark.promise("refused-databases")
 def test_a_pooler_that_drops_the_settings_of_a_session_is_refused_by_name(database: str) -> None:
     proxy = PoolerProxy(database)
     with pytest.raises(postgres.Unfit, match="a connection pooler such as PgBouncer"):

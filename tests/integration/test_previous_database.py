@@ -32,6 +32,8 @@ from tests.support import previous
 from tests.support.migrated import migrate_all
 from tests.support.worlds import nothing_topology
 
+pytestmark = pytest.mark.promise("the-version-before")
+
 Reader = psycopg.Connection[Any]
 
 # What 0.1.0 begins with.

@@ -30,6 +30,8 @@ from tests.support.needs import first_of
 from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("crash-at-any-step")
+
 MakeDomain = Callable[..., Topology]
 WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
 
@@ -59,6 +61,7 @@ def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], 
     assert expected.counts.accepted > 100
 
 
+@pytest.mark.promise("joining-leaves-others-alone")
 def test_who_joins_leaves_the_tasks_that_stay_alone(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_hang_is_ended_by_the_watchdog(fresh_domain: MakeDomain, client: dict[
     judge(topology, client)
 
 
+@pytest.mark.promise("bad-input")
 def test_bad_input_becomes_dead_letters_and_nothing_else(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -285,6 +289,7 @@ def test_a_missing_topic_is_one_sentence(fresh_domain: MakeDomain, client: dict[
     assert "Traceback" not in said
 
 
+@pytest.mark.promise("recreated-topics")
 def test_a_recreated_input_is_refused(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
     """The stored state belongs to the topic that is gone: a human decides. Exit code 3."""
     topology = fresh_domain("runner", 1)

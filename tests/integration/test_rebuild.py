@@ -37,6 +37,8 @@ from tests.support.sink_children import SinkOf
 from tests.support.versions import TIMES
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("readers-of-a-rebuild")
+
 MakeDomain = Callable[..., Topology]
 #: A row changed, one deleted, and one that no record has made.
 DAMAGE = (
@@ -64,6 +66,7 @@ def site(
     return made
 
 
+@pytest.mark.promise("rebuilds")
 def test_damaged_tables_are_made_right_while_events_arrive(
     site: Site, sink_of: SinkOf, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +108,7 @@ def test_damaged_tables_are_made_right_while_events_arrive(
         eventually(site.valid, 60, "the live sink lands on, from the new positions")
 
 
+@pytest.mark.promise("new-rules-for-the-past")
 def test_another_rule_for_the_past(
     site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +154,7 @@ def test_another_rule_for_the_past(
         )
 
 
+@pytest.mark.promise("records-that-are-gone")
 def test_rows_of_records_that_are_gone_are_not_deleted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     admin = connect(site.client)
     entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
@@ -299,6 +304,7 @@ def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site
     assert site.rows('SELECT sink, "offset" FROM onefold.rejected ORDER BY 1') == [("campaigns", 1), ("runner", 2)]
 
 
+@pytest.mark.promise("replays")
 def test_a_replay_changes_rows_of_late_records_only(site: Site, beside: Beside) -> None:
     """Of no record of the log is the time later: so late is what the live tables have not landed, offset 10 and on."""
     row = "INSERT INTO runner.tendency VALUES ({}, 1, 1, '{}', '', 'runner.tendency', 0, {})"

@@ -13,6 +13,8 @@ from onefold.exit_codes import REFUSED
 from onefold.operate.errors import UserError
 from onefold.operate.replacing import EXAMPLES_MAX, Difference, Replaced, described, part_of, replace_rows, same
 
+pytestmark = pytest.mark.promise("readers-of-a-rebuild")
+
 TOTALS = """
 CREATE SCHEMA shop;
 CREATE TABLE shop.totals (

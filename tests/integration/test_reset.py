@@ -96,6 +96,7 @@ def site(
     return made
 
 
+@pytest.mark.promise("resets-that-are-killed")
 def test_a_reset_that_is_killed_at_every_step_is_ended_by_another_one(site: Site) -> None:
     """Between the two no processor begins with a half of what there was; afterwards all is folded again, once."""
     before, expected = site.ends(), judge(site.topology, site.client).counts
@@ -144,6 +145,7 @@ def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pyte
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 
+@pytest.mark.promise("resets-wait-for-replicas")
 def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """They are silent then, for however long."""
     settings = Settings(**site.options)
@@ -164,6 +166,7 @@ def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pyt
     assert site.members("onefold-runner.replicas") == []
 
 
+@pytest.mark.promise("replicas-that-slept")
 def test_replicas_start_cleanly_after_a_reset(site: Site) -> None:
     """One that nobody saw, for it was frozen, wakes when the new ones are far beyond: the numbers are theirs."""
     with instance(site.topology, site.client, site.home / "frozen", name="frozen", **HOT) as frozen:
@@ -203,6 +206,7 @@ def test_it_looks_again_when_it_was_answered(
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 
+@pytest.mark.promise("resets-wait-for-replicas")
 def test_tables_that_cannot_be_emptied_are_found_before_anything_is_deleted(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

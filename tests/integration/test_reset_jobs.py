@@ -172,6 +172,7 @@ def worker(site: Site, name: str = "home") -> Iterator["subprocess.Popen[bytes]"
         process.wait(10)
 
 
+@pytest.mark.promise("resets-with-jobs")
 @pytest.mark.parametrize(
     "steps", [AROUND_JOBS, pytest.param(STEPS, marks=pytest.mark.matrix)], ids=["around jobs", "all"]
 )
@@ -192,6 +193,7 @@ def test_a_reset_with_jobs_that_is_killed_at_every_step_is_ended_by_another_one(
         assert judge(site.topology, site.client).counts.accepted == len(EDITS)
 
 
+@pytest.mark.promise("resets-wait-for-workers")
 def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Kafka has given it up by then, and PostgreSQL has not."""
     site.fold()
@@ -221,6 +223,7 @@ def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pyte
     assert run(["reset", "sheets", "--yes"]) == 0
 
 
+@pytest.mark.promise("resets-wait-for-workers")
 def test_a_worker_that_sleeps_through_a_reset_leaves_nothing_in_the_new_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_worker_that_sleeps_through_a_reset_leaves_nothing_in_the_new_run(
         assert site.rows(f"SELECT queue FROM onefold.{table}") == []
 
 
+@pytest.mark.promise("resets-that-slept")
 def test_a_reset_that_has_lost_its_session_deletes_nothing_more(site: Site) -> None:
     """Another one may have come to its end since, and everything be of the new run."""
     site.fold()
@@ -270,6 +274,7 @@ def test_a_reset_that_has_lost_its_session_deletes_nothing_more(site: Site) -> N
         assert site.left() == STAYS, step
 
 
+@pytest.mark.promise("resets-that-slept")
 def test_a_reset_that_has_lost_its_session_marks_no_progress(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor of the new run would end for it."""
     site.fold()
@@ -342,6 +347,7 @@ def test_with_the_inputs_uploads_are_left_to_the_sweep(site: Site, capsys: pytes
     assert records(site.client, sheets.EDITS) == []
 
 
+@pytest.mark.promise("resets-with-jobs")
 def test_afterwards_tables_and_snapshots_are_the_same(
     site: Site, infrastructure: Infrastructure, environment: dict[str, str]
 ) -> None:

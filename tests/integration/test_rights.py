@@ -25,6 +25,8 @@ from tests.support.guarded import USER, Guarded, guarded
 from tests.support.processes import drained, instance, produce
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("missing-rights")
+
 ANSWER_S = 30.0
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, DESCRIBE, ALL = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.ALL

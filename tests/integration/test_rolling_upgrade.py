@@ -21,7 +21,7 @@ from tests.support.processes import opened, produce, records
 from tests.support.single_object import single_object
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.spark, pytest.mark.promise("rolling-upgrades")]
 NAME = "rolling"
 ORDERS, TOTALS = f"{NAME}.orders", f"{NAME}.totals"
 CUSTOMERS = 12

@@ -77,6 +77,7 @@ def test_it_says_how_large_records_may_be(world: World, session: Session) -> Non
     session.abort()
 
 
+@pytest.mark.promise("zombie-commits-nothing")
 def test_a_successor_fences_its_predecessor(world: World, session: Session) -> None:
     """The zombie's records are never seen, whatever it does next."""
     write(session, world.output, b"zombie")

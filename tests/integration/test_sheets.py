@@ -25,6 +25,8 @@ from tests.support.processes import drained, instance, judge, records, send
 from tests.support.sink_children import SinkOf, Start
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("lost-objects-are-found")
+
 MakeDomain = Callable[..., Topology]
 SHAPE = Shape(keyless=0.02, hostile=0.02)
 

@@ -17,7 +17,7 @@ from tests.support.sink import LANDED_IN_S
 from tests.support.standby import standby_gone
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("made_up_topics")
+pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("held-up-statements")]
 MakeQuery = Callable[..., Query]
 
 
@@ -78,6 +78,7 @@ def test_a_sink_starts_while_the_standby_is_gone(
     made_up.check(reader)
 
 
+@pytest.mark.promise("refused-databases")
 def test_a_query_refuses_a_database_that_does_not_hold_every_text(query: MakeQuery, latin: str) -> None:
     with pytest.raises(Misconfigured, match="has the encoding LATIN1"):
         query(postgres_dsn=latin).start()

@@ -20,6 +20,8 @@ from tests.support.landing import ID, Landed, Sink, once
 from tests.support.proxy import Loss, PostgresProxy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("rows-with-offsets")
+
 STEPS = [f"sink.{when}_{what}" for what in ("cas", "copy", "merge", "commit") for when in ("before", "after")]
 
 

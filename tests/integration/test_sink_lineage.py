@@ -18,7 +18,7 @@ from tests.support.made_up_domain import MadeUp
 from tests.support.single_object import single_object
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("made_up_topics")
+pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("earlier-contracts")]
 
 Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]

@@ -2,6 +2,8 @@
 
 from contextlib import closing
 
+import pytest
+
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import ledger
@@ -10,6 +12,8 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.precedence import behind
+
+pytestmark = pytest.mark.promise("precedence-at-start")
 
 
 def test_a_pipeline_is_behind_when_kafka_has_more_than_postgres(plan: Plan) -> None:

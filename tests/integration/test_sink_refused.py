@@ -67,6 +67,7 @@ def pipeline(migrated: Plan, made_up: MadeUp, reader: Reader) -> Iterator[Pipeli
         reader.execute(f"DROP OWNED BY {made_up.name}; DROP ROLE {made_up.name}")
 
 
+@pytest.mark.promise("refused-rows")
 @pytest.mark.parametrize(("made", "state"), ONE_ROW.values(), ids=ONE_ROW)
 def test_the_row_to_blame_is_set_aside_and_the_others_land(
     pipeline: Pipeline, made_up: MadeUp, reader: Reader, made: str, state: str
@@ -107,6 +108,7 @@ def test_a_value_that_no_column_holds_is_found_in_the_copy(pipeline: Pipeline, o
 # --- rows that conflict only with each other
 
 
+@pytest.mark.promise("refused-rows")
 @pytest.mark.parametrize("cuts", [[6], [1, 5], [3, 3], [2, 2, 2], [1, 1, 1, 1, 1, 1]], ids=str)
 @pytest.mark.parametrize(
     "made",
@@ -198,6 +200,7 @@ def test_its_bytes_are_kept_where_kafka_still_has_them(pipeline: Pipeline, made_
 # --- the table is wrong, and not the rows
 
 
+@pytest.mark.promise("wrong-tables")
 def test_a_column_that_no_row_fills_stops_the_pipeline_in_seconds(
     pipeline: Pipeline, made_up: MadeUp, reader: Reader
 ) -> None:
@@ -227,6 +230,7 @@ def test_so_many_rows_as_the_bound_has_are_set_aside(pipeline: Pipeline, made_up
     assert pipeline.lands(*bad[:1]) is None
 
 
+@pytest.mark.promise("wrong-tables")
 def test_a_wrong_table_is_found_in_batches_of_a_few_rows(pipeline: Pipeline, made_up: MadeUp, reader: Reader) -> None:
     reader.execute(f"ALTER TABLE {made_up.name}.notes ADD COLUMN owner text NOT NULL")
     failures = [pipeline.lands(*[note(number) for number in range(30)]) for _ in range(4)]

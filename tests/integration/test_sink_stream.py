@@ -33,7 +33,7 @@ class Crash(BaseException):
     """What a fault point throws."""
 
 
-pytestmark = pytest.mark.usefixtures("made_up_topics")
+pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("lost-checkpoints")]
 
 
 @pytest.mark.matrix  # with a crash at every step below
@@ -296,6 +296,7 @@ def test_a_partition_that_is_added_is_landed_from_its_start(
     made_up.check(reader)
 
 
+@pytest.mark.promise("recreated-topics")
 def test_a_topic_that_was_made_anew_is_refused(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:

@@ -176,6 +176,7 @@ def test_of_sums_that_postgres_refuses_the_record_to_blame_is_set_aside(
     assert 'Postgres refused the row: new row for relation "risk" violates check constraint "bounded"' in row[3]
 
 
+@pytest.mark.promise("leaves-add-up")
 @pytest.mark.parametrize(
     ("driver_staging_offsets", "steps"),
     [(SHORT, STEPS), (LONG, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
@@ -230,6 +231,7 @@ def test_two_sinks_at_once_add_everything_once(
     assert auditor.wrong == []
 
 
+@pytest.mark.promise("failures-on-purpose")
 def test_map_and_reduce_may_fail_at_every_other_batch(
     deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
@@ -266,6 +268,7 @@ CREATE TRIGGER unlucky AFTER INSERT ON trades.risk FOR EACH ROW EXECUTE FUNCTION
 """
 
 
+@pytest.mark.promise("failed-transactions-once")
 @pytest.mark.parametrize("driver_staging_offsets", [SHORT, LONG], ids=["driver staging", "executor staging"])
 @pytest.mark.parametrize(("failures", "starts"), [(1, 1), (2, 2)], ids=["one deadlock", "two in a row"])
 def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query_is_started_anew(
@@ -297,6 +300,7 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     assert len(started) == starts
 
 
+@pytest.mark.promise("two-sinks")
 def test_a_batch_of_which_a_concurrent_sink_landed_a_part_is_reduced_again(
     deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
@@ -346,6 +350,7 @@ def test_a_table_that_takes_no_sum_stops_the_sink(
         assert connection.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
+@pytest.mark.promise("two-sinks")
 def test_sinks_that_change_the_same_sums_in_any_order_never_deadlock(
     database: str, checkout: Path, reader: Reader, spark: Any
 ) -> None:

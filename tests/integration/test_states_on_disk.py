@@ -9,11 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.keeping import AUTO, DISK
 from onefold.proof.workloads import trades
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.promise("states-on-disk")
 
 MakeDomain = Callable[..., Topology]
 

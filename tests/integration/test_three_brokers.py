@@ -21,7 +21,7 @@ from tests.support.command_line import Onefold
 from tests.support.processes import drained, judge, opened
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.promise("three-brokers")]
 
 DOMAINS = ("runner", "campaigns", "trades")
 PARTITIONS = 3

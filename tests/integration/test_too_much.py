@@ -27,6 +27,8 @@ from tests.support.proxy import KafkaProxy
 from tests.support.waiting import eventually
 from tests.support.worlds import KafkaWorld
 
+pytestmark = pytest.mark.promise("too-large-records")
+
 
 class Plain:
     """Values are bytes on both sides."""
@@ -151,6 +153,7 @@ def test_a_repartitioned_copy_that_is_too_large_becomes_a_dead_letter(
     assert_set_aside(client, topology, *misrouted, b"MSG_SIZE_TOO_LARGE")
 
 
+@pytest.mark.promise("refused-before-decided")
 def test_with_replicas_it_is_not_decided(
     client: dict[str, str], topology: Topology, misrouted: tuple[bytes, list[bytes]]
 ) -> None:

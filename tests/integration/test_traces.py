@@ -16,6 +16,7 @@ from tests.support.migrated import migrate_all
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
+@pytest.mark.promise("traces")
 def test_a_row_has_the_trace_of_its_event(
     fresh_domain: Callable[..., Topology],
     client: dict[str, str],

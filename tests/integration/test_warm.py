@@ -24,7 +24,7 @@ from onefold.stack.embedded import Infrastructure, default_cache
 from onefold.stack.jars import ensure
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.promise("class-archives")]
 
 ROOT = Path(__file__).resolve().parents[2]
 # A process of its own for each JVM: PySpark has one in each.

@@ -60,6 +60,7 @@ def test_items_are_those_of_the_moment(make: Callable[[], Disk]) -> None:
     assert [first, *items] == [(b"s%02d" % at, b"old") for at in range(50)]
 
 
+@pytest.mark.promise("one-owner-of-state-files")
 def test_two_never_have_the_same_files(make: Callable[[], Disk]) -> None:
     """The second one gets files of its own, and who comes after both those of the first."""
     first, second = make(), make()
@@ -150,6 +151,7 @@ def read_all(disk: RocksDisk) -> None:
         list(engine.items(b""))
 
 
+@pytest.mark.promise("damaged-state-files")
 @pytest.mark.parametrize("harm", [shortened, scribbled, without_a_manifest, foreign, no_folder])
 def test_torn_and_foreign_files_are_noticed(harm: Callable[[Path], None], tmp_path: Path) -> None:
     """By the engine itself, when it is opened or when it gets there; and they can be made anew."""

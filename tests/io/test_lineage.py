@@ -23,6 +23,8 @@ from onefold.spark_sink.contracts import _contract
 from onefold.spark_sink.errors import Misconfigured
 from tests.support.single_object import single_object
 
+pytestmark = pytest.mark.promise("earlier-contracts")
+
 TOPIC = "shop.orders"
 
 

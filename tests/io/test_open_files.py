@@ -15,6 +15,8 @@ from onefold.processor.io import open_files
 from onefold.processor.io.admin import create_topics
 from onefold.processor.loading import topology_of
 
+pytestmark = pytest.mark.promise("open-files")
+
 RAISED = """
 import resource, sys
 from onefold.cli import process

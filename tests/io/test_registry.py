@@ -14,6 +14,8 @@ from onefold.processor.io import registry, schemas
 from onefold.processor.io.registry import ConfluentRegistry
 from onefold.processor.io.serde import _read
 
+pytestmark = pytest.mark.promise("hostile-bytes")
+
 GOOD = '"long"'
 
 

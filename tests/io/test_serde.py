@@ -16,6 +16,8 @@ from onefold.processor.core.values import Record
 from onefold.processor.io import avro_reader, contracts
 from onefold.processor.io.serde import _STRINGS, AvroCodec, _refuse_depth
 
+pytestmark = pytest.mark.promise("hostile-bytes")
+
 CODEC = AvroCodec(campaigns.TOPOLOGY, contracts.load())
 SEND = r'{"id": 1, "email": "%s", "subject": "%s", "sent": 1, "date": "2021-12-01 12:00:00"}'
 

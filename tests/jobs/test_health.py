@@ -15,6 +15,8 @@ from tests.support.model_effect import job_of
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("unhealthy-is-said")
+
 TIMEOUT_S = 30.0
 
 

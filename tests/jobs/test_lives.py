@@ -54,6 +54,7 @@ def test_who_has_lost_the_session_writes_nothing_more(
     assert [one.value for one in records(client, REPORTS)] == [b"seen"]
 
 
+@pytest.mark.promise("resets-wait-for-workers")
 def test_what_was_sent_before_a_reset_is_gone_with_its_topic(
     fresh_domain: Callable[..., Topology], client: dict[str, str], jobs_database: str
 ) -> None:

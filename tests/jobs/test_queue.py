@@ -364,6 +364,7 @@ def test_one_whose_wait_is_over_is_not_behind_all_that_come_after_it(topic: Topi
     assert next_of(queue).job == first.job
 
 
+@pytest.mark.promise("fenced-instances")
 def test_a_worker_that_was_fenced_by_a_dead_one_joins_again(topic: Topic) -> None:
     """The messages that it held come again."""
     topic.write(*(job(topic, "a", entry) for entry in range(1, 4)))

@@ -111,6 +111,7 @@ def test_a_reset_that_has_lost_its_session_starts_no_effect_over(
     assert mails.started_over == 1
 
 
+@pytest.mark.promise("resets-that-slept")
 def test_a_reset_that_slept_deletes_no_snapshot_of_the_new_run(store: LocalStore, tmp_path: Path) -> None:
     """It has listed three and deleted one; then another reset came to its end, and the new run has made one of these names."""
     jobs = StartingOver(pipelines.found()["sheets"], context(store, tmp_path))

@@ -12,6 +12,8 @@ from onefold.processor.core.errors import Refused
 from tests.support.job_place import Place
 from tests.support.model_effect import CHUNKS, Model, expected, job_of
 
+pytestmark = pytest.mark.promise("jobs-in-order")
+
 A = [job_of("a", entry) for entry in range(1, 5)]
 # Steps that a worker takes for other jobs of the log; who is alone there never comes to them.
 OF_OTHERS = {"put_again", "known", "put_back", "woken"}
@@ -82,6 +84,7 @@ def test_a_pending_row_that_comes_before_is_waited_for(place: Place) -> None:
     assert model.objects == expected(A[:2])
 
 
+@pytest.mark.promise("lost-messages-of-jobs")
 def test_a_redrive_that_was_cut_off_keeps_nobody_waiting(place: Place) -> None:
     """Its row is there, and its message is not: whoever has to wait for it puts it into the queue, once."""
     model = Model(A[:2], looks_back=False)

@@ -29,6 +29,19 @@ def banned_texts(source: Source) -> Iterator[str]:
             yield from (f"{place(path)}: {advice}" for what, advice in BANNED.items() if re.search(what, text))
 
 
+def names_that_nobody_holds(source: Source) -> Iterator[str]:
+    """pip asks an index for a bare name, and on the public one this name is nobody's yet."""
+    bare = re.compile(r"pip3? install\b[^\n`]*[ '\"]onefold(?=[\['\"` \n])|pip3? install onefold\b")
+    for path, text in source.files.items():
+        if (
+            path not in OF_RULES
+            and path.name != "CHANGELOG.md"
+            and path.parent.name != "decisions"
+            and bare.search(text)
+        ):
+            yield f"{place(path)}: name the file of the wheel"
+
+
 def sleeping_tests(source: Source) -> Iterator[str]:
     """A sleep is too short on a busy machine or too long on an idle one."""
     for path, text in source.files.items():
@@ -90,7 +103,9 @@ def exit_codes(source: Source) -> Iterator[str]:
     for path in source.product.values():
         for node in source.nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            given = node.args[:1] if isinstance(node, ast.Call) and called in ("typer.Exit", "sys.exit", "os._exit") else []
+            given = (
+                node.args[:1] if isinstance(node, ast.Call) and called in ("typer.Exit", "sys.exit", "os._exit") else []
+            )
             if isinstance(node, ast.keyword) and node.arg == "exit_code":
                 given = [node.value]
             for part in given:
@@ -126,10 +141,35 @@ def makers_of_kafka_clients(source: Source) -> Iterator[str]:
         }
         for node in source.nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if name != "onefold.kafka_client" and (called in known or (
-                "." in called and called.rpartition(".")[2] in _KAFKA_CLIENTS
-            )):
+            if name != "onefold.kafka_client" and (
+                called in known or ("." in called and called.rpartition(".")[2] in _KAFKA_CLIENTS)
+            ):
                 yield f"{place(path, node.lineno)}: make it with onefold.kafka_client"  # type: ignore[attr-defined]  # a Call
+
+
+# What librdkafka sends to the broker that its metadata name as the controller.
+_TO_THE_CONTROLLER = {"describe_topics", "create_topics", "delete_topics"}
+# The judge shares no code with the processor, and kafka_client is below it: each has a loop of its own; `warm` a broker.
+_ASKERS = {"onefold.processor.io.ask", "onefold.kafka_client", "onefold.proof.log", "onefold.stack.warm"}
+
+
+def askers_of_the_controller(source: Source) -> Iterator[str]:
+    """One module asks what any broker can answer, so that a dead controller is not waited for."""
+    for name, path in source.product.items():
+        ours = {
+            alias.asname or alias.name
+            for node in source.nodes(path)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onefold.")
+            for alias in node.names
+        }
+        for node in source.nodes(path) if name not in _ASKERS and not name.startswith("onefold.bench") else ():
+            called = node.func if isinstance(node, ast.Call) else None
+            if (
+                isinstance(called, ast.Attribute)
+                and called.attr in _TO_THE_CONTROLLER
+                and ast.unparse(called.value) not in ours
+            ):
+                yield f"{place(path, called.lineno)}: ask through onefold.processor.io.ask"
 
 
 def openers_of_sessions(source: Source) -> Iterator[str]:
@@ -195,7 +235,9 @@ def types_that_are_not_checked(source: Source) -> Iterator[str]:
 def folders_of_the_package(source: Source) -> Iterator[str]:
     """`ls` shows what an installed Onefold has; an `__init__.py` in avro/ would shadow the package avro."""
     links = {path.name for path in (ROOT / "src" / PACKAGE).iterdir() if path.is_symlink()}
-    yield from (f"src/{PACKAGE}/{name}: link to the folder, and to no other" for name in links ^ {*ROOMS, "avro", "sql"})
+    yield from (
+        f"src/{PACKAGE}/{name}: link to the folder, and to no other" for name in links ^ {*ROOMS, "avro", "sql"}
+    )
     yield from (f"{place(path)}: contracts and SQL are data"
                 for folder in ("avro", "sql") for path in (ROOT / folder).rglob("*.py"))  # fmt: skip
 
@@ -213,11 +255,15 @@ def pins(source: Source) -> Iterator[str]:
 def vendored_files(source: Source) -> Iterator[str]:
     """Files of others are as their makers published them, each with its licence."""
     for checksums in (*ROOT.glob("dashboard/**/SHA256SUMS"), *ROOT.glob("tests/**/SHA256SUMS")):
-        lines = [line.split() for line in checksums.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        lines = [
+            line.split() for line in checksums.read_text(encoding="utf-8").splitlines() if not line.startswith("#")
+        ]
         listed = {name: digest for digest, name in lines}
         found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
                  for path in checksums.parent.iterdir() if path != checksums}  # fmt: skip
-        yield from (f"{place(checksums.parent / name)}: not as it is listed" for name in dict(listed.items() ^ found.items()))
+        yield from (
+            f"{place(checksums.parent / name)}: not as it is listed" for name in dict(listed.items() ^ found.items())
+        )
         if not any(name.endswith(".LICENSE") for name in listed):
             yield f"{place(checksums)}: lists no licence"
 
@@ -238,7 +284,7 @@ def _imports(source: Source, path: Path) -> Iterator[tuple[str, int]]:
 
 
 RULES = (
-    banned_texts, sleeping_tests, files_that_say_nothing, circles, second_names, faults_on_purpose, readers_of_the_ledger,
-    exit_codes, named_pipelines, makers_of_kafka_clients, openers_of_sessions, encodings_of_the_locale,
-    types_that_are_not_checked, folders_of_the_package, pins, vendored_files,
+    banned_texts, names_that_nobody_holds, sleeping_tests, files_that_say_nothing, circles, second_names, faults_on_purpose,
+    readers_of_the_ledger, exit_codes, named_pipelines, makers_of_kafka_clients, askers_of_the_controller, openers_of_sessions,
+    encodings_of_the_locale, types_that_are_not_checked, folders_of_the_package, pins, vendored_files,
 )  # fmt: skip

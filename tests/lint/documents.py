@@ -68,13 +68,15 @@ def passwords_in_arguments(source: Source) -> Iterator[str]:
     for path, text in source.pages.items():
         lines = [line for found in command.findall(text) for line in "".join(found).splitlines()]
         commands = [rest for line in lines if re.match(r"(\./)?[a-z][\w.-]* ", rest := assigned.sub("", line).lstrip())]
-        yield from (f"{place(path)}: {line}: every account reads this password" for line in commands if secret.search(line))
+        yield from (
+            f"{place(path)}: {line}: every account reads this password" for line in commands if secret.search(line)
+        )
 
 
 def settings(source: Source) -> Iterator[str]:
     """Each stands in docs/operating.md, and no other; so do the rules of the guarantee and the exit codes."""
     text = source.page(_OPERATING)
-    tables = {
+    tables: dict[str, tuple[set[object], set[object]]] = {
         "setting": ({f"{PREFIX}{name.upper()}" for name in Settings.model_fields},
                     set(re.findall(rf"`({PREFIX}[A-Z_]+)`", text))),
         "guarantee": ({(rule.name, "breaks" if rule.breaks else "weakens") for rule in GUARANTEES},
@@ -102,9 +104,10 @@ def variables_of_compose(source: Source) -> Iterator[str]:
 def names_in_merges(source: Source) -> Iterator[str]:
     """What takes the place of `:stage` is a query in brackets, which has to have a name before PostgreSQL 16."""
     for path, text in source.files.items():
-        if "merge" in path.parts or path == ROOT / "docs" / "pipeline.md":
-            if re.search(r"FROM :stage(?! AS)", text) or (path.suffix == ".sql" and "FROM :stage AS" not in text):
-                yield f"{place(path)}: write FROM :stage AS name"
+        missing = path.suffix == ".sql" and "FROM :stage AS" not in text
+        of_merges = "merge" in path.parts or path == ROOT / "docs" / "pipeline.md"
+        if of_merges and (missing or re.search(r"FROM :stage(?! AS)", text)):
+            yield f"{place(path)}: write FROM :stage AS name"
 
 
 def links_and_files(source: Source) -> Iterator[str]:

@@ -21,6 +21,8 @@ from onefold.telemetry import (
 from tests.support.clock import Clock
 from tests.support.told import Kept
 
+pytestmark = pytest.mark.promise("unhealthy-is-said")
+
 STALL_S = 60
 LANDED = "the sink has written orders.out/0 up to 0 of 9"
 ROWS = "not every row of the tables has been looked at yet"

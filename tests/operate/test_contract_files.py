@@ -14,6 +14,8 @@ from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured
 
+pytestmark = pytest.mark.promise("legal-contracts")
+
 TOPIC = "sales.minutes"
 MINUTE: dict[str, Any] = {
     "type": "record",

@@ -9,6 +9,8 @@ from onefold.operate.errors import UserError
 from onefold.operate.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
 from onefold.processor.loading import topology_of
 
+pytestmark = pytest.mark.promise("guarantees")
+
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "604800000", "delete.retention.ms": "86400000"}
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}

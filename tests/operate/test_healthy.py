@@ -11,6 +11,8 @@ from onefold import status_file
 from onefold.operate import exposed, healthy
 from onefold.stack import together
 
+pytestmark = pytest.mark.promise("unhealthy-is-said")
+
 NOW = 100.0
 
 

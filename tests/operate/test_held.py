@@ -9,6 +9,8 @@ from onefold.operate import held
 from onefold.operate.held import Entered, Held, Transaction, transaction
 from onefold.operate.settings import Settings
 
+pytestmark = pytest.mark.promise("hidden-by-kafka")
+
 KEY = b"\x00\x00\x00\x0ahangs-here"
 # As a broker of version 4 has written it: open, over t/1.
 OPEN = (

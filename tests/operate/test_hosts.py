@@ -9,6 +9,8 @@ import pytest
 from onefold.operate import hosts
 from onefold.operate.exposed import Exposed, serve
 
+pytestmark = pytest.mark.promise("host-names")
+
 
 @pytest.fixture(scope="module")
 def address() -> str:

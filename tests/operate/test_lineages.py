@@ -22,7 +22,7 @@ from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from tests.support.command_line import Onefold
 from tests.support.made_up_domain import write_domain
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.promise("earlier-contracts")]
 
 
 class Project:

@@ -12,6 +12,8 @@ from onefold.operate import logs
 from tests.support.rooms import ROOT
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.promise("logs-for-people")
+
 PROGRAM = """
 import logging
 from onefold.operate import logs

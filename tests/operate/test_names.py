@@ -16,6 +16,8 @@ from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured
 from tests.support.command_line import ROOT
 
+pytestmark = pytest.mark.promise("impossible-names")
+
 EXAMPLES = ROOT / "docs" / "examples"
 LONG = "m" * 64
 

@@ -11,6 +11,8 @@ from onefold.operate import hiding, settings
 from onefold.operate.errors import UserError
 from onefold.operate.origins import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
 
+pytestmark = pytest.mark.promise("settings-and-secrets")
+
 SECRET = "s3cret"
 
 

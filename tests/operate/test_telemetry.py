@@ -20,6 +20,8 @@ from tests.support.clock import Clock
 from tests.support.rooms import ROOT
 from tests.support.told import asked, families, sums
 
+pytestmark = pytest.mark.promise("documented-metrics")
+
 SERVICES = ("processor", "sink", "worker", "dashboard", "auditor")
 
 

@@ -1,11 +1,14 @@
 """The last verdict stays in the database, where that is possible."""
 
 import psycopg
+import pytest
 
 from onefold.operate import verdicts
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
+
+pytestmark = pytest.mark.promise("audit-may-be-killed")
 
 
 def test_the_last_verdict_takes_the_place_of_the_one_before(database: str) -> None:

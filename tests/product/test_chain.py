@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.support.command_line import Onefold
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("headers-of-others")
+
 CUSTOMERS = 20
 FILES = {
     "big.py": '''"""How often each customer's total has changed, and what it is."""

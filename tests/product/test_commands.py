@@ -14,6 +14,8 @@ from tests.support.command_line import CANARIES, Onefold
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("totals-never-change")
+
 
 def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     """For a program: addresses, a state for each service, and the lag to the database commit."""
@@ -31,6 +33,7 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     assert status["held"] == status["problems"] == []
 
 
+@pytest.mark.promise("logs-for-people")
 def test_logs_are_for_programs_in_their_files_and_for_people_where_asked(onefold: Onefold) -> None:
     onefold.drained()
     for service in ("processor-runner-1", "sink-1"):
@@ -52,6 +55,7 @@ def environment_of(process: psutil.Process) -> str:
     return ""
 
 
+@pytest.mark.promise("secrets-stay")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="environments of processes are read in /proc")
 def test_keys_of_the_callers_shell_reach_only_services_that_run_code_of_pipelines(onefold: Onefold) -> None:
     """Not Kafka, PostgreSQL, the sink, nor any process that these have started; and no argument holds a password."""
@@ -253,6 +257,7 @@ def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
     onefold("verify", "runner")
 
 
+@pytest.mark.promise("audit-may-be-killed")
 def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: Onefold) -> None:
     """A row that somebody changes turns it red; a replay makes the row right, and the next auditor is green."""
     onefold("up", ONEFOLD_AUDITED="runner")

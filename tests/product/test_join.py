@@ -16,6 +16,8 @@ from tests.support.command_line import Onefold
 from tests.support.examples import EXAMPLES, example_stack
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("judged-joins")
+
 SHOP = EXAMPLES / "shop"
 
 

@@ -17,6 +17,8 @@ from onefold.cli.starter import RESERVED
 from onefold.operate import state
 from tests.support.command_line import ROOT
 
+pytestmark = pytest.mark.promise("a-pipeline-of-your-own")
+
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 PYTEST = "#!{python}\nimport sys, pytest\nsys.exit(pytest.console_main())\n"
 

@@ -23,6 +23,7 @@ def wave(seed: int) -> list[tuple[bytes | None, bytes | None]]:
     return [(made.key, made.value) for made in runner.generate(seed, 3000)]
 
 
+@pytest.mark.promise("a-process-for-each-core")
 @pytest.mark.broker
 def test_the_cores_share_the_tasks_and_one_that_is_killed_comes_back_alone(
     fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path

@@ -7,8 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.support.command_line import Onefold
+
+pytestmark = pytest.mark.promise("totals-never-change")
 
 MINUTE = 60_000
 SEED_TIME = 1_509_559_388_000

@@ -26,6 +26,8 @@ from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.stage import Stage
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("audit-names-wrong")
+
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 300
 # What an operator is promised, from the commit to the name.
@@ -132,6 +134,7 @@ def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
     assert len(standing.findings) == 1, "all the rest is right"
 
 
+@pytest.mark.promise("audit-behind")
 def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(
     stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +331,7 @@ def test_it_goes_on_from_what_was_proved(stage: Stage, tmp_path: Path) -> None:
         assert named(auditor).kind == "different row"
 
 
+@pytest.mark.promise("audit-hands-over")
 def test_what_it_has_compared_it_leaves_to_the_next_judge(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from onefold.proof.outputs import Written
 from onefold.proof.record import Source
 from onefold.proof.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
 
+pytestmark = pytest.mark.promise("audit-of-any-offset")
+
 PARTITIONS = 2
 TRADES = 12
 STEPS = 400

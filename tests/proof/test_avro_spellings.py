@@ -17,6 +17,8 @@ from onefold.processor.io import avro_reader, schemas
 from onefold.processor.io.serde import _read
 from onefold.proof import avro, encoding
 
+pytestmark = pytest.mark.promise("avro-spellings")
+
 #: Draws from a strategy.
 Draw = Callable[[Any], Any]
 SMALL = st.integers(0, 3)

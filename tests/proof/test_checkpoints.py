@@ -31,6 +31,8 @@ from onefold.proof.workloads.shaping import Shape
 from tests.proof.test_generators import DOMAINS, PARTITIONS, log_of
 from tests.support.stage import Stage
 
+pytestmark = pytest.mark.promise("verify-reads-on")
+
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 300
 HEAD = Checkpoint("a judge", {"t": "id"}, {("t", 0): 7}, "", 7, "2026-01-01T00:00:00.000+00:00")

@@ -21,6 +21,8 @@ from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from tests.support.clock import Clock
 
+pytestmark = pytest.mark.promise("judged-joins")
+
 LEFT, RIGHT = "join.left", "join.right"
 
 

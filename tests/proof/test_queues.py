@@ -19,6 +19,8 @@ from onefold.proof.workloads.shaping import Shape
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.judged import judged
 
+pytestmark = pytest.mark.promise("jobs-are-found")
+
 PARTITIONS = 3
 Outcome = tuple[Any, list[Any]]
 

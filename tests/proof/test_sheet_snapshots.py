@@ -13,6 +13,8 @@ from onefold.proof.objects import Folder
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads.sheet_snapshots import Content, Line, Made, judged
 
+pytestmark = pytest.mark.promise("lost-objects-are-found")
+
 Cells = dict[tuple[int, int], tuple[str, str]]
 
 

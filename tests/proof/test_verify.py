@@ -22,6 +22,8 @@ from onefold.proof.workloads import campaigns, runner
 from onefold.proof.workloads.shaping import Shape
 from tests.support.stage import PARTITIONS, Stage
 
+pytestmark = pytest.mark.promise("verify-finds-wrong")
+
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 400
 USERS = 40

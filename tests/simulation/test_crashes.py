@@ -17,6 +17,8 @@ from onefold.processor.testing import SimulatedLog, SimulatedSession, TopologyDr
 from tests.support.clock import Clock
 from tests.support.crashes import crashed_at_every_hit
 
+pytestmark = pytest.mark.promise("crash-at-any-step")
+
 RUNNER = topology_of("runner")
 CAMPAIGNS = topology_of("campaigns")
 TRADES = topology_of("trades")

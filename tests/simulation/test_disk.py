@@ -20,6 +20,8 @@ from tests.simulation.test_crashes import CAMPAIGNS_INPUT, RUNNER_INPUT, feed, o
 from tests.support.crashes import crashed_at_every_hit
 from tests.support.disk_driver import DiskDriver
 
+pytestmark = pytest.mark.promise("states-on-disk")
+
 RUNNER, CAMPAIGNS = topology_of("runner"), topology_of("campaigns")
 # Of memory: one of these states fits, and the second does not.
 SMALL = 600
@@ -118,6 +120,7 @@ def spoil(driver: DiskDriver, **changes: Any) -> None:
     write.append([(STATE + b"999", b"{"), (CHECKPOINT, json.dumps({**found, **changes}).encode())])
 
 
+@pytest.mark.promise("damaged-state-files")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -161,6 +164,7 @@ def test_files_that_are_none_are_made_anew(disturb: str) -> None:
     assert why(driver).endswith("restored from the changelog")
 
 
+@pytest.mark.promise("damaged-state-files")
 def test_old_files_are_made_anew() -> None:
     """Kafka forgets what deleted a key: a state that was deleted meanwhile would come to life again."""
     driver = DiskDriver(RUNNER)
@@ -203,6 +207,7 @@ def test_a_changelog_that_lost_transactions_is_not_gone_on_from() -> None:
     assert set(driver.states()) == {"1"}
 
 
+@pytest.mark.promise("one-owner-of-state-files")
 def test_who_comes_while_another_has_the_files_gets_its_own() -> None:
     """A zombie still has them open, and writes to them what it knows; its successor never sees that."""
     driver = DiskDriver(RUNNER)

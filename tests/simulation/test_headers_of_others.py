@@ -19,6 +19,8 @@ from onefold.proof.owner import Owner as JudgesOwner
 from onefold.proof.record import Record as Judged
 from tests.support.judged import judged
 
+pytestmark = pytest.mark.promise("headers-of-others")
+
 RUNNER = topology_of("runner")
 UPDATES = "runner.updates"
 PARTITIONS = 2

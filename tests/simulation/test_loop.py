@@ -62,6 +62,7 @@ def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
     assert [message["sequence_id"] for message in driver.read("runner.messages")] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.promise("failures-on-purpose")
 def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third one, at its last step before the commit: aborted, rewound, and every record once in the end."""
     monkeypatch.setattr(loop, "BACKOFF_FIRST_S", 0.001)
@@ -181,6 +182,7 @@ def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(m
         assert list(folded) == {84: [5, 10, 20, 30, 19], 0: [], 7: [5, 2]}[burst]
 
 
+@pytest.mark.promise("slow-handlers")
 def test_a_slow_handler_gets_smaller_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn fits into the time within which a task has to end; one that has become fast again gets more by and by."""
     assert TURN_S * 5 / 4 < STOP_TIMEOUT_S

@@ -255,6 +255,7 @@ class Renamed(msgspec.Struct):
     runs: list[Any]
 
 
+@pytest.mark.promise("earlier-contracts")
 @pytest.mark.parametrize("memory_bytes", [None, 0], ids=["in memory", "on disk"])
 def test_a_state_that_this_version_cannot_read_is_refused(memory_bytes: int | None) -> None:
     """Before anything is folded, with the field: no new beginning helps."""

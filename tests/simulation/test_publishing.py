@@ -101,6 +101,7 @@ def test_what_a_dead_one_published_is_taken_up_at_once(knows_it: bool) -> None:
     assert len(world.driver.read("runner.messages")) == 2 + knows_it
 
 
+@pytest.mark.promise("killed-publishers")
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_who_only_seems_to_be_dead_is_fenced_once(names: str) -> None:
     """Of those that live, each sees the others dead as there is no way between them: or all would begin again and again, for as

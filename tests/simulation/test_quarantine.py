@@ -18,6 +18,8 @@ from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
 
+pytestmark = pytest.mark.promise("crashing-records")
+
 RUNNER = topology_of("runner")
 POISON = 666
 

@@ -119,6 +119,7 @@ def test_what_comes_late_changes_nothing() -> None:
     assert slow.replica.store.snapshot() == world.driver.states()
 
 
+@pytest.mark.promise("replicas-that-slept")
 def test_a_replica_that_sleeps_through_a_reset_mixes_nothing() -> None:
     """When it wakes the new run, with another rule, is at the very version and offsets at which it fell asleep: what it would
     propose from its old states would be decided.
@@ -149,6 +150,7 @@ def test_a_replica_that_sleeps_through_a_reset_mixes_nothing() -> None:
     assert asleep.replica.store.snapshot() == world.driver.states()
 
 
+@pytest.mark.promise("nothing-under-way-counts")
 def test_what_is_under_way_during_a_reset_changes_nothing() -> None:
     """It fits in the new log by its version and its offsets; what it says is what the old run would have done. And its publisher
     was far ahead.
@@ -236,6 +238,7 @@ def test_a_replica_that_comes_back_after_the_task_was_taken_back_is_told_so() ->
     assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == [1, 2, 3]
 
 
+@pytest.mark.promise("other-inputs-of-replicas")
 def test_other_inputs_are_for_a_task_without_replicas_to_begin_with() -> None:
     """Also a tick is an input. Who proposed to read it would win alone: publisher, sink and judge would stand where they were."""
     ticking = replace(RUNNER, tick=Tick(every_s=1, handle=lambda key, state, tick: (state, ()), due=lambda state: None))

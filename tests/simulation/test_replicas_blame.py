@@ -122,6 +122,7 @@ def drained_though_refused(world: Replicas) -> None:
     world.drain()
 
 
+@pytest.mark.promise("refused-before-decided")
 @pytest.mark.parametrize("raised", [False, True])
 def test_what_its_topic_does_not_take_is_not_decided(raised: bool) -> None:
     """A publisher could never write it, and nothing after it. The record is set aside, unless somebody has raised the limit."""

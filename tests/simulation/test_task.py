@@ -71,6 +71,7 @@ def test_a_log_that_lost_records_while_it_is_read_is_refused() -> None:
         task.turn()
 
 
+@pytest.mark.promise("recreated-topics")
 @pytest.mark.parametrize("records", [5, 0], ids=["records", "markers"])
 def test_what_was_read_from_another_topic_of_that_name_is_never_committed(records: int) -> None:
     """Made anew and filled in the moment between two looks: the transaction itself looks, after it has read."""

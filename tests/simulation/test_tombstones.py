@@ -25,6 +25,8 @@ from onefold.proof.verdict import CannotTell
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.judged import judged
 
+pytestmark = pytest.mark.promise("tombstones")
+
 PARTITIONS = 2
 ITEMS, PRICES, STOCK = "stock.items", "stock.prices", "stock.stock"
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -17,6 +17,8 @@ from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
 
+pytestmark = pytest.mark.promise("too-large-records")
+
 RUNNER = topology_of("runner")
 
 

@@ -9,6 +9,8 @@ from onefold.processor.core.values import Event, Output
 from onefold.processor.loading import topology_of
 from onefold.processor.testing import TopologyDriver
 
+pytestmark = pytest.mark.promise("traces")
+
 RUNNER = topology_of("runner")
 PARENT, STATE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", b"vendor=1"
 TRACE = [("traceparent", PARENT), ("tracestate", STATE)]

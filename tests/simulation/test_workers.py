@@ -13,6 +13,8 @@ from onefold.processor.testing.jobs import SimulatedPending, SimulatedQueue
 from onefold.processor.testing.scheduler import Scheduler
 from tests.support.model_effect import Model, expected, jobs_of
 
+pytestmark = pytest.mark.promise("jobs-in-order")
+
 WORKERS, LOGS, EACH = 3, 3, 4
 TIMEOUT_S, LEASE_S = 10.0, 15.0
 LIMITS = Limits(timeout_s=TIMEOUT_S, budget_s=20.0, first_s=0.5, longest_s=8.0)
@@ -138,6 +140,7 @@ def test_some_kills() -> None:
     assert (again.kills, again.pending.entered) == (worlds[3].kills, worlds[3].pending.entered)
 
 
+@pytest.mark.promise("lost-messages-of-jobs")
 def test_jobs_whose_messages_were_lost_are_done_all_the_same() -> None:
     """They are known from the log alone, and whoever puts them back may die between any two steps of it."""
     worlds = [ran(seed, lost=True) for seed in range(20)]

@@ -10,6 +10,8 @@ from onefold import class_archive
 from onefold.spark_sink.spark import archive
 from onefold.stack import java
 
+pytestmark = pytest.mark.promise("class-archives")
+
 
 def java_home(folder: Path) -> str:
     base = folder / "java" / "lib" / "server" / "classes.jsa"

@@ -19,6 +19,8 @@ from onefold.status_file import Status
 from onefold.telemetry import SILENT, Telemetry
 from tests.support.told import Kept
 
+pytestmark = pytest.mark.promise("broken-pipelines-stay-alone")
+
 
 class Query:
     def __init__(self, name: str) -> None:
@@ -102,6 +104,7 @@ def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) ->
     assert reported[-1] == ("running", f"written since the last start: healthy 7 offsets; broken is left out: {error}")
 
 
+@pytest.mark.promise("left-out-pipelines-return")
 def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
     """With pauses that grow; and its sentence stays until then, in the status and in its health."""
     told, tries = Kept(), list[int]()
@@ -140,6 +143,7 @@ def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:
     assert left_out.sentences() == ["one is left out: PostgreSQL refuses every row"]
 
 
+@pytest.mark.promise("held-up-statements")
 def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     """Also for /healthz, by the trouble of the pipeline; and no longer when PostgreSQL has answered."""
     kept, healthy = QuerySupervisor("orders"), QuerySupervisor("healthy")
@@ -221,6 +225,7 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     assert service.run([broken], **given) == 2
 
 
+@pytest.mark.promise("sinks-that-wait")
 def test_a_sink_at_a_closed_gate_says_so_and_is_well() -> None:
     """It stands by for as long as it takes; its health is good, and the end that is asked for comes at once."""
     status, told, stop = Reported(), Kept(), threading.Event()

@@ -2,8 +2,12 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from onefold.spark_sink.precedence import PATIENCE_S, Precedence, Supervised
 from tests.support.clock import Clock
+
+pytestmark = pytest.mark.promise("precedence-at-start")
 
 
 def named(*names: str) -> list[Supervised]:

@@ -115,6 +115,7 @@ def test_a_pipeline_with_replicas_has_so_many_processors(tmp_path: Path) -> None
     assert sum(service.name.startswith("processor") for service in one) == 2
 
 
+@pytest.mark.promise("a-process-for-each-core")
 @pytest.mark.parametrize(("here", "partitions", "expected"), [(3, 4, 3), (3, 2, 2), (1, 4, 1)])
 def test_a_pipeline_has_a_processor_for_each_core(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, here: int, partitions: int, expected: int

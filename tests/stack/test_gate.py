@@ -4,10 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from onefold.operate import state
 from onefold.stack.gate import STANDS_BY, Gate
 from tests.support.command_line import ROOT
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.promise("sinks-that-wait")
 
 TAKES_A_TURN = """
 import sys

@@ -21,6 +21,8 @@ from onefold.stack.postgres import Postgres
 from tests.support import previous
 from tests.support.rooms import ROOT
 
+pytestmark = pytest.mark.promise("wiping")
+
 #: A file of each kind that the product writes into a home.
 OURS = (
     "checkpoints/sink-1/local/blockmgr-1/x",

@@ -12,6 +12,8 @@ from onefold.stack.child import Child
 from onefold.stack.service import Ready, Service
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("secrets-stay")
+
 SHELL = {
     "PATH": "/bin",
     "HOME": "/home/me",

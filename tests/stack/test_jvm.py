@@ -11,6 +11,8 @@ from onefold.spark_sink.errors import Misconfigured
 from onefold.stack import jars, java, warm
 from onefold.stack.broker import Broker
 
+pytestmark = pytest.mark.promise("java-that-does-not-start")
+
 NOT_CREATED = (
     "Error: Could not create the Java Virtual Machine.\nError: A fatal exception has occurred. Program will exit.\n"
 )

@@ -18,6 +18,8 @@ from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Managed
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("rotating-logs")
+
 #: So many bytes a file, in which no line of these tests is alone.
 SMALL = 2_000
 LINES = 400

@@ -17,10 +17,14 @@ from hypothesis import settings
 NEEDS = ("broker", "postgres", "spark", "s3", "docker", "browser")
 #: The session's Spark is started after its broker, and that after its database, by the first test that needs one of them.
 BEFORE = {"spark": {"broker", "postgres"}, "broker": {"postgres"}}
-#: What --fast has as well: the database starts in a second.
-QUICK = {"postgres"}
-#: What is not for a minute's run, needs apart.
-LONG = ("slow", "matrix")
+#: What each tier of tests leaves out (tests/README.md); `slow` and `long` are seconds and minutes, `matrix` is hours.
+LEFT_OUT = {
+    "fast": {"broker", "spark", "s3", "docker", "browser", "slow", "long", "matrix"},
+    "default": {"s3", "docker", "browser", "long", "matrix"},
+    "all": {"matrix"},
+    "matrix": set[str](),
+}
+LENGTHS = ("slow", "long", "matrix")
 #: What runs while nothing else does (`turns`).
 ALONE = "alone"
 #: By fixture; what these use themselves is counted with them. All three servers come with `onefold`, the stack that is up.
@@ -52,9 +56,8 @@ _running: list[pytest.Item] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """For a first answer, and for a machine that has nothing."""
-    parser.addoption(
-        "--fast", action="store_true", help="only what needs no server but a database, no browser and no minute"
-    )
+    parser.addoption("--fast", action="store_true", help="only what needs no server but PostgreSQL: three minutes")
+    parser.addoption("--all", action="store_true", help="also containers, browsers, S3, a fresh clone: half an hour")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,14 +74,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for need in needs(item):
             item.add_marker(need)
-    unwanted = set[str]()
-    if config.getoption("--fast"):
-        unwanted = {*NEEDS, *LONG} - QUICK
-    elif "matrix" not in config.getoption("-m"):
-        unwanted = {"matrix"}
+    unwanted = LEFT_OUT[tier(config)]
     left_out = {item for item in items if unwanted & {marker.name for marker in item.iter_markers()}}
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def tier(config: pytest.Config) -> str:
+    """`default` unless an option says another. Who names files, tests or markers gets all of them, but no matrix unasked."""
+    if config.getoption("--fast"):
+        return "fast"
+    if "matrix" in config.getoption("-m"):
+        return "matrix"
+    named = config.getoption("-m") or config.option.file_or_dir
+    return "all" if config.getoption("--all") or named else "default"
 
 
 def first_of(names: Iterable[str]) -> list[ParameterSet]:

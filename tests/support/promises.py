@@ -18,15 +18,18 @@ _MARK = "promise"
 
 _HEAD = """# What is promised, and the tests that would fail
 
-Each line is a promise and the tests that are red without it. `./onefold test` fails when one of the promises has no test that ran and passed.
+Each line is a promise and the tests that are red without it.
+`./onefold test` fails when a promise has no test that ran and passed.
 This page is made from the marks of the tests (`python -m tests.support.promises`).
 
 | promise | tests |
 |---|---|
 """
 _TAIL = """
-What is not promised: an acknowledged record is in the page cache of the broker, not on its disk, so a power cut of a single broker can lose it.
-`onefold status` says [what else the settings in force weaken](operating.md#what-is-guaranteed). The embedded broker is one node. See [what remains](design.md#what-remains).
+What is not promised: an acknowledged record is in the page cache of the broker, not on its disk.
+A power cut of a single broker can lose it, and the embedded broker is one node.
+`onefold status` says [what else the settings in force weaken](operating.md#what-is-guaranteed).
+See also [what remains](design.md#what-remains).
 """
 
 

@@ -37,6 +37,7 @@ def store(tmp_path: Path) -> LocalStore:
     return made
 
 
+@pytest.mark.promise("resets-wait-for-workers")
 @pytest.mark.parametrize("method", WRITES)
 def test_without_its_session_nobody_writes(store: LocalStore, method: str) -> None:
     before = content(store)

@@ -15,6 +15,8 @@ from onefold.jobs.protocols import Missing
 from tests.support.objects import StorePlace
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.promise("whole-objects")
+
 # More than two pages of a listing of S3, which has a thousand a page.
 MANY = 2_200
 
@@ -175,6 +177,7 @@ def test_no_prefix_does_either(prefix: str, store: Store) -> None:
         list(store.ids(prefix))
 
 
+@pytest.mark.promise("dashboards-only-read")
 def test_a_reader_cannot_write_and_makes_no_folder(store_place: StorePlace, tmp_path: Path) -> None:
     nobody_wrote = open_to_read((tmp_path / "empty").as_uri())
     assert nobody_wrote.size("a") is None

@@ -19,6 +19,8 @@ from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.protocols import Done, Job, Place, Refuse
 from tests.support.sheets import MEMORY, SheetLog, all_done, done, effect, prepared, reachable, read_back, stored
 
+pytestmark = pytest.mark.promise("same-snapshots")
+
 NAMES = (f"sheet-{number}" for number in count(1))
 
 CELLS = st.tuples(st.integers(1, 9), st.integers(1, 4))

@@ -102,6 +102,7 @@ def test_the_steps_are_those_of_everybody(servers: Servers) -> None:
     assert {f"worker, {step}" for step in worker.STEPS if step not in unused} <= set(steps)
 
 
+@pytest.mark.promise("crashes-of-uploads")
 def test_after_a_crash_at_any_step_it_ends_as_without_one(servers: Servers) -> None:
     """In every order of the parts; the fold, which begins again before anybody else goes on, in those in which it has the most
     to do at once. On S3, which takes ten times as long, in some.
@@ -128,6 +129,7 @@ def test_a_client_that_never_comes_back_leaves_an_entry_with_its_object_or_neith
     assert {end.entries for end in ends} == {0, 1}
 
 
+@pytest.mark.promise("crashes-of-uploads")
 @pytest.mark.matrix
 @pytest.mark.parametrize("words", ORDERS)
 def test_after_two_crashes_it_ends_as_without_one(words: str, folder: Servers) -> None:
@@ -157,6 +159,7 @@ def test_a_client_that_sleeps_anywhere_while_others_sweep_loses_no_object_of_an_
                     ran(folder, words, order, Faults({asleep + number}, comes_back=False, sleeps={asleep}))
 
 
+@pytest.mark.promise("patient-sweeps")
 def test_who_is_faster_than_the_patience_is_never_discarded_and_who_is_slower_loses_no_entry(servers: Servers) -> None:
     """The bound is between a mark and `complete`; it begins anew with `upload`."""
     _, steps = ran(servers, "plain", CALLS, Faults())

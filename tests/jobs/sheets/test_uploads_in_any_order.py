@@ -22,6 +22,8 @@ from tests.support.wrong_uploads import (
     upload_then_mark,
 )
 
+pytestmark = pytest.mark.promise("uploads-are-kept")
+
 
 def searched(cast: Cast, *, client_runs: Sequence[int] = (2, 1), sweeps: int = 2) -> Found:
     clients = tuple(Actor(None, runs) for runs in client_runs)

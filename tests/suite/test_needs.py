@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from onefold.cli.main import run
 from tests.support import needs
+from tests.support.own_pytest import own_pytest
 from tests.support.rooms import ROOT
 
 
@@ -71,26 +73,66 @@ def test_a_test_of_the_database_starts_no_broker() -> None:
 def test_every_need_is_a_marker_and_documented() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     markers = {line.partition(":")[0] for line in project["tool"]["pytest"]["ini_options"]["markers"]}
-    assert markers == {*needs.NEEDS, *needs.LONG, needs.ALONE}
+    assert {name.partition("(")[0] for name in markers} == {*needs.NEEDS, *needs.LENGTHS, needs.ALONE, "promise"}
     assert {need for found in needs.FIXTURES.values() for need in found} == set(needs.NEEDS)
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert all(f"`-m {name}`" in page for name in (*needs.NEEDS, "matrix"))
 
 
+def asked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What pytest is started with."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
+    monkeypatch.setattr(os, "chdir", lambda folder: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert run(["test", *words]) == 0
+    assert started[0][:3] == [sys.executable, "-m", "pytest"]
+    return started[0][3:]
+
+
+SHARED = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+
+
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        (["--fast"], ["--fast"]),
-        (["-m", "broker"], ["-m", "broker"]),
-        (["--fast", "-k", "fold", "-x"], ["--fast", "-k", "fold", "-x"]),
-        (["tests/core", "-q"], ["tests/core", "-q"]),
+        ([], SHARED),
+        (["--fast"], ["--fast", *SHARED]),
+        (["--all", "-x"], ["--all", *SHARED, "-x"]),
+        (["-m", "broker"], [*SHARED, "-m", "broker"]),
+        (["tests/core", "-q"], [*SHARED, "tests/core", "-q"]),
+        (["tests/core/test_fold.py"], ["tests/core/test_fold.py"]),
+        (["tests/core/test_fold.py::test_x", "-x"], ["tests/core/test_fold.py::test_x", "-x"]),
+        (["-n", "3"], ["-n", "3"]),
+        (["-n0", "-k", "fold"], ["-n0", "-k", "fold"]),
+        (["--pdb"], ["--pdb"]),
     ],
 )
-def test_the_verb_hands_on_what_it_is_given(
+def test_the_verb_has_the_cores_share_the_suite(
     words: list[str], given: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, arguments: asked.append(arguments))
-    monkeypatch.setattr(os, "chdir", lambda folder: None)
-    assert run(["test", *words]) == 0
-    assert asked == [[sys.executable, "-m", "pytest", *given]]
+    """Unless one file is named, or the user says how many."""
+    assert asked(words, monkeypatch) == given
+
+
+@pytest.mark.parametrize(
+    ("options", "left_out"),
+    [
+        ([], {"long", "docker", "matrix"}),
+        (["--fast"], {"long", "docker", "matrix", "broker", "slow"}),
+        (["--all"], {"matrix"}),
+        (["-m", "docker or slow or long or broker or postgres"], {"matrix"}),
+        (["-m", "matrix or docker or slow or long or broker or postgres"], set()),
+        (["test_marked.py"], {"matrix"}),
+    ],
+)
+def test_a_tier_leaves_out_what_it_says(options: list[str], left_out: set[str], tmp_path: Path) -> None:
+    """Of six tests that differ in their mark."""
+    marks = ("broker", "postgres", "docker", "slow", "long", "matrix")
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['tests.support.needs']\n", encoding="utf-8")
+    tests = "".join(f"@pytest.mark.{mark}\ndef test_{mark}(): pass\n" for mark in marks)
+    (tmp_path / "test_marked.py").write_text(f"import pytest\n{tests}", encoding="utf-8")
+
+    printed = own_pytest(tmp_path, "-v", *options).stdout
+
+    assert {mark for mark in marks if f"test_{mark} PASSED" in printed} == set(marks) - left_out, printed

@@ -1,0 +1,17 @@
+"""pytest in a folder of its own, for tests of what the suite does with tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.rooms import ROOT
+
+
+def own_pytest(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the tests of a folder, with this checkout's support modules and no configuration."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", ".", *options],
+        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}, capture_output=True,
+        encoding="utf-8", stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
