@@ -90,6 +90,7 @@ def test_every_service_says_that_it_gets_on(onefold: Onefold) -> None:
     assert sums(ports["dashboard"])["onefold_lag_input_offsets"] == 0
 
 
+@pytest.mark.promise("recovery-in-time")
 def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
     """Both domains under load; the processors and the sink are killed while it goes on; verify says valid."""
     load = [onefold.start("produce", f"{topic}", "--count", "4000", "--seed", "7", "--rate", "1500")
