@@ -154,11 +154,13 @@ def _drain(settings: Settings, progress: Progress) -> None:
         behind = {domain: found["events"] for domain, found in positions.lag_of_all(settings).items()}
         if all(events == 0 for events in behind.values()):
             return
-        if (left := sum(behind.values())) < least:
+        left = sum(sys.maxsize if events is None else events for events in behind.values())  # None: unknown for now
+        if left < least:
             least, moved_at = left, time.monotonic()
-        progress.say("draining: " + ", ".join(f"{domain} {events} to go" for domain, events in behind.items()))
+        shown = {domain: "unknown" if events is None else events for domain, events in behind.items()}
+        progress.say("draining: " + ", ".join(f"{domain} {events} to go" for domain, events in shown.items()))
         if time.monotonic() - moved_at > DRAIN_S:
-            waits = ", ".join(f"{domain} has {events} to go" for domain, events in behind.items() if events)
+            waits = ", ".join(f"{domain} has {events} to go" for domain, events in shown.items() if events)
             raise UserError(
                 f"nothing more was written to PostgreSQL for {DRAIN_S:.0f} s: {waits}",
                 f"The logs are in {settings.home / 'logs'}.",

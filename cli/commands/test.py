@@ -46,7 +46,7 @@ def command(
     if not (ROOT / "tests").is_dir():
         raise UserError("the tests are not part of an installation", "Run ./onefold test in a checkout.")
     os.chdir(ROOT)
-    tier = [option for option, wanted in (("--fast", fast), ("--all", everything)) if wanted]
+    tier = [*(["--fast", "-p", "randomly"] if fast else []), *(["--all"] if everything else [])]
     given = arguments or []
     # It takes this process's place, and with it the terminal and the exit code.
     if mutants:

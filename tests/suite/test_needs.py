@@ -97,7 +97,7 @@ SHARED = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     ("words", "given"),
     [
         ([], SHARED),
-        (["--fast"], ["--fast", *SHARED]),
+        (["--fast"], ["--fast", "-p", "randomly", *SHARED]),
         (["--all", "-x"], ["--all", *SHARED, "-x"]),
         (["-m", "broker"], [*SHARED, "-m", "broker"]),
         (["tests/core", "-q"], [*SHARED, "tests/core", "-q"]),
