@@ -15,6 +15,7 @@ from onefold.operate.settings import load
 from onefold.processor.io import admin
 from onefold.processor.loading import topology_of
 from onefold.proof.log import Log
+from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from onefold.proof.workloads import runner
 from onefold.spark_sink.errors import Refused
@@ -111,7 +112,7 @@ def test_no_group_is_needed_by_who_joins_none(broker: Guarded, capsys: pytest.Ca
         shown = capsys.readouterr().out
         assert "unknown to process" not in shown
         assert "age unknown" not in shown
-        read = []
+        read: list[Record] = []
         with closing(Log(client, [UPDATES])) as judge:
             judge.read(judge.stable_ends(), read.append)
         assert len(read) == 55

@@ -86,9 +86,9 @@ BUGS = {
     "no such topic": (giving([("runner.nothing", {})]), "processing the record raised KeyError: 'runner.nothing'"),
     "no row": (giving([("runner.stats", {})]), "processing the record raised KeyError: 'run_id'"),
     "no key": (
-        giving([Output("runner.messages", MESSAGE, key=b"1")]),
+        giving([Output("runner.messages", MESSAGE, key=b"1")]),  # type: ignore[arg-type]  # the bug
         "processing the record raised TypeError: the key of an",
-    ),  # type: ignore[arg-type]  # the bug
+    ),
     "no text": (
         giving([Output("runner.messages", MESSAGE, key="\ud800")]),
         "processing the record raised UnicodeEncodeError: ",

@@ -28,6 +28,7 @@ class Staged:
         self.contents: dict[Partition, Contents] = {}
         self.targets = sorted(rows)
         self.bytes = self.rejected = 0
+        self.copied = True
         self._targets, self._rows = targets, rows
 
     def fill(self, connection: Connection) -> None:
