@@ -159,7 +159,7 @@ METRICS = (
         "gauge",
         "auditor",
         "seconds",
-        "Age of the newest record whose older records are all compared; grows while the continuous verifier is too slow.",
+        "Everything that the processor wrote before so many seconds ago is compared; grows while verification is too slow.",
     ),
     Metric(
         AUDIT_CYCLE_S, "gauge", "auditor", "seconds", "How long it took until every row of the tables had come round."
