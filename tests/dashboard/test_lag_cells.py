@@ -44,7 +44,7 @@ def test_what_is_unknown_is_a_dash() -> None:
 def test_what_is_held_back_is_named_as_text() -> None:
     """A transactional id is what anybody has chosen."""
     said = cells(Lag(0, 0.0, 0, 0.0), Held("shop.sales", 1, 5, 12, "<b>loader</b>", 93.4))[1]
-    assert "Held back: shop.sales/1 at offset 5: the transaction of &lt;b&gt;loader&lt;/b&gt; is open for 93 s" in said
+    assert "Blocked: shop.sales/1 at offset 5: the transaction of &lt;b&gt;loader&lt;/b&gt; is open for 93 s" in said
     assert "onefold kafka transactions abort --topic shop.sales --partition 1 --start-offset 5" in said
 
 
