@@ -52,7 +52,7 @@ def measure(
     )
     drain_s = time.monotonic() - began
 
-    environment.say("judging all of it from the beginning")
+    environment.say("verifying the whole log from the beginning")
     verdict, verify_s = _timed(environment, "verify", name, "--from-start", "--json")
     table, rows, keys = some_keys(environment.dsn, name, explained)
     environment.say(f"explaining rows of {table}")

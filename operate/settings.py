@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     objects_endpoint: str | None = Field(None, description="http(s)://... of an S3 that is not Amazon's")
     judge_home: Path | None = Field(
         None,
-        description="the folder of what `verify` has verified, and continues from; unset: a folder of the data directory",
+        description="the folder of the checkpoints of `verify`; unset: a folder of the data directory",
     )
     state: Literal["auto", "memory", "disk"] = Field(
         "auto", description="where processors keep states: auto is memory until they are too large for it"
@@ -254,7 +254,7 @@ class Settings(BaseSettings):
         return self.objects or (self.home / "objects").as_uri()
 
     def checkpoints(self) -> Path:
-        """Where `verify` keeps what it has proved."""
+        """The folder of the checkpoints of `verify`."""
         return self.judge_home or self.home / "judge"
 
     def states(self) -> Path:

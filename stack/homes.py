@@ -107,7 +107,7 @@ def contents(home: Path) -> list[str]:
         "topics of the embedded Kafka": _is_there(home / "kafka" / "data"),
         "tables of the embedded PostgreSQL": _is_there(Postgres(home / "postgres", 0).data),
         **{name: any(_made(home, name)) for name in ("states", "objects", "checkpoints", "logs")},
-        "what `verify` has proved": any(_made(home, "judge")),
+        "checkpoints of `verify`": any(_made(home, "judge")),
     }
     return [name for name, is_there in named.items() if is_there]
 

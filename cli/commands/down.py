@@ -55,7 +55,7 @@ def _elsewhere(settings: Settings) -> Iterator[str]:
         "postgres_dsn": "tables in the PostgreSQL",
         "objects": "objects in the store",
         "state_home": "states in the folder",
-        "judge_home": "what `verify` has proved, in the folder",
+        "judge_home": "checkpoints of `verify`, in the folder",
     }
     for name, place in set_by_user.items():
         if getattr(settings, name):

@@ -167,11 +167,11 @@ NAMED = {
     "states": "states",
     "objects": "objects/objects",
     "checkpoints": "checkpoints",
-    "what `verify` has proved": "judge",
+    "checkpoints of `verify`": "judge",
     "logs": "logs",
 }
 
-WORDS = "|".join(NAMED)
+WORDS = "|".join(sorted(NAMED, key=len, reverse=True))  # the longest of those that begin alike matches
 
 
 @pytest.mark.parametrize("word", NAMED)
@@ -192,7 +192,7 @@ PLACES = {
     "POSTGRES_DSN": ("postgresql://a:secret@127.0.0.1:9/x", "tables"),
     "OBJECTS": ("s3://bucket", "objects"),
     "STATE_HOME": ("/nowhere/states", "states"),
-    "JUDGE_HOME": ("/nowhere/judge", "what `verify` has proved"),
+    "JUDGE_HOME": ("/nowhere/judge", "checkpoints of `verify`"),
 }
 
 
