@@ -208,7 +208,7 @@ def _all_well(well: Sequence[Standing]) -> Standing:
         return Standing(Rank.EMPTY, "quiet", "", "No rows yet", "Numbers appear here with the first batch.")
     if len(well) == 1:
         return well[0]
-    detail = f"All {len(well)} pipelines move or have nothing to do, and each was valid when it was verified last."
+    detail = f"All {len(well)} pipelines make progress or have no work, and the last verdict on each is valid."
     return Standing(Rank.WELL, "good", "", "All pipelines are healthy", detail)
 
 

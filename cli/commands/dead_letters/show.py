@@ -95,7 +95,7 @@ def _lines(
     original = _held(letter, found)
     yield f"dead letter  {letter.place}"
     yield f"source       {letter.source or 'its headers do not say'}"
-    yield f"set aside    {letter.at:%Y-%m-%d %H:%M:%S} UTC{', and replayed since' if replayed else ''}"
+    yield f"rejected     {letter.at:%Y-%m-%d %H:%M:%S} UTC{', and replayed since' if replayed else ''}"
     yield f"reason       {common.wrapped(letter.reason, ' ' * 13).strip()}"
     yield f"key          {common.key_text(original.key).removeprefix('key ')}"
     for name, held in _headers(original):
