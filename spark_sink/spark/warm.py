@@ -79,7 +79,7 @@ def rehearse(spark: SparkSession, enough: threading.Event, pipelines: Iterable[P
                     return
                 exercise(spark, pipeline, Path(scratch) / pipeline.name, enough)
     except Exception as error:  # noqa: BLE001  of whatever kind: what is tried here has another chance when it counts
-        log.warning(f"the rehearsal has ended early: {sentence(error)}")
+        log.warning(f"the warm-up has ended early: {sentence(error)}")
 
 
 def exercise(spark: SparkSession, pipeline: Pipeline, checkpoint: Path, enough: threading.Event = _NEVER) -> None:
