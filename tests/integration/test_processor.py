@@ -4,7 +4,6 @@ import json
 import random
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -33,6 +32,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.promise("crash-at-any-step")
 
 MakeDomain = Callable[..., Topology]
+# Longer than `drained` waits, and what librdkafka allows: what has come by then did not wait for the session.
+LONG_SESSION_MS = 200_000
 WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
 
 
@@ -305,21 +306,20 @@ def test_a_recreated_input_is_refused(fresh_domain: MakeDomain, client: dict[str
     assert "Traceback" not in said
 
 
-@pytest.mark.alone
-def test_a_restore_takes_over_within_seconds(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
-    """A restarted instance of the same name has its tasks back without waiting for the group's session to end."""
+def test_a_restart_takes_over_before_the_groups_session_ends(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
+) -> None:
+    """An instance of the same name has its tasks back without waiting for that."""
     topology = fresh_domain("runner", 2)
     produce(client, "runner.updates", wave("runner", 1, 500))
-    with instance(topology, client, tmp_path / "log") as first:
+    with instance(topology, client, tmp_path / "log", session_timeout_ms=LONG_SESSION_MS) as first:
         drained(topology, client)
         first.kill()
         first.wait(10)
         produce(client, "runner.updates", wave("runner", 2, 500))
-        killed_at = time.monotonic()
-        with instance(topology, client, tmp_path / "log"):
+        with instance(topology, client, tmp_path / "log", session_timeout_ms=LONG_SESSION_MS):
             drained(topology, client)
 
-    assert time.monotonic() - killed_at < 15
     judge(topology, client)
 
 

@@ -33,16 +33,17 @@ SKIPPED = BOTH.replace("def test_second(): pass", "def test_second(): pytest.ski
 PARTLY = f"{SKIPPED}@pytest.mark.promise({SECOND!r})\ndef test_third(): pass\n"
 
 
-def test_a_whole_run_that_shows_every_promise_passes(tmp_path: Path) -> None:
-    ran = run(tmp_path, BOTH)
+@pytest.mark.parametrize("tests", [BOTH, PARTLY], ids=["all", "one of two tests is skipped"])
+def test_a_whole_run_that_shows_every_promise_passes(tests: str, tmp_path: Path) -> None:
+    ran = run(tmp_path, tests)
     assert ran.returncode == 0, ran.stdout
     assert "2 promises, each with a test that passed" in ran.stdout
 
 
 @pytest.mark.parametrize(
     "tests",
-    [BOTH.replace(repr(SECOND), repr(FIRST)), SKIPPED, PARTLY],
-    ids=["nobody shows it", "its test is skipped", "one of its tests is skipped"],
+    [BOTH.replace(repr(SECOND), repr(FIRST)), SKIPPED],
+    ids=["nobody shows it", "its test is skipped"],
 )
 @pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["here", "shared"])
 def test_a_promise_that_nobody_shows_fails_the_run(tests: str, options: list[str], tmp_path: Path) -> None:

@@ -33,30 +33,6 @@ See also [what remains](design.md#what-remains).
 """
 
 
-class Shown:
-    """Which promises the tests of a run have shown."""
-
-    def __init__(self) -> None:
-        self._passed = set[str]()
-        self._not = dict[str, set[str]]()
-
-    def add(self, report: pytest.TestReport) -> None:
-        """A phase of a test: its call has passed, or it was skipped or failed in whatever phase."""
-        for key, name in report.user_properties:
-            if key == _MARK and report.passed and report.when == "call":
-                self._passed.add(str(name))
-            elif key == _MARK and not report.passed:
-                self._not.setdefault(str(name), set()).add(report.nodeid)
-
-    def missing(self) -> list[str]:
-        """A line for each promise of which no test passed, or one was skipped or failed."""
-        return [
-            f"{name}: {', '.join(sorted(self._not[name])) + ' did not pass' if name in self._not else 'no test of it ran'}"
-            for name in SENTENCES
-            if name in self._not or name not in self._passed
-        ]
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Reports come to the process that the user started, also where others run the tests."""
     if not hasattr(config, "workerinput"):
@@ -84,18 +60,19 @@ class _Watch:
         option = config.option
         selected = option.file_or_dir or option.keyword or option.markexpr or option.deselect or option.collectonly
         self._whole = not (selected or option.fast or getattr(option, "lf", False))
-        self._shown = Shown()
+        self._shown = set[str]()
         self._missing: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Of every test, wherever it ran."""
-        self._shown.add(report)
+        """Of every test, wherever it ran: one that was skipped shows nothing."""
+        if report.when == "call" and report.passed:
+            self._shown.update(str(name) for key, name in report.user_properties if key == _MARK)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Whatever else was wrong."""
         if self._whole:
-            self._missing = self._shown.missing()
+            self._missing = [name for name in SENTENCES if name not in self._shown]
         if self._missing and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -103,8 +80,8 @@ class _Watch:
         """With its sentence, which a reader of the page believes."""
         if self._missing:
             terminalreporter.section("promises that no test has shown")
-            for line in self._missing:
-                terminalreporter.write_line(f"{line}: {SENTENCES[line.partition(':')[0]]}")
+            for name in self._missing:
+                terminalreporter.write_line(f"{name}: {SENTENCES[name]}")
         elif self._whole:
             terminalreporter.write_line(f"{len(SENTENCES)} promises, each with a test that passed")
 
