@@ -12,7 +12,7 @@ from psycopg import sql
 from onefold import postgres
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, of_postgres
 from onefold.spark_sink.landing import known_contracts, ledger
 
 # A table that somebody reads for so long is said to be in use.
@@ -96,7 +96,7 @@ def transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
     except postgres.Unfit:
         raise
     except psycopg.Error as error:
-        raise UserError(f"PostgreSQL did not do it: {first_line(error)}", hint) from None
+        raise of_postgres(error, "PostgreSQL did not do it", hint) from None
 
 
 def _is_there(connection: psycopg.Connection[Any], table: str) -> bool:

@@ -53,6 +53,20 @@ class UserError(Exception):
         return json.dumps({"error": self.message, "hint": self.hint, "exit_code": self.exit_code}, ensure_ascii=False)
 
 
+def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
+    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 1 where it refuses.
+
+    Args:
+        sentence: what was not done; the first line of `error` follows.
+    """
+    from psycopg import OperationalError  # most commands need no client of PostgreSQL
+
+    # An error of the server has a SQLSTATE; class 08 is a lost connection, 57P0x a server that stops or starts.
+    sqlstate = getattr(error, "sqlstate", None) or ""
+    silent = isinstance(error, OperationalError) and (not sqlstate or sqlstate.startswith(("08", "57P0")))
+    return UserError(f"{sentence}: {first_line(error)}", hint, UNAVAILABLE if silent else FAILED)
+
+
 def of_processor(error: ProcessorError, what: str = "") -> UserError:
     """What a command says of an error of the processor's clients, and ends with.
 

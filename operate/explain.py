@@ -17,7 +17,7 @@ import psycopg
 
 from onefold.exit_codes import USAGE
 from onefold.operate import landings, merges, pipelines, positions, rows, transactions, waiting
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.explained import Batch, Cause, Explanation, History, Landed, Shown, Step
 from onefold.operate.identity import Identity
 from onefold.operate.reading import RECORDS_MAX, LogReader, Place, Silent, Stored
@@ -351,4 +351,4 @@ def _batch(row: Row, last: positions.LastBatch | None, noted: landings.Landing |
 
 def problem_of(error: psycopg.Error) -> UserError:
     """What to say when the database does not answer."""
-    return UserError(f"the database does not answer: {first_line(error)}")
+    return of_postgres(error, "the database does not answer")

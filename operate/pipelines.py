@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError, first_line, of_processor
+from onefold.operate.errors import UserError, of_postgres, of_processor
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Found, find
 from onefold.processor.core.errors import ProcessorError
@@ -133,4 +133,4 @@ def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     except postgres.Unfit:
         raise
     except (psycopg.Error, SinkError) as error:
-        raise UserError(f"the tables could not be made: {first_line(error)}") from None
+        raise of_postgres(error, "the tables could not be made") from None

@@ -26,7 +26,7 @@ from onefold import postgres
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines, positions
 from onefold.operate.dead_letters import said
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.merges import ORIGIN
 from onefold.operate.positions import Place
 from onefold.operate.replacing import Replaced, Table, described, part_of, replace_rows, same
@@ -174,13 +174,13 @@ class Rebuild:
                     found = self._replaced(live, beside)
             except psycopg.Error as error:
                 if isinstance(error, postgres.HeldUp) and error.unknown:
-                    raise UserError(
-                        f"whether PostgreSQL did it is not known: {first_line(error)}",
+                    raise of_postgres(
+                        error,
+                        "whether PostgreSQL did it is not known",
                         "Mend that, and run it again: what is right already is not written again.",
                     ) from None
-                raise UserError(
-                    f"PostgreSQL did not do it: {first_line(error)}",
-                    "Nothing was changed; mend that, and run it again.",
+                raise of_postgres(
+                    error, "PostgreSQL did not do it", "Nothing was changed; mend that, and run it again."
                 ) from None
             if found is None:
                 return None
@@ -362,9 +362,7 @@ def _landed(dsn: str, sink: str) -> dict[Place, int]:
     except postgres.Unfit:
         raise
     except psycopg.Error as error:
-        raise UserError(
-            f"PostgreSQL does not answer: {first_line(error)}", "Nothing was changed; run it again."
-        ) from None
+        raise of_postgres(error, "PostgreSQL does not answer", "Nothing was changed; run it again.") from None
 
 
 @contextmanager
@@ -374,6 +372,4 @@ def _postgres(dsn: str) -> Iterator[psycopg.Connection[Any]]:
         with postgres.connect(dsn, "onefold rebuild", settings=_SETTINGS, patience_s=_PATIENCE_S) as connection:
             yield connection
     except psycopg.OperationalError as error:
-        raise UserError(
-            f"PostgreSQL does not answer: {first_line(error)}", "Nothing was changed; run it again."
-        ) from None
+        raise of_postgres(error, "PostgreSQL does not answer", "Nothing was changed; run it again.") from None

@@ -35,7 +35,7 @@ from onefold import kafka_client
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import emptying, pipelines, positions, replicas, reset_session
 from onefold.operate.dead_letters import said
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reset_plan import Jobs, Plan
 from onefold.operate.reset_session import AGAIN, Session
 from onefold.operate.settings import Settings
@@ -353,7 +353,7 @@ class Reset:
             hint = AGAIN if really else _NOTHING_YET
             unknown = isinstance(error, HeldUp) and error.unknown
             what = "whether PostgreSQL did it is not known" if unknown else "PostgreSQL did not do it"
-            raise UserError(f"{what}: {first_line(error)}", hint) from None
+            raise of_postgres(error, what, hint) from None
 
     def _postgres(self) -> AbstractContextManager[psycopg.Connection[Any]]:
         return emptying.transaction(self._dsn, AGAIN)

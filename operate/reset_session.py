@@ -15,7 +15,7 @@ import psycopg
 
 from onefold.exit_codes import REFUSED
 from onefold.operate import worker_lock
-from onefold.operate.errors import UserError, first_line
+from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.worker_lock import Holder
 from onefold.postgres import Unfit
 from onefold.spark_sink.postgres.connection import connect
@@ -44,8 +44,9 @@ class Session:
         try:
             self.connection.execute("SELECT 1")
         except psycopg.Error as error:
-            raise UserError(
-                f"this reset's session in PostgreSQL has ended: {first_line(error)}",
+            raise of_postgres(
+                error,
+                "this reset's session in PostgreSQL has ended",
                 "Nothing more was deleted. Run it again: it goes on.",
             ) from None
 
@@ -64,7 +65,7 @@ def alone(dsn: str, name: str) -> Iterator[Session]:
     except Unfit:
         raise
     except psycopg.Error as error:
-        raise UserError(f"PostgreSQL did not do it: {first_line(error)}", AGAIN) from None
+        raise of_postgres(error, "PostgreSQL did not do it", AGAIN) from None
 
 
 def refuse_beside_others(connection: psycopg.Connection[Any], name: str) -> None:

@@ -6,10 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
-from onefold import pipelines
-from onefold.exit_codes import USAGE
+from onefold import pipelines, postgres
+from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
+from onefold.operate import emptying, explain, reset_session
+from onefold.operate.errors import UserError, of_postgres
+from onefold.operate.pipelines import migrate_engine
+from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.processor import service as processor
 from onefold.spark_sink import service as sink
@@ -58,3 +63,48 @@ def test_an_address_that_is_none_is_a_fault_of_the_configuration(monkeypatch: py
     """Of a schema registry: whoever gave it can mend it."""
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     assert processor.run("runner", client={}, instance="one", schema_registry_url="nowhere") == USAGE
+
+
+NOBODY = "postgresql://me@127.0.0.1:9/none"  # port 9 takes no connection
+
+
+def empty() -> None:
+    with emptying.transaction(NOBODY, ""):
+        pass
+
+
+def keep_out() -> None:
+    with reset_session.alone(NOBODY, "runner"):
+        pass
+
+
+def show() -> None:
+    try:
+        with postgres.connect(NOBODY, "onefold explain"):
+            pass
+    except psycopg.Error as error:
+        raise explain.problem_of(error) from None
+
+
+@pytest.mark.parametrize("ask", [lambda: migrate_engine(Settings(postgres_dsn=NOBODY)), empty, keep_out, show])
+def test_a_postgresql_that_does_not_answer_is_unavailable(ask: Callable[[], object]) -> None:
+    """And no failure of the command, which is worth another try later."""
+    with pytest.raises(UserError) as told:
+        ask()
+    assert told.value.exit_code == UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (psycopg.OperationalError("connection refused"), UNAVAILABLE),
+        (psycopg.errors.CannotConnectNow("the database system is starting up"), UNAVAILABLE),
+        (psycopg.errors.AdminShutdown("terminating connection"), UNAVAILABLE),
+        (psycopg.errors.ConnectionFailure("lost"), UNAVAILABLE),
+        (psycopg.errors.InsufficientPrivilege("permission denied"), FAILED),
+        (psycopg.errors.DiskFull("no space left"), FAILED),
+        (psycopg.InterfaceError("the connection is closed"), FAILED),
+    ],
+)
+def test_what_the_server_refuses_is_a_failure(error: psycopg.Error, code: int) -> None:
+    assert of_postgres(error, "not done").exit_code == code
