@@ -88,13 +88,15 @@ class Contract:
 class Target:
     """Where staged lines of one kind go: their columns, and the statement that merges them, cut at `:stage`.
 
-    Lines of a `reduced` target stand for a batch as a whole: none of them belongs to one record.
+    Lines of a `reduced` target stand for a batch as a whole: none of them belongs to one record. `reads`: the topic of these
+    records.
     """
 
     name: str
     columns: tuple[Column, ...]
     merge: tuple[str, ...]
     reduced: bool = False
+    reads: str = ""
 
 
 @dataclass(frozen=True)
@@ -247,10 +249,14 @@ def _reduction(path: Path, merges: set[str]) -> Reduction:
     return Reduction(name, topic, pieces)
 
 
-def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, *, reduced: bool = False) -> Target:
-    """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`."""
+def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, reads: str = "") -> Target:
+    """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`.
+
+    Args:
+        reads: the topic of a reduction.
+    """
     path = sql_root / "merge" / f"{name}.sql"
     pieces = tuple(_STAGE.split(_statement(path)))
     if len(pieces) < 2:
         raise Misconfigured(f"sql/merge/{path.name} does not read from :stage")
-    return Target(name, columns, pieces, reduced)
+    return Target(name, columns, pieces, bool(reads), reads)

@@ -60,7 +60,9 @@ class Refused(SinkError):
 
 
 class Stopped(Refused):
-    """PostgreSQL refuses a batch, not for single rows. The sink has written no row of the batch, and tries again."""
+    """PostgreSQL refuses a batch, not for single rows. The sink has written no row of the batch, or of the part that it names,
+    and tries again.
+    """
 
 
 class Verdict(Enum):

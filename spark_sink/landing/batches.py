@@ -246,6 +246,7 @@ class Batches:
 
     def _sift_part(self, batch: Batch, rows: Rows) -> None:
         sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._records, self._bound)
+        identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
         self._refuse_written(sifted)
         batch = _with_last_records(batch, sifted)
         # It merges rows by itself, and only those of the whole batch: where a part of it has landed, what is left is staged anew.

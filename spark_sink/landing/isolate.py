@@ -9,22 +9,25 @@ driver: `Batches` cuts a batch that is too large for that.
 
 import csv
 import io
+import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records, Rows
-from onefold.spark_sink.landing.stage import DriverStaged, Stage, by_target
+from onefold.spark_sink.landing.stage import DriverStaged, Stage
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 from onefold.spark_sink.postgres.connection import Connection
 
@@ -42,6 +45,8 @@ REDUCED_OFFSETS = int(REFUSED_MAX / REFUSED_SHARE)
 _RUN_SHARE = 0.1
 # Lines that are in Python's memory at once.
 _COPIED_LINES = 1_000
+# The server ends a session that idles in a transaction for 15 s, and a job of Spark may wait behind those of other pipelines.
+_ASK_EVERY_S = 5.0
 
 
 @dataclass
@@ -68,7 +73,7 @@ class Bound:
 
 
 class _Row(NamedTuple):
-    """A row of the batch, by its number in the part of its target; or a record that the queries of such targets reduce."""
+    """A row of the batch, by its number in the part of its target; or a record that queries reduce, of the topic `target`."""
 
     target: str
     number: int
@@ -97,9 +102,9 @@ class Sifted(DriverStaged):
         super().__init__(stage, read)
         self._sink, self._all_targets, self._records, self._bound = sink, targets, records, bound
         self._source = rows
-        self._parts = _by_table(read)
+        self._parts = _by(read, "target")
         self._reduced = [name for name in sorted(targets) if targets[name].reduced]
-        self._reduced_rows = _in_order({"": rows.reduced_places()}) if self._reduced else []
+        self._reduced_rows = _in_order(_by(rows.reduced_places(), "reads")) if self._reduced else []
         self._merging = ""  # the target at which a merge of reduced rows has arrived
         self._single = [name for name in sorted(self._parts) if name != REJECTED and not targets[name].reduced]
         self._rows = _in_order({name: self._parts[name] for name in self._single})
@@ -112,8 +117,9 @@ class Sifted(DriverStaged):
 
     @property
     def counted(self) -> dict[str, int]:
-        """How many rows each table has in the batch; of a reduction, how many records."""
-        reduced = dict.fromkeys(self._reduced, len(self._reduced_rows))
+        """How many rows each table has in the batch; of a reduction, how many records its topic has."""
+        records = Counter(row.target for row in self._reduced_rows)
+        reduced = {name: records[self._all_targets[name].reads] for name in self._reduced}
         return {**reduced, **{name: len(numbers) for name, numbers in self._numbers.items()}}
 
     def fill(self, connection: Connection) -> None:
@@ -147,7 +153,7 @@ class Sifted(DriverStaged):
         for table, error in doubtful.items():
             if self.refused[table] == self.counted[table]:
                 raise Stopped(
-                    f"PostgreSQL refuses every row of a batch for {table}: {sentence(error)}. The sink wrote nothing of the batch"
+                    f"PostgreSQL refuses every row of a batch for {table}: {sentence(error)}. The sink wrote none of these rows"
                 ) from error
 
     def _stop_beyond_the_bound(self, table: str, error: psycopg.Error) -> None:
@@ -161,7 +167,7 @@ class Sifted(DriverStaged):
             here = f"more than {most:,} of {rows:,} {what} in one batch"
         before = f", after {self._bound.runs[table]:,} in the batches before" if refused <= most else ""
         raise Stopped(
-            f"PostgreSQL refuses {here} for {table}{before}: {sentence(error)}. The sink wrote nothing of the batch: mend the "
+            f"PostgreSQL refuses {here} for {table}{before}: {sentence(error)}. The sink wrote none of these {what}: mend the "
             f"table or sql/merge/{table}.sql"
         ) from error
 
@@ -212,28 +218,45 @@ class Sifted(DriverStaged):
         """Merge what the queries make of the records; those are given that PostgreSQL refuses beside the records before them."""
         count = len(self._reduced_rows)
         if not count:
-            self._apply_to_none(connection)
+            self._apply_to_none(connection, self._parts)
 
         def apply(start: int, end: int) -> None:
             parts = self._parts
             if end - start < count:
-                some = [row.origin for row in self._reduced_rows[start:end]]
-                parts = _by_table(self._source.only(some).to_arrow())
+                parts = self._reduce(connection, [row.origin for row in self._reduced_rows[start:end]])
             self._apply_reduced(connection, parts)
 
         for number, error in _halve(connection, count, apply):
-            yield _Row(self._merging, number, self._reduced_rows[number].origin), error
+            row = _Row(self._merging, number, self._reduced_rows[number].origin)
+            if not any(self.refused[name] for name in self._reduced):
+                self._try_with_none(connection)
+            yield row, error
 
-    def _apply_to_none(self, connection: Connection) -> None:
+    def _reduce(self, connection: Connection, records: Sequence[tuple[str, int, int]]) -> dict[str, pa.Table]:
+        """What the queries make of these records alone."""
+        with _awake(connection):
+            return _by(self._source.only(records).to_arrow(), "target")
+
+    def _try_with_none(self, connection: Connection) -> None:
+        """A row that PostgreSQL refuses although a query made it of no record is no record's fault. Changes nothing."""
+        parts, written = self._reduce(connection, []), self.written
+        if parts.keys() & self._reduced:
+            connection.execute("SAVEPOINT none")
+            self._apply_to_none(connection, parts)
+            connection.execute("ROLLBACK TO SAVEPOINT none")
+            connection.execute("RELEASE SAVEPOINT none")
+            self.written = written
+
+    def _apply_to_none(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:
         """A query may have rows where it has no record."""
         try:
-            self._apply_reduced(connection, self._parts)
+            self._apply_reduced(connection, parts)
         except psycopg.Error as error:
             if connection.closed or not may_blame_a_row(error):
                 raise
             raise Stopped(
                 f"PostgreSQL refuses what sql/reduce/{self._merging}.sql makes of a batch without records: {sentence(error)}. "
-                f"The sink wrote nothing of the batch: mend the table or sql/merge/{self._merging}.sql"
+                f"The sink wrote none of these rows: mend the table or sql/merge/{self._merging}.sql"
             ) from error
 
     def _apply_reduced(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:
@@ -278,8 +301,29 @@ class Sifted(DriverStaged):
 _NUMBER = sql.Identifier("onefold number")
 
 
-def _by_table(rows: pa.Table) -> dict[str, pa.Table]:
-    return {name: part for name, part in by_target(rows) if name is not None}
+@contextmanager
+def _awake(connection: Connection) -> Iterator[None]:
+    """Keep the session from idling inside its transaction. A paused process asks nothing: its session ends in time."""
+    done = threading.Event()
+
+    def ask() -> None:
+        with suppress(psycopg.Error):  # the next statement raises the error too
+            while not done.wait(_ASK_EVERY_S):
+                connection.execute("SELECT 1")
+
+    asking = threading.Thread(target=ask, name="awake", daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        asking.join()
+
+
+def _by(rows: pa.Table, column: str) -> dict[str, pa.Table]:
+    """The rows by their text in a column, without those that have none."""
+    names = [name for name in pc.unique(rows[column]).to_pylist() if name is not None]
+    return {name: rows.filter(pc.equal(rows[column], name)) for name in names}
 
 
 def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:

@@ -47,7 +47,7 @@ class Rows(Protocol):
         """Of all lines of records. The rows of a reduction are few, and not among them."""
 
     def reduced_places(self) -> pa.Table:
-        """The columns topic, partition, offset and at_ms of each record that a query reduces."""
+        """The columns topic, partition, offset and at_ms of each record that a query reduces, and `reads`: its topic."""
 
     def to_arrow(self) -> pa.Table:
         """All rows, on the driver."""

@@ -69,7 +69,7 @@ def targets(spark: SparkSession, domain: Domain, sql_root: Path, notes: Path | N
             _write(note, kinds)
         _check_names(reduction, [name for name, _ in kinds])
         columns = tuple(contracts.Column(name, _postgres_type(reduction, name, kind)) for name, kind in kinds)
-        found[reduction.name] = read_target(reduction.name, columns, sql_root, reduced=True)
+        found[reduction.name] = read_target(reduction.name, columns, sql_root, reduction.topic)
     return found
 
 

@@ -15,6 +15,7 @@ from onefold.spark_sink.decisions import Seen
 from onefold.spark_sink.landing.ledger import OffsetRange, Partition
 from onefold.spark_sink.landing.stage import REPORT, Stage, copy_as_attempt
 from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.spark.read import record_column
 
 # Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has
 # to be exchanged. A batch that is not reduced has nothing to exchange: there one task only costs time, because it reads
@@ -103,7 +104,10 @@ class SparkRows:
 
     def reduced_places(self) -> pa.Table:
         """One Spark job: these records have no line."""
-        return self._lines.where("line IS NULL").select("topic", "partition", "offset", "at_ms").toArrow()
+        domain = self._plan.domain
+        reads = [sf.when(sf.col(record_column(domain, topic)).isNotNull(), topic) for topic in domain.reduced]
+        of = sf.coalesce(*reads, sf.lit(None)).alias("reads")
+        return self._lines.where("line IS NULL").select("topic", "partition", "offset", "at_ms", of).toArrow()
 
     def to_arrow(self) -> pa.Table:
         """One Spark job, its rows on the driver."""

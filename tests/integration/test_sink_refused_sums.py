@@ -1,8 +1,9 @@
 """Records that a query reduces: the one whose sum PostgreSQL refuses is set aside; and a batch that is too large for the
 driver is cut. On a real PostgreSQL, without Spark."""
 
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ import pytest
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped
-from onefold.spark_sink.landing import batches
+from onefold.spark_sink.landing import batches, isolate
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
+from onefold.spark_sink.landing.stage import open_stage
 from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres.connection import connect
 from tests.support.landing import Sink
 from tests.support.made_up_domain import MadeUp, write_domain
 from tests.support.migrated import migrate_all
-from tests.support.refused import SUMS, Pipeline, note, summed
+from tests.support.refused import OTHER, SUMS, Pipeline, Rows, note, summed
 
 Reader = psycopg.Connection[Any]
 EXECUTORS, DRIVER = 0, 1_000_000
+TOTAL = {"target": SUMS, "line": "total,1\n"}
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +156,77 @@ def test_rows_that_a_query_makes_of_no_record_stop_the_pipeline(pipeline: Pipeli
     failure = pipeline.lands(("a,1", SUMS))
     assert isinstance(failure, Stopped)
     assert f"what sql/reduce/{SUMS}.sql makes of a batch without records" in str(failure)
+
+
+def test_a_table_that_takes_no_record_of_its_topic_stops_the_pipeline_beside_busier_ones(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader
+) -> None:
+    """The records of other topics say nothing of it: 60 of 60 are refused, and then 60 of 60 again."""
+    others = replace(pipeline.plan.domain.targets[SUMS], name="others", reads=OTHER)
+    pipeline.sink.connection.close()
+    pipeline.sink.connection = connect(pipeline.dsn, "one")
+    pipeline.sink.stage = open_stage(pipeline.sink.connection, {**pipeline.plan.domain.targets, "others": others})
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 0)")
+    records = [*[("a", "1")] * 60, *[(OTHER, "1")] * 1_000]
+    assert pipeline.lands_table(pipeline.adds(*records)) is None
+    failure = pipeline.lands_table(pipeline.adds(*records))
+    assert isinstance(failure, Stopped)
+    assert f"refuses 41 of 60 records for {SUMS}, after 60 in the batches before" in str(failure)
+
+
+def test_a_row_that_a_query_makes_of_no_record_is_no_record_s_fault(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the total of all records, where there is none: no record is set aside for it."""
+    of_none = {"target": SUMS, "line": "none,-1\n"}
+    made = Rows._reduced
+
+    def with_total(rows: Rows) -> pa.Table:
+        found = made(rows)
+        return pa.concat_tables([found, pa.Table.from_pylist([of_none], schema=found.schema)])
+
+    monkeypatch.setattr(Rows, "_reduced", with_total)
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total >= 0)")
+    failure = pipeline.lands_table(pipeline.adds(("a", "1"), ("b", "1"), ("c", "1")))
+    assert isinstance(failure, Stopped)
+    assert f"what sql/reduce/{SUMS}.sql makes of a batch without records" in str(failure)
+    assert (pipeline.sums(), pipeline.rejected()) == ({}, [])
+
+
+def test_a_total_of_no_record_that_postgres_takes_is_added_once(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look whether a record is to blame changes nothing."""
+    made = Rows._reduced
+
+    def with_total(rows: Rows) -> pa.Table:
+        found = made(rows)
+        empty = not any(found["line"].is_null().to_pylist())
+        return pa.concat_tables([found, pa.Table.from_pylist([TOTAL] if empty else [], schema=found.schema)])
+
+    monkeypatch.setattr(Rows, "_reduced", with_total)
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
+    assert pipeline.lands_table(pipeline.adds(("a", "1"), ("a", "100"), ("b", "1"))) is None
+    assert pipeline.sums() == {"a": 1, "b": 1}
+    assert pipeline.places() == [(0, 101)]
+
+
+def test_a_session_does_not_idle_while_a_part_is_reduced_again(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may be busy with other batches for longer than the server lets a session idle inside a transaction."""
+    only = Rows.only
+
+    def slow(rows: Rows, records: Sequence[tuple[str, int, int]]) -> Rows:
+        threading.Event().wait(0.5)
+        return only(rows, records)
+
+    monkeypatch.setattr(Rows, "only", slow)
+    monkeypatch.setattr(isolate, "_ASK_EVERY_S", 0.05)
+    pipeline.sink.connection.execute("SET idle_in_transaction_session_timeout = '250ms'")
+    reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
+    assert pipeline.lands_table(pipeline.adds(("a", "1"), ("a", "100"))) is None
+    assert (pipeline.sums(), pipeline.places()) == ({"a": 1}, [(0, 101)])
 
 
 def test_what_another_sink_has_landed_of_the_batch_is_not_added_again(

@@ -87,7 +87,10 @@ class Rows:
         return sum(len(line or "") for line in self._table["line"].to_pylist())
 
     def reduced_places(self) -> pa.Table:
-        return self._table.filter(pc.is_null(self._table["line"])).select(["topic", "partition", "offset", "at_ms"])
+        columns = ["topic", "partition", "offset", "at_ms"]
+        reduced = self._table.filter(pc.is_null(self._table["line"]))
+        reads = [OTHER if row.get("key") == OTHER else row["topic"] for row in reduced.to_pylist()]
+        return reduced.select(columns).append_column("reads", pa.array(reads, pa.string()))
 
     def to_arrow(self) -> pa.Table:
         self.read.append(self.bytes())
@@ -98,7 +101,7 @@ class Rows:
             return self._table
         sums: dict[str, list[str]] = {}
         for row in self._table.to_pylist():
-            if row["line"] is None:
+            if row["line"] is None and row["key"] != OTHER:
                 sums.setdefault(row["key"], []).append(row["summand"])
         made = [{"target": SUMS, "line": f"{key},{_sum(summands)}\n"} for key, summands in sums.items()]
         plain = self._table.drop_columns(["key", "summand"])
@@ -110,6 +113,8 @@ class Rows:
 
 #: What a query makes of the records of the made-up readings: for each key a sum.
 SUMS = "sums"
+#: The key of records that another query reads, as if of another topic. It makes nothing of them.
+OTHER = "other"
 
 
 def _sum(summands: Sequence[str]) -> str:
@@ -123,7 +128,13 @@ def summed(plan: Plan) -> Plan:
         f"INSERT INTO {plan.domain.name}.sums AS stored (key, total) SELECT key, total FROM ",
         " AS stage ORDER BY key ON CONFLICT (key) DO UPDATE SET total = stored.total + excluded.total",
     )
-    target = Target(SUMS, (Column("key", "text"), Column("total", "bigint")), merge, reduced=True)
+    target = Target(
+        SUMS,
+        (Column("key", "text"), Column("total", "bigint")),
+        merge,
+        reduced=True,
+        reads=f"{plan.domain.name}.readings",
+    )
     left = {name: one for name, one in plan.domain.targets.items() if not name.endswith("readings")}
     return replace(plan, domain=replace(plan.domain, targets={**left, SUMS: target}))
 
