@@ -52,7 +52,7 @@ class Lag(NamedTuple):
     no_inputs: str = ""
     no_outputs: str = ""
     partitions: str = ""
-    refused: bool = False
+    refused: tuple[str, ...] = ()
 
     @property
     def events(self) -> int | None:
@@ -150,7 +150,7 @@ def _lag(behind: Behind, seen: list[dict[Place, _Seen]]) -> Lag:
         for why, found in ((behind.no_inputs, inputs), (behind.no_outputs, outputs))
     )
     exact = all(part.at >= part.end for part in parts)
-    refused = behind.refused or any(part.forbidden for part in parts)
+    refused = tuple(dict.fromkeys([*behind.refused, *(part.forbidden for part in parts if part.forbidden)]))
     return Lag(*_sum(inputs, now_ms), *_sum(outputs, now_ms), exact, no_inputs, no_outputs, behind.partitions, refused)
 
 

@@ -19,7 +19,7 @@ from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
-from onefold.processor.core.errors import ProcessorError, Refused, Unauthenticated
+from onefold.processor.core.errors import Forbidden, ProcessorError, Unauthenticated
 from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from onefold.processor.io.admin import Standing
 
 CALL_S = 5.0  # one question; a healthy server answers in milliseconds
-_REFUSALS = Refused, Unauthenticated  # waiting does not help
 DATABASE_IS_SILENT = "PostgreSQL does not answer"
 
 #: (topic, partition)
@@ -97,7 +96,7 @@ class Behind(NamedTuple):
     Attributes:
         no_inputs, no_outputs: why it cannot be determined, or "".
         partitions: that the states are of another number of partitions than the topics have, in one sentence, or "".
-        refused: whether waiting does not help: Kafka refuses this client a right.
+        refused: those of them that say what Kafka refuses to this client: waiting does not help.
     """
 
     inputs: Ranges | None
@@ -105,7 +104,7 @@ class Behind(NamedTuple):
     no_inputs: str = ""
     no_outputs: str = ""
     partitions: str = ""
-    refused: bool = False
+    refused: tuple[str, ...] = ()
 
 
 class LastBatch(NamedTuple):
@@ -286,7 +285,7 @@ def behind(topology: Topology, settings: Settings, ask_database: bool = True) ->
     reached, error = _reached(topology, settings)
     no_inputs = first_line(error) if error is not None else ""
     moved = _other_partitions(topology.name, reached)
-    found = Behind(_after(reached), None, no_inputs, "", moved, isinstance(error, _REFUSALS))
+    found = Behind(_after(reached), None, no_inputs, "", moved, _refused(error))
     if not ask_database:
         return found._replace(no_outputs=DATABASE_IS_SILENT)
     try:
@@ -301,7 +300,7 @@ def behind(topology: Topology, settings: Settings, ask_database: bool = True) ->
     except psycopg.Error as silent:
         return found._replace(no_outputs=unanswered(silent))
     except ProcessorError as away:
-        return found._replace(no_outputs=first_line(away), refused=found.refused or isinstance(away, _REFUSALS))
+        return found._replace(no_outputs=first_line(away), refused=(*found.refused, *_refused(away)))
 
 
 def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Behind] | None:
@@ -313,7 +312,7 @@ def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Be
         return None
     found = behind_of([name for name in pipelines.domains() if name not in missing], settings, ask_database)
     hidden = answering.hidden(missing, settings)
-    return found | {name: Behind(None, None, why, why, refused=True) for name, why in hidden.items()}
+    return found | {name: Behind(None, None, why, why, refused=(why,)) for name, why in hidden.items()}
 
 
 def behind_of(names: Collection[str], settings: Settings, ask_database: bool = True) -> dict[str, Behind]:
@@ -363,6 +362,10 @@ def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standi
         return admin.standing(topology, settings.client()), None
     except ProcessorError as error:
         return None, error
+
+
+def _refused(error: ProcessorError | None) -> tuple[str, ...]:
+    return (first_line(error),) if isinstance(error, Forbidden | Unauthenticated) else ()
 
 
 def _other_partitions(pipeline: str, reached: dict[Place, Standing] | None) -> str:

@@ -94,8 +94,8 @@ class Log:
                 )
 
     def check_states(self, pipeline: str, progress: Mapping[str, Any], topic: str) -> None:
-        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. 0.1.0 names
-        none.
+        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. 0.2.0 and
+        before name none.
         """
         states, now = progress.get("partitions"), self.topics[topic].partitions
         if states not in (None, now):

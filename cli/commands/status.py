@@ -150,8 +150,7 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
 
 def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:
     """The rights in Kafka without which the lag of a pipeline, or its age, is unknown; by their sentences."""
-    refused = [one for one in lag.values() if one["refused"]]
-    sentences = dict.fromkeys(why for one in refused for why in (one["no_inputs"], one["no_outputs"]) if why)
+    sentences = dict.fromkeys(sentence for one in lag.values() for sentence in one["refused"])
     remedy = "Allow it with an ACL, or log in as another user."
     return {sentence: _Problem(sentence, remedy, refused=True) for sentence in sentences}
 

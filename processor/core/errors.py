@@ -10,6 +10,7 @@ ProcessorError
 |   |__ Damaged     files on disk are no use: delete them, and restore as after any of these
 |__ Rejected    this record can never be processed: a dead letter with the reason, and go on
 |__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
+    |__ Forbidden   Kafka refuses the client a right: stop, a person allows it
     |__ Misconfigured   a pipeline's declaration or a contract is wrong: stop, nothing but an edit can help
 """
 
@@ -54,6 +55,10 @@ class Rejected(ProcessorError):
 
 class Refused(ProcessorError):
     """The log is not the log that was read before, or a setting is wrong: stop, a human decides."""
+
+
+class Forbidden(Refused):
+    """Kafka refuses the client a right: stop, a person allows it."""
 
 
 class Misconfigured(Refused):

@@ -13,6 +13,7 @@ from onefold.processor.core.errors import (
     Abortable,
     Corrupted,
     Fenced,
+    Forbidden,
     ProcessorError,
     Refused,
     Retriable,
@@ -63,7 +64,7 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
     """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
     sentence = f"{doing}: {error.name()}: {error.str()}"
     if error.code() in kafka_client.FORBIDDEN:
-        return Refused(sentence)
+        return Forbidden(sentence)
     if error.code() in FENCED:
         return Fenced(sentence)
     if error.txn_requires_abort():
@@ -95,7 +96,7 @@ def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
     """Tell topics that do not exist from those that Kafka hides, for topics that a list of all topics has not.
 
     Raises:
-        Refused: the client has no right to describe one of them.
+        Forbidden: the client has no right to describe one of them.
         Retriable: the cluster does not answer.
     """
     try:
@@ -103,11 +104,11 @@ def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
     except KafkaException as error:
         raise unanswered(error, f"{', '.join(topics)} cannot be described", admin) from error
     if hidden:
-        raise Refused(kafka_client.cannot_describe(admin, hidden).sentence)
+        raise Forbidden(kafka_client.cannot_describe(admin, hidden).sentence)
 
 
 def unanswered(error: KafkaException, what: str, admin: AdminClient) -> Refused | Retriable:
-    """What a failed call means: `Refused` without a right, `Unauthenticated` where Kafka does not let the client in.
+    """What a failed call means: `Forbidden` without a right, `Unauthenticated` where Kafka does not let the client in.
 
     Args:
         what: has failed, for a sentence; said only where Kafka itself has answered.
