@@ -97,7 +97,7 @@ def _exercise(address: str) -> None:
         made.result(_CALL_S)
     producer = kafka_client.producer({**client, "transactional.id": "warm", "compression.type": "lz4"})
     producer.init_transactions(_CALL_S)
-    reader = kafka_client.consumer(
+    reader = kafka_client.member(
         {**client, "group.id": "warm", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
     reader.subscribe(["warm"])

@@ -49,7 +49,17 @@ def command(
 
 
 def _elsewhere(settings: Settings) -> Iterator[str]:
-    """A sentence, without its full stop, for each place of data that the user has set. No wipe goes there."""
+    """A sentence, without its full stop, for each place of data that the user has set. No wipe goes there, unless the user has
+    set the place that the stack itself would use.
+    """
+    home, running = settings.home, settings.running
+    of_the_stack = {
+        "bootstrap_servers": running.get("bootstrap_servers") if "kafka" in running.get("services", {}) else None,
+        "postgres_dsn": running.get("postgres_dsn") if "postgres" in running.get("services", {}) else None,
+        "objects": (home / "objects").as_uri(),
+        "state_home": home / "states",
+        "judge_home": home / "judge",
+    }
     set_by_user = {
         "bootstrap_servers": "topics in the Kafka",
         "postgres_dsn": "tables in the PostgreSQL",
@@ -58,5 +68,6 @@ def _elsewhere(settings: Settings) -> Iterator[str]:
         "judge_home": "checkpoints of `verify`, in the folder",
     }
     for name, place in set_by_user.items():
-        if getattr(settings, name):
+        found = getattr(settings, name)
+        if found and str(found).rstrip("/") != str(of_the_stack[name]):
             yield f"{place} of {PREFIX}{name.upper()} stay"

@@ -4,6 +4,7 @@ from half of one.
 
 import ast
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,23 @@ def test_an_environment_of_somebody_else_is_not_emptied(
         script["make_environment"]("run")
     assert f"{tmp_path / '.venv'} holds files, and ./onefold has not made them" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in (tmp_path / ".venv").rglob("*") if path.is_file()} == before
+    assert made == []
+
+
+@pytest.mark.parametrize("kind", ["file", "link to nothing"])
+def test_what_is_no_folder_in_the_place_of_the_environment_is_one_sentence(
+    kind: str, script: dict[str, Any], made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some tools keep a file of that name."""
+    venv = tmp_path / ".venv"
+    shutil.rmtree(venv)
+    if kind == "file":
+        venv.write_text("/home/me/envs/onefold", encoding="utf-8")
+    else:
+        venv.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SystemExit):
+        script["make_environment"]("run")
+    assert f"cannot make its environment in the folder {venv}: File exists" in capsys.readouterr().err
     assert made == []
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from onefold.cli.commands import down
 from onefold.cli.main import run
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings, load
 from onefold.stack import homes
 from onefold.stack.broker import Broker
 from onefold.stack.postgres import Postgres
@@ -212,6 +214,36 @@ def test_a_place_of_the_users_own_is_said_to_stay(
     assert run(["down", "--wipe", "--yes"]) == OK
     assert re.search(expected, capsys.readouterr().out)
     assert files(home) == {"run/lock"}
+
+
+@pytest.mark.parametrize("name", ["OBJECTS", "STATE_HOME", "JUDGE_HOME"])
+def test_a_place_in_the_home_that_is_wiped_is_not_said_to_stay(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has set what the stack would use anyway."""
+    places = {
+        "OBJECTS": f"{(home / 'objects').as_uri()}/",
+        "STATE_HOME": f"{home}/states",
+        "JUDGE_HOME": f"{home}/judge",
+    }
+    monkeypatch.setenv(f"ONEFOLD_{name}", places[name])
+    homes.claim(home)
+    fill(home, OURS)
+    assert " stay" not in asked(home, capsys)
+    assert run(["down", "--wipe", "--yes"]) == OK
+    assert " stay" not in capsys.readouterr().out
+    assert files(home) == {"run/lock"}
+
+
+@pytest.mark.parametrize(("service", "stays"), [("postgres", False), ("sink-1", True)])
+def test_the_stacks_own_servers_are_not_said_to_stay(
+    service: str, stays: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has set the address that `status` prints; a stack without PostgreSQL runs on the user's own."""
+    dsn = "postgresql://a:secret@127.0.0.1:9/x"
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
+    monkeypatch.setattr(Settings, "running", {"postgres_dsn": dsn, "services": {service: {}}})
+    assert any("POSTGRES_DSN" in sentence for sentence in down._elsewhere(load())) is stays
 
 
 def test_a_start_leaves_logs_of_other_programs_as_they_are(home: Path) -> None:
