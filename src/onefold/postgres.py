@@ -79,7 +79,8 @@ _NETWORK: dict[str, Any] = {
     "keepalives_count": 2,
 }
 
-# A role's limit must not end the statement that makes the settings. A start's options count more than those of a role.
+# A role's limit must not end the statement that makes the settings, nor the look at a session. A start's options count more
+# than those of a role.
 _UNLIMITED = "-c statement_timeout=0"
 # A setting that is ours alone. The server has its value only when our own start of the session has reached it.
 _MARK = "onefold.session"
@@ -332,13 +333,13 @@ def _sentence(
 def _start(dsn: str, application: str, mark: str, connect_s: float) -> dict[str, Any]:
     """What libpq starts a session with. Options of the user's are kept, for what they set is not always ours."""
     given = str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS") or "")
-    ours = f"{given} -c {_MARK}={mark} {_UNLIMITED}".strip()
+    marked = f"-c {_MARK}={mark}" if mark else ""
     return {
         **_NETWORK,
         "application_name": application,
         "client_encoding": "UTF8",
         "connect_timeout": max(2, int(connect_s)),
-        **({"options": ours} if mark else {}),
+        "options": " ".join(filter(None, (given, marked, _UNLIMITED))),
     }
 
 

@@ -19,6 +19,7 @@ from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
 from onefold.operate import rows, verdicts
 from onefold.operate.replacing import described
+from onefold.postgres import keeps
 from onefold.proof.tables import Snapshot
 from onefold.proof.verdict import VALID, CannotTell, Verdict
 from onefold.spark_sink.postgres.connection import connect
@@ -186,6 +187,13 @@ def test_a_login_trigger_does_not_change_a_session(database: str, monkeypatch: p
             date(2026, 2, 1),
             TEXT,
         )
+
+
+def test_a_time_limit_of_the_role_does_not_hide_what_keeps_a_statement(owner: str) -> None:
+    """The look at another session is a statement, too."""
+    with psycopg.connect(owner, autocommit=True) as session:
+        session.execute("ALTER ROLE CURRENT_USER SET statement_timeout = '1ms'")
+        assert [keeps(owner, session.info.backend_pid) for _ in range(5)] == [None] * 5, "it does nothing"
 
 
 def test_rows_that_a_policy_hides_from_verify_are_no_verdict(owner: str) -> None:
