@@ -23,7 +23,21 @@ _PRINTED = "spark.out"
 # Hadoop asks the system who we are, and fails where a container runs under a number that has no name.
 _NAMELESS = "onefold"
 # Of another Spark on the machine. Its version, its cluster and its options are not those of the sink.
-_FOREIGN = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+_FOREIGN = (
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    # of a JVM that runs already, and of Spark Connect
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_GATEWAY_SECRET",
+    "SPARK_REMOTE",
+    "SPARK_API_MODE",
+    "SPARK_CONNECT_MODE",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
 
 
 def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:

@@ -16,6 +16,13 @@ FOREIGN = {
     "HADOOP_CONF_DIR": "/etc/hadoop/conf",
     "YARN_CONF_DIR": "/etc/hadoop/conf",
     "PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell",
+    "SPARK_DIST_CLASSPATH": "/opt/hadoop/share/hadoop/common/*",
+    "PYSPARK_GATEWAY_PORT": "9",
+    "PYSPARK_GATEWAY_SECRET": "secret",
+    "SPARK_REMOTE": "sc://spark.example:15002",
+    "SPARK_API_MODE": "connect",
+    "SPARK_CONNECT_MODE": "1",
+    "SPARK_CONNECT_MODE_ENABLED": "1",
 }
 
 
