@@ -245,7 +245,9 @@ class Oracle:
         return fate
 
     def take_job(self, record: Record) -> None:
-        """Take one record of a queue, in any order."""
+        """Take one record of a queue, in any order; not what a pipeline that reads the queue puts there, which is no job."""
+        if self.owner.wrote(record) is not None:
+            return
         lies_at = f"{record.topic}/{record.partition}/{record.offset}"
         try:
             fields = decode_output(self._contracts[record.topic], record.value)

@@ -142,6 +142,21 @@ def test_a_job_that_a_worker_puts_back_is_no_second_one() -> None:
     assert all(check.expected == check.found for check in expected.fed.checks())
 
 
+@pytest.mark.parametrize("raw", [None, b"no job"], ids=["a job", "no job"])
+@pytest.mark.parametrize("header", ["onefold-source", "onefold-replays"])
+def test_what_a_pipeline_that_reads_the_queue_puts_there_is_no_job(header: str, raw: bytes | None) -> None:
+    """Workers take neither its copies nor its replays."""
+    driver = play()
+    for topic in (sheets.JOBS, sheets.OBJECTS):
+        for key, value, _ in driver.records(topic)[:2]:
+            place = f"{topic}/0/0".encode()
+            signed = [(header, place), ("onefold-timestamp", b"1"), ("onefold-pipeline", b"cluster/next/life")]
+            driver.log.append(topic, key, raw or value, headers=signed)
+    findings, expected = judged(sheets.WORKLOAD, driver)
+    assert findings == []
+    assert all(check.expected == check.found for check in expected.fed.checks())
+
+
 def test_a_job_that_somebody_makes_up_is_found() -> None:
     driver = play()
     (key, value, _), *_ = driver.records(sheets.JOBS)
