@@ -164,6 +164,8 @@ def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[Topic]:
     try:
         nodes = admin.describe_cluster(request_timeout=CALL_S).result().nodes
     except KafkaException:
+        nodes = []
+    if not nodes:
         unknown["Kafka does not say how it is set"].append(TRANSACTIONS)
         return []
     brokers = [ConfigResource(ResourceType.BROKER, node.id_string) for node in nodes]

@@ -1,6 +1,10 @@
 """What is guaranteed: a table of settings, and of what is said of each."""
 
+from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -147,3 +151,13 @@ def test_of_servers_that_are_both_away_both_are_unknown() -> None:
     kafka, database = judge(facts.without_kafka(away), ()).unknown
     assert kafka == "Kafka: it cannot be asked"
     assert database.startswith("PostgreSQL: it does not answer (")
+
+
+def test_a_cluster_that_names_no_broker_is_unknown() -> None:
+    """As for a moment while it starts."""
+    described: Future[SimpleNamespace] = Future()
+    described.set_result(SimpleNamespace(nodes=[]))
+    admin: Any = SimpleNamespace(describe_cluster=lambda request_timeout: described)
+    unknown: dict[str, list[str]] = defaultdict(list)
+    assert facts._transactions_to_be(admin, unknown) == []
+    assert unknown == {"Kafka does not say how it is set": [facts.TRANSACTIONS]}
