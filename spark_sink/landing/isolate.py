@@ -322,8 +322,10 @@ def _awake(connection: Connection) -> Iterator[None]:
 
 def _by(rows: pa.Table, column: str) -> dict[str, pa.Table]:
     """The rows by their text in a column, without those that have none."""
-    names = [name for name in pc.unique(rows[column]).to_pylist() if name is not None]
-    return {name: rows.filter(pc.equal(rows[column], name)) for name in names}
+    names = pc.unique(rows[column]).to_pylist()
+    if len(names) == 1:  # nothing to copy
+        return {name: rows for name in names if name is not None}
+    return {name: rows.filter(pc.equal(rows[column], name)) for name in names if name is not None}
 
 
 def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
