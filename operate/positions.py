@@ -96,7 +96,7 @@ class Behind(NamedTuple):
     Attributes:
         no_inputs, no_outputs: why it cannot be determined, or "".
         partitions: that the states are of another number of partitions than the topics have, in one sentence, or "".
-        refused: those of them that say what Kafka refuses to this client: waiting does not help.
+        refused: the sentences among them that name a right which Kafka refuses to this client: waiting does not help.
     """
 
     inputs: Ranges | None

@@ -377,6 +377,12 @@ def existing(admin: AdminClient) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in _metadata(admin).topics.items()}
 
 
+def led(admin: AdminClient, topic: str) -> list[int]:
+    """The partitions of a topic that have a leader. No other partition can be read."""
+    found = _metadata(admin).topics.get(topic)
+    return sorted(number for number, at in found.partitions.items() if at.leader >= 0) if found is not None else []
+
+
 def cluster_id(admin: AdminClient) -> str:
     """Kafka's own id of the cluster; "" where it gives itself none."""
     return str(_metadata(admin).cluster_id or "")

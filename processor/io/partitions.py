@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, decision_logs, last_progresses, partition_counts
+from onefold.processor.io.admin import connect, decision_logs, last_progresses, led, partition_counts
 from onefold.telemetry import SILENT, UNREAD, Telemetry
 
 log = structlog.get_logger()
@@ -27,7 +27,8 @@ LOOK_EVERY_S = 10.0
 
 
 def check_states(admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]) -> None:
-    """Compare the number of partitions in each task's progress record with that of the topics.
+    """Compare the number of partitions in each task's progress record with that of the topics. A partition without a leader
+    keeps no other task from its start: the progress records of the others name the same number.
 
     Args:
         partitions: of the inputs and the changelog now.
@@ -36,7 +37,8 @@ def check_states(admin: AdminClient, topology: Topology, partitions: int, client
         Refused: the states are of another number of partitions.
         Retriable: the cluster does not answer.
     """
-    for value in last_progresses(admin, topology, range(partitions), client).values():
+    tasks = [task for task in led(admin, topology.changelog) if task < partitions]
+    for value in last_progresses(admin, topology, tasks, client).values() if tasks else ():
         with suppress(ValueError, AttributeError):  # the task itself reports a record that cannot be read
             if moved := other_partitions(json.loads(value).get("partitions"), topology.name, partitions):
                 raise Refused(

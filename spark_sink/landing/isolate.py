@@ -233,7 +233,7 @@ class Sifted(DriverStaged):
             yield row, error
 
     def _reduce(self, connection: Connection, records: Sequence[tuple[str, int, int]]) -> dict[str, pa.Table]:
-        """What the queries make of these records alone."""
+        """Have Spark run the queries over these records alone."""
         with _awake(connection):
             return _by(self._source.only(records).to_arrow(), "target")
 

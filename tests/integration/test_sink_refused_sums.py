@@ -177,7 +177,7 @@ def test_a_table_that_takes_no_record_of_its_topic_stops_the_pipeline_beside_bus
 def test_a_row_that_a_query_makes_of_no_record_is_no_record_s_fault(
     pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as the total of all records, where there is none: no record is set aside for it."""
+    """A query may give a total where it has no record. The sink rejects no record for that total."""
     of_none = {"target": SUMS, "line": "none,-1\n"}
     made = Rows._reduced
 
