@@ -219,6 +219,7 @@ class Batches:
         try:
             if self._enter(batch, staged, targets):
                 self._bound.landed(dict.fromkeys(staged.targets, 1), {})
+                self._bound.end_batch()
                 self._say_set_aside(batch, staged.rejected)
         except psycopg.Error as error:
             if self._connection.closed or not may_blame_a_row(error):
@@ -243,6 +244,7 @@ class Batches:
                 except Overlap as overlap:
                     rest = remaining(part, overlap.start_offsets)
                     left += [rest] if rest.ranges else []
+        self._bound.end_batch()
 
     def _sift_part(self, batch: Batch, rows: Rows) -> None:
         sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._records, self._bound)

@@ -53,10 +53,14 @@ _ASK_EVERY_S = 5.0
 class Bound:
     """How many rows of a pipeline may be set aside. It outlives a query's starts: these must not give a wrong table more rows.
 
-    `runs`: for each table, the refused rows of the batches before, if these had a large share of them.
+    Attributes:
+        runs: for each table, the refused rows of the batches before, if these had a large share of them.
+        rows, refused: for each table, of the parts of a batch that have been committed; empty after the last part.
     """
 
     runs: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
 
     def most(self, rows: int) -> int:
         """Of so many rows in one batch."""
@@ -67,9 +71,16 @@ class Bound:
         return self.runs[table] + refused if refused >= rows * _RUN_SHARE else 0
 
     def landed(self, rows: Mapping[str, int], refused: Mapping[str, int]) -> None:
-        """A batch has landed: so many rows of each table, of which so many were refused."""
+        """A batch or a part has landed: so many rows of each table, of which so many were refused."""
         for table, count in rows.items():
             self.runs[table] = self.run(table, count, refused.get(table, 0))
+        self.rows.update(rows)
+        self.refused.update(refused)
+
+    def end_batch(self) -> None:
+        """All parts of a batch have landed."""
+        self.rows.clear()
+        self.refused.clear()
 
 
 class _Row(NamedTuple):
@@ -158,14 +169,17 @@ class Sifted(DriverStaged):
 
     def _stop_beyond_the_bound(self, table: str, error: psycopg.Error) -> None:
         rows, refused = self.counted[table], self.refused[table]
-        most = REFUSED_MAX if table in self._reduced else self._bound.most(rows)
-        if refused <= most and self._bound.run(table, rows, refused) <= REFUSED_MAX:
+        most, of, so_far = REFUSED_MAX, rows, refused
+        if table not in self._reduced or refused <= REFUSED_MAX:
+            of, so_far = rows + self._bound.rows[table], refused + self._bound.refused[table]
+            most = self._bound.most(of)
+        if so_far <= most and self._bound.run(table, rows, refused) <= REFUSED_MAX:
             return
         what = "records" if table in self._reduced else "rows"
-        here = f"{refused:,} of {rows:,} {what}"
-        if refused > most:
-            here = f"more than {most:,} of {rows:,} {what} in one batch"
-        before = f", after {self._bound.runs[table]:,} in the batches before" if refused <= most else ""
+        here, before = f"more than {most:,} of {of:,} {what} in one batch", ""
+        if so_far <= most:
+            here = f"{refused:,} of {rows:,} {what}"
+            before = f", after {self._bound.runs[table]:,} in the batches before"
         raise Stopped(
             f"PostgreSQL refuses {here} for {table}{before}: {sentence(error)}. The sink wrote none of these {what}: mend the "
             f"table or sql/merge/{table}.sql"
@@ -243,8 +257,7 @@ class Sifted(DriverStaged):
         if parts.keys() & self._reduced:
             connection.execute("SAVEPOINT none")
             self._apply_to_none(connection, parts)
-            connection.execute("ROLLBACK TO SAVEPOINT none")
-            connection.execute("RELEASE SAVEPOINT none")
+            connection.execute("ROLLBACK TO SAVEPOINT none; RELEASE SAVEPOINT none")
             self.written = written
 
     def _apply_to_none(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:

@@ -278,6 +278,28 @@ def test_the_driver_is_given_no_more_of_a_refused_batch_than_it_has_memory_for(
     assert max(pipeline.read) <= most
 
 
+def test_a_wrong_table_does_not_slip_through_part_by_part(pipeline: Pipeline, made_up: MadeUp, reader: Reader) -> None:
+    """One row of eleven is refused: too few in each part, and too many in the batch. No further start moves it on."""
+    name = made_up.name
+    reader.execute(f"ALTER TABLE {name}.notes ADD CONSTRAINT wrong CHECK (id % 11 <> 10)")
+    rows = [note(number, "x" * 100) for number in range(2_200)]
+    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=20_000)
+    failure = pipeline.lands(*rows)
+    assert isinstance(failure, Stopped)
+    assert f"refuses more than {REFUSED_MAX} of" in str(failure)
+    asked = "SELECT next_offset FROM onefold.ledger WHERE topic = %s AND partition = 0"
+    ((reached,),) = reader.execute(asked, (made_up.notes,)).fetchall()
+    assert 1_000 < reached < 1_500
+    assert len(pipeline.rejected()) <= REFUSED_MAX
+    pipeline.next[made_up.notes, 0] = reached
+    assert isinstance(pipeline.lands(*rows[reached - 100 :]), Stopped)
+    assert reader.execute(asked, (made_up.notes,)).fetchall() == [(reached,)]
+    reader.execute(f"ALTER TABLE {name}.notes DROP CONSTRAINT wrong")
+    assert pipeline.lands(*rows[reached - 100 :]) is None
+    assert len(pipeline.notes()) + len(pipeline.rejected()) == len(rows)
+    assert (dict(pipeline.bound.rows), dict(pipeline.bound.refused)) == ({}, {})
+
+
 def test_two_partitions_of_one_offset_each_are_cut_as_well(pipeline: Pipeline, made_up: MadeUp, reader: Reader) -> None:
     reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 2)")
     pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=1)
