@@ -20,7 +20,8 @@ HIDDEN_VALUE = "***"  # what stands in its place
 NEXT_URL = re.compile(r",(?=\w+://)")
 # Letters, digits and escapes, one host, no options: what everybody reads alike.
 _WORD = "(?:[A-Za-z0-9._~-]|%(?!00)[0-9A-Fa-f]{2})"
-PLAIN = f"postgres(?:ql)?://{_WORD}+(?::{_WORD}*)?@[A-Za-z0-9._-]+(?::[0-9]{{1,5}})?/{_WORD}+"
+PLAIN = f"postgres(?:ql)?://{_WORD}+(?::{_WORD}*)?@[A-Za-z0-9._-]+(?::[1-9][0-9]{{0,3}})?/{_WORD}+"
+PORT_MAX = 65535
 # Options of Kafka clients with one of these words in their names hold a secret.
 SECRET_WORDS = ("password", "secret", "jaas", "oauthbearer.config", "pem")
 
@@ -48,9 +49,13 @@ def check_dsn(text: str) -> None:
     from psycopg import OperationalError
 
     try:
-        given = {option.keyword for option in _given(text)}
+        values = {option.keyword: (option.val or b"").decode() for option in _given(text)}
     except OperationalError:
         raise ValueError("it should be postgresql://user:password@host:port/database, or name=value pairs") from None
+    given = values.keys()
+    for port in filter(None, values.get(b"port", "").split(",")):
+        if not (port.isascii() and port.isdigit() and 1 <= int(port) <= PORT_MAX):
+            raise ValueError(f"its port is no number between 1 and {PORT_MAX}")
     before_options = text.partition("?")[0]
     if text.startswith(URLS) and before_options.count("@") > (1 if given & {b"user", b"password"} else 0):
         raise ValueError("a character with a meaning of its own in user or password is written as %40 for @, %2F for /")

@@ -47,6 +47,10 @@ UNREADABLE = [
     "postgresql://me:hunter2%zz@db/events",
     "host=db password=my hunter2",
     "postgresql://me@db/events?hunter2=x",
+    "postgresql://me@db:notaport/events",
+    "postgresql://me@db:0/events",
+    "postgresql://me@db:5432,other:65536/events",
+    "host=db port=99999",
     # libpq reads these, with a host that is half a password.
     "postgresql://me:my@hunter2@db/events",
     "postgresql://me:my/hunter2@db/events",

@@ -228,7 +228,7 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
         (("up",), {"ONEFOLD_HOME": "/dev/null/home"}, 1, "ONEFOLD_HOME"),
         (("up",), {"ONEFOLD_PARTITION": "3"}, 2, "ONEFOLD_PARTITION is no setting, ONEFOLD_PARTITIONS is"),
         (("kafka", "topics", "--list"), {"ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9"}, 69, "does not answer"),
-        (("prepare",), {"ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:notaport/x"}, 1, "tables could not be made"),
+        (("prepare",), {"ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:notaport/x"}, 2, "its port is no number"),
     ],
 )
 def test_mistakes_are_one_sentence(
