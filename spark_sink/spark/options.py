@@ -27,7 +27,8 @@ def _log4j(log: Path) -> str:
             "appender.file.type": "RollingFile",
             "appender.file.name": "file",
             "appender.file.fileName": path,
-            "appender.file.filePattern": path.replace("%", "%%") + ".%i",
+            # Variables are looked for once more when a file is full.
+            "appender.file.filePattern": path.replace("$${", "$$${").replace("%", "%%") + ".%i",
             "appender.file.append": "false",
             "appender.file.layout.type": "PatternLayout",
             "appender.file.layout.charset": "UTF-8",

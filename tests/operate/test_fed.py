@@ -15,7 +15,7 @@ from onefold.proof.workloads import bank
 def test_nobody_produces_to_a_topic_that_a_pipeline_feeds_itself() -> None:
     """It is not among the topics that are offered either."""
     assert topology_with_input("bank.transfers").name == "bank"
-    with pytest.raises(UserError, match=r"bank\.deposits is fed by bank itself") as caught:
+    with pytest.raises(UserError, match=r"bank\.deposits is a feedback topic of bank") as caught:
         topology_with_input("bank.deposits")
     assert caught.value.exit_code == exit_codes.USAGE
     with pytest.raises(UserError) as caught:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 
 from onefold.proof import parts, shares
 from onefold.proof.expect import Column, View
+from onefold.proof.judge import Judge, Kafka
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered
@@ -140,8 +142,10 @@ def test_outputs_in_the_partition_of_another_share_are_judged_by_one(runners: St
 
 def test_a_log_with_dead_letters_put_back_is_judged_by_one(risks: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who put them back, and where to, is known of the whole log."""
-    monkeypatch.setattr("onefold.proof.judge.read_replays", lambda *of_what: {Source(trades.TOPIC, 0, 1_000_000)})
-    assert (judged(risks).outcome, judged(risks).processes) == (VALID, 1)
+    put_back = Kafka(receipts=lambda *of_what: {Source(trades.TOPIC, 0, 1_000_000)})
+    monkeypatch.setattr("onefold.proof.verify.Judge", partial(Judge, kafka=put_back))
+    verdict = judged(risks)
+    assert (verdict.outcome, verdict.processes) == (VALID, 1)
 
 
 def a_share_that_is_killed(pipe: Connection, settings: shares.Settings, share: Share) -> None:
