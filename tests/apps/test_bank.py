@@ -251,6 +251,7 @@ def feed(driver: TopologyDriver) -> None:
     driver.stop()
 
 
+@pytest.mark.long  # 9 s
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_moves_no_money(step: str) -> None:
     """Which of two transfers comes first may differ after a crash. What holds is that all money is there, once."""

@@ -63,6 +63,7 @@ def _entry(home: Path, name: str) -> dict[str, Any]:
     return entry
 
 
+@pytest.mark.long  # 18 s
 @pytest.mark.parametrize("act", ["kill", "restart"])
 def test_a_service_that_is_ended_starts_again_and_no_other_one_is_touched(
     act: str, home: Path, stack: Embedded
@@ -80,6 +81,7 @@ def test_a_service_that_is_ended_starts_again_and_no_other_one_is_touched(
     ]
 
 
+@pytest.mark.long  # 9 s
 def test_a_frozen_service_is_frozen_with_all_that_it_started(home: Path, stack: Embedded) -> None:
     """And goes on where it was."""
     process = psutil.Process(_entry(home, "sink-1")["pid"])
@@ -92,6 +94,7 @@ def test_a_frozen_service_is_frozen_with_all_that_it_started(home: Path, stack: 
     assert _entry(home, "sink-1")["pid"] == process.pid
 
 
+@pytest.mark.long  # 9 s
 def test_the_processes_of_the_pipeline_under_load_are_counted(home: Path, stack: Embedded) -> None:
     """And not those of another one, even of one whose name begins alike."""
     settings: Any = SimpleNamespace(home=home)
@@ -99,6 +102,7 @@ def test_the_processes_of_the_pipeline_under_load_are_counted(home: Path, stack:
     assert (stack.instances(SINK), stack.instances(POSTGRES)) == (1, 0)
 
 
+@pytest.mark.long  # 8 s
 def test_of_replicas_the_one_is_hit_that_publishes(home: Path) -> None:
     settings: Any = SimpleNamespace(home=home)
     before = {name: _entry(home, name)["pid"] for name in ("processor-orders-1", "processor-orders-2")}
@@ -107,6 +111,7 @@ def test_of_replicas_the_one_is_hit_that_publishes(home: Path) -> None:
     assert _entry(home, "processor-orders-1")["pid"] == before["processor-orders-1"]
 
 
+@pytest.mark.long  # 10 s
 def test_where_no_replica_is_known_to_publish_none_is_hit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one would be survived by everything."""
     monkeypatch.setattr(aim, "TOLD_WITHIN_S", 1)
@@ -116,12 +121,14 @@ def test_where_no_replica_is_known_to_publish_none_is_hit(home: Path, monkeypatc
     assert [_entry(home, f"processor-orders-{number}")["restarts"] for number in (1, 2)] == [0, 0]
 
 
+@pytest.mark.long  # 8 s
 def test_what_does_not_run_cannot_be_broken(stack: Embedded) -> None:
     with pytest.raises(UserError, match="postgres does not run in ") as caught:
         stack.kill(POSTGRES)
     assert "processor-orders-1" in (caught.value.hint or "")
 
 
+@pytest.mark.long  # 8 s
 def test_every_nemesis_that_is_offered_can_be_suffered(stack: Embedded) -> None:
     """The others are refused in a sentence, and not offered."""
     offered = possible(nemeses())

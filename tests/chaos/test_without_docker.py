@@ -35,6 +35,7 @@ def ran_with() -> Iterator[Callable[[str], "subprocess.CompletedProcess[str]"]]:
         yield ran
 
 
+@pytest.mark.long  # 8 s
 def test_container_tests_are_skipped_with_one_line(
     ran_with: Callable[[str], "subprocess.CompletedProcess[str]"],
 ) -> None:

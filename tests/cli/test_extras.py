@@ -132,6 +132,7 @@ def distributions(names: set[str]) -> set[str]:
     return {canonicalize_name(owners()[name][0]) for name in names - {PACKAGE, "tests"}}
 
 
+@pytest.mark.long  # 9 s
 def test_what_is_imported_is_asked_for_and_the_other_way_round() -> None:
     """What comes only because something else needs it is gone when that does not need it any more."""
     ours = distributions(set().union(*map(imported, OWN.values())))

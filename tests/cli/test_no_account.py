@@ -75,6 +75,7 @@ def test_a_home_that_stands_for_nothing_is_a_wrong_setting(nameless: Onefold) ->
     assert "neither HOME nor an entry in /etc/passwd" in ran.stderr
 
 
+@pytest.mark.long  # 12 s
 @pytest.mark.spark
 def test_spark_starts(nameless: Onefold, tmp_path: Path) -> None:
     """Hadoop asks the system for the user's name."""

@@ -167,6 +167,7 @@ def test_a_table_of_another_form_is_no_truth(floor: Floor, database: str) -> Non
     assert [(found.name, found.has_truth) for found in one.rollups] == [("shop.sales", False), ("trades.risk", True)]
 
 
+@pytest.mark.long  # 9 s
 @pytest.mark.parametrize("path", ["/", "/?of=trades.risk", "/?of=shop.sales&shelf=a", "/?of=nothing"])
 def test_the_page_says_it_under_every_address(site: Site, floor: Floor, path: str) -> None:
     floor.land(30)

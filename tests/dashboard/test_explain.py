@@ -62,6 +62,7 @@ def test_a_level_of_sums_has_a_link_too(site: Site, floor: Floor) -> None:
     assert any(re.fullmatch(r"/explain/trades/risk\?risk_type=\w+", link) for link in links)
 
 
+@pytest.mark.long  # 8 s
 def test_kafka_is_away(floor: Floor, database: str, tmp_path: Path) -> None:
     """The row and its origin are there all the same, with a sentence."""
     floor.connection.execute("INSERT INTO runner.stats VALUES (1, 2, 3, 100, 60000, 'runner.stats', 2, 1001)")

@@ -73,6 +73,7 @@ def running(
         yield made
 
 
+@pytest.mark.long  # 16 s
 def test_outputs_are_judged_before_they_land_and_a_changed_rule_is_named(running: Running) -> None:
     """The tables are behind for as long as they like, and stay right; then the rule changes."""
     running.fold(2)
@@ -90,6 +91,7 @@ def test_outputs_are_judged_before_they_land_and_a_changed_rule_is_named(running
     assert (first.source or "").startswith("runner.updates/")
 
 
+@pytest.mark.long  # 11 s
 def test_a_merge_statement_that_is_wrong_is_named_by_its_first_row(running: Running, checkout: Path) -> None:
     wrong = running.folder / "sql"
     shutil.copytree(checkout / "sql", wrong)
@@ -106,6 +108,7 @@ def test_a_merge_statement_that_is_wrong_is_named_by_its_first_row(running: Runn
     assert standing.findings[0].columns == {"total_meters": (200, 199)}
 
 
+@pytest.mark.long  # 10 s
 def test_the_command_says_what_it_found_in_log_database_and_exit_code(
     running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +174,7 @@ def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
     running.audit(lambda standing: "wrong output" in {one.kind for one in standing.findings}, NAMED_WITHIN_S)
 
 
+@pytest.mark.long  # 11 s
 @pytest.mark.promise("audit-after-a-reset")
 def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_path: Path) -> None:
     """The auditor looks on at each step and afterwards; then it ends, and the next one begins anew."""

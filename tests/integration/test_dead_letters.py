@@ -148,6 +148,7 @@ def test_the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.Cap
     assert "0 would be replayed" in printed
 
 
+@pytest.mark.long  # 16 s
 def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == 4
 
 
+@pytest.mark.long  # 18 s
 @pytest.mark.parametrize("step", ["after_open", "after_receipts", "after_produce", "before_commit"])
 def test_a_second_replay_at_the_same_time_fences_the_first(site: Site, step: str) -> None:
     """Wherever the first one is when the second begins and ends: no record is put back twice."""
@@ -351,6 +353,7 @@ def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(
     assert capsys.readouterr().err.startswith("error: runner.replays begins at offset 1, and has lost receipts")
 
 
+@pytest.mark.long  # 13 s
 def test_errors_are_one_sentence(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

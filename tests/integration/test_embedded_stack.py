@@ -66,6 +66,7 @@ def services(bare: Onefold) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long  # 36 s
 def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it_when_told(
     bare: Onefold, home: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
     assert [name for name in ("postgres", "kafka", "states", "run/history.jsonl") if (home / name).exists()] == []
 
 
+@pytest.mark.long  # 17 s
 def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(bare: Onefold, home: Path) -> None:
     assert bare("up", "--only", "kafka,postgres").returncode == 0
     found = state.read(home)
@@ -110,6 +112,7 @@ def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(bare: On
     assert bare("up", "--only", "kafka,postgres").returncode == 0
 
 
+@pytest.mark.long  # 14 s
 def test_a_service_is_restarted_and_its_log_is_shown(bare: Onefold, home: Path) -> None:
     """Also after the stack was stopped."""
     assert "no stack has run" in bare("logs").stderr
@@ -143,6 +146,7 @@ def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold, home: Pa
     assert "division by zero" in failed.stderr
 
 
+@pytest.mark.long  # 22 s
 def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_stopped(bare: Onefold, home: Path) -> None:
     assert bare("up", "--only", "kafka").returncode == 0
     assert bare("down").returncode == 0

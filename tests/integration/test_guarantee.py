@@ -122,6 +122,7 @@ def test_a_session_is_named_by_what_holds_for_it(postgres_dsn: str, database: st
     assert findings(found) == {"unlogged_tables": ["mine.written"], "synchronous_commit_off": ["PostgreSQL"]}
 
 
+@pytest.mark.long  # 13 s
 def test_a_processor_is_refused_until_it_is_allowed_by_name(
     client: dict[str, str], fresh_domain: Fresh, onefold: Onefold, servers: dict[str, Any]
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_processor_that_waits_for_its_topics_says_it_when_they_are_there(
     assert "one replica" in said
 
 
+@pytest.mark.long  # 17 s
 @pytest.mark.spark
 def test_a_sink_is_refused_where_pages_may_tear(
     postgres_dsn: str, fresh_domain: Fresh, onefold: Onefold, servers: dict[str, Any]
@@ -252,6 +254,7 @@ def test_a_sink_that_sets_aside_what_it_cannot_read_says_so(
     assert [DOMAIN in one.concerns for one in concerned] == [True]
 
 
+@pytest.mark.long  # 8 s
 def test_status_says_it_end_to_end(
     client: dict[str, str], fresh_domain: Fresh, onefold: Onefold, servers: dict[str, Any]
 ) -> None:
@@ -334,6 +337,7 @@ def with_rights(infrastructure: Infrastructure, tmp_path: Path) -> Iterator[With
         child.stop()
 
 
+@pytest.mark.long  # 14 s
 def test_a_broker_that_does_not_say_how_topics_are_set_keeps_nobody_from_starting(
     with_rights: WithRights, onefold: Onefold
 ) -> None:

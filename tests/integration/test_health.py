@@ -44,6 +44,7 @@ def healthy(port: int) -> bool:
     return asked(port, "/healthz")[0] == 200
 
 
+@pytest.mark.long  # 15 s
 def test_a_processor_whose_handler_hangs(
     fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def start(sink_of: SinkOf, made_up: MadeUp, tmp_path: Path) -> Start:
     return sink_of(made_up.name, tmp_path)
 
 
+@pytest.mark.long  # 21 s
 def test_a_sink_whose_database_has_stopped_answering(
     made_up: MadeUp, start: Start, database: str, reader: "psycopg.Connection[Any]"
 ) -> None:

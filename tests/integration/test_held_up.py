@@ -120,6 +120,7 @@ def test_a_statement_that_the_server_works_at_is_waited_for(table: str) -> None:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.long  # 68 s
 def test_a_network_that_swallows_everything_is_given_up(table: str) -> None:
     parts = conninfo_to_dict(table)
     proxy = FreezingProxy(str(parts["host"]), int(parts["port"] or 0))

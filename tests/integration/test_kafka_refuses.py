@@ -119,6 +119,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_ANSWER_S", 1.0)
 
 
+@pytest.mark.long  # 29 s
 @pytest.mark.parametrize("name", CASES)
 def test_the_reason_is_found(broker: Guarded, name: str) -> None:
     client, says = settings_of(CASES[name], broker)
@@ -140,6 +141,7 @@ def test_who_gets_in_has_no_trouble(broker: Guarded, listener: str) -> None:
     assert kafka_client.trouble(broker.client(listener)) is None
 
 
+@pytest.mark.long  # 9 s
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", SOME)
 def test_a_processor_ends_with_the_reason(
@@ -153,6 +155,7 @@ def test_a_processor_ends_with_the_reason(
     assert code == CASES[name].code
 
 
+@pytest.mark.long  # 16 s
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", SOME)
 def test_a_sink_and_the_judge_give_the_reason(broker: Guarded, name: str) -> None:
@@ -167,6 +170,7 @@ def test_a_sink_and_the_judge_give_the_reason(broker: Guarded, name: str) -> Non
     assert says in str(judged.value)
 
 
+@pytest.mark.long  # 18 s
 @pytest.mark.parametrize(
     "command", [("status",), ("kafka", "topics", "--list"), ("prepare", "runner")], ids=lambda words: words[0]
 )

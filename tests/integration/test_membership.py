@@ -138,6 +138,7 @@ def test_a_processor_of_an_older_version_is_waited_for(topology: Topology, clien
             eventually(lambda: new.has == set(range(PARTITIONS)), 20, "the new one begins")
 
 
+@pytest.mark.long  # 8 s
 def test_a_member_without_its_id_commits_nothing(
     topology: Topology, kafka_proxy: KafkaProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:

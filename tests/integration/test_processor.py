@@ -42,6 +42,7 @@ def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes |
     return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count)]
 
 
+@pytest.mark.long  # 25 s
 @pytest.mark.parametrize("domain", first_of(WORKLOADS))
 def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str) -> None:
     """One process after the other is killed, each at another step and with input under way; the last one finishes.

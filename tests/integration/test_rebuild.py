@@ -380,6 +380,7 @@ def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkey
     assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
 
 
+@pytest.mark.long  # 114 s
 def test_tables_go_over_to_the_decision_log_and_back(
     site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

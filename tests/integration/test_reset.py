@@ -145,6 +145,7 @@ def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pyte
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 
+@pytest.mark.long  # 46 s
 @pytest.mark.promise("resets-wait-for-replicas")
 def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """They are silent then, for however long."""
@@ -166,6 +167,7 @@ def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pyt
     assert site.members("onefold-runner.replicas") == []
 
 
+@pytest.mark.long  # 14 s
 @pytest.mark.promise("replicas-that-slept")
 def test_replicas_start_cleanly_after_a_reset(site: Site) -> None:
     """One that nobody saw, for it was frozen, wakes when the new ones are far beyond: the numbers are theirs."""

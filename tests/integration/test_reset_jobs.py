@@ -193,6 +193,7 @@ def test_a_reset_with_jobs_that_is_killed_at_every_step_is_ended_by_another_one(
         assert judge(site.topology, site.client).counts.accepted == len(EDITS)
 
 
+@pytest.mark.long  # 20 s
 @pytest.mark.promise("resets-wait-for-workers")
 def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Kafka has given it up by then, and PostgreSQL has not."""
@@ -254,6 +255,7 @@ def test_a_worker_that_sleeps_through_a_reset_leaves_nothing_in_the_new_run(
         assert site.rows(f"SELECT queue FROM onefold.{table}") == []
 
 
+@pytest.mark.long  # 19 s
 @pytest.mark.promise("resets-that-slept")
 def test_a_reset_that_has_lost_its_session_deletes_nothing_more(site: Site) -> None:
     """Another one may have come to its end since, and everything be of the new run."""
@@ -347,6 +349,7 @@ def test_with_the_inputs_uploads_are_left_to_the_sweep(site: Site, capsys: pytes
     assert records(site.client, sheets.EDITS) == []
 
 
+@pytest.mark.long  # 82 s
 @pytest.mark.promise("resets-with-jobs")
 def test_afterwards_tables_and_snapshots_are_the_same(
     site: Site, infrastructure: Infrastructure, environment: dict[str, str]

@@ -75,6 +75,7 @@ def _settings(broker: Guarded, tmp_path: Path, database: str, monkeypatch: pytes
     set_up(broker.client("PASSWORD"), tmp_path, monkeypatch, database)
 
 
+@pytest.mark.long  # 25 s
 @pytest.mark.usefixtures("_settings")
 @pytest.mark.parametrize("case", DENIED)
 def test_status_and_the_page_name_the_right_that_is_missing(

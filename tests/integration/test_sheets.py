@@ -37,6 +37,7 @@ def sink(sink_of: SinkOf) -> Start:
     return sink_of("sheets")
 
 
+@pytest.mark.long  # 25 s
 def test_processors_are_killed_at_every_step_and_every_job_is_there_once(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def worker(client: dict[str, str], database: str, objects: str, folder: Path) ->
         assert process.wait(30) == 0, (folder / "home" / "work.out").read_text(encoding="utf-8")
 
 
+@pytest.mark.long  # 96 s
 def test_every_difference_in_tables_queues_and_objects_is_found(
     fresh_domain: MakeDomain,
     client: dict[str, str],

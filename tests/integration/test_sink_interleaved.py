@@ -59,6 +59,7 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
     return one
 
 
+@pytest.mark.long  # 62 s
 @KINDS
 @SOURCES
 @pytest.mark.parametrize("seed", SEEDS)
@@ -67,6 +68,7 @@ def test_two_sinks_in_any_order_land_every_offset_once(run: Run, seed: int, redu
     run(seed, reduced, decided)
 
 
+@pytest.mark.long  # 10 s
 @KINDS
 @SOURCES
 def test_a_seed_is_a_schedule(run: Run, reduced: bool, decided: bool) -> None:
@@ -76,6 +78,7 @@ def test_a_seed_is_a_schedule(run: Run, reduced: bool, decided: bool) -> None:
     assert first.counts == second.counts
 
 
+@pytest.mark.long  # 14 s
 @SOURCES
 def test_the_seeds_reach_what_they_are_for(run: Run, decided: bool) -> None:
     """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
@@ -87,6 +90,7 @@ def test_the_seeds_reach_what_they_are_for(run: Run, decided: bool) -> None:
     assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()
 
 
+@pytest.mark.long  # 11 s
 @pytest.mark.parametrize("seed", range(6))
 def test_two_processors_and_two_sinks_give_what_one_of_each_gives(
     tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connection[Any]", brief_logs: None, seed: int

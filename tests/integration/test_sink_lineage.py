@@ -186,6 +186,7 @@ def test_one_of_the_version_before_that_still_runs_ends_and_sets_nothing_aside(
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
+@pytest.mark.long  # 9 s
 @pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_what_a_newer_processor_wrote_is_not_set_aside_by_a_sink_that_cannot_read_it(
     notes: Notes,

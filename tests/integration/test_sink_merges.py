@@ -122,6 +122,7 @@ def targets(database: str, checkout: Path) -> dict[str, Target]:
     return {name: target for domain in domains for name, target in domain.targets.items()}
 
 
+@pytest.mark.long  # 11 s
 @pytest.mark.parametrize("topic", sorted(CASES))
 def test_every_order_of_the_rows_gives_the_same_table(
     topic: str, targets: dict[str, Target], reader: "psycopg.Connection[Any]"

@@ -57,6 +57,7 @@ def test_a_sink_without_topics_waits_says_why_and_goes_on(
     _says_no_more_than_sentences(child)
 
 
+@pytest.mark.long  # 22 s
 @pytest.mark.promise("left-out-pipelines-return")
 def test_a_sink_goes_on_when_the_database_is_mended(
     made_up: MadeUp, start: Start, database: str, reader: Reader

@@ -54,6 +54,7 @@ def test_everything_is_landed_once_by_both_ways(
     made_up.check(reader)
 
 
+@pytest.mark.long  # 52 s
 @pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_records_that_cannot_be_landed_are_kept_with_the_reason(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
@@ -89,6 +90,7 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
     assert "readings_amount_check" in reasons[refused]
 
 
+@pytest.mark.long  # 62 s
 @pytest.mark.parametrize(
     ("driver_staging_offsets", "steps"),
     [(1_000_000, STEPS), (0, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
@@ -124,6 +126,7 @@ def test_a_crash_at_every_step_changes_nothing(
     made_up.check(reader)
 
 
+@pytest.mark.long  # 12 s
 @pytest.mark.parametrize("loss", ["request", "answer"])
 def test_a_lost_commit_changes_nothing(
     made_up: MadeUp,
@@ -168,6 +171,7 @@ def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
+@pytest.mark.long  # 16 s
 @pytest.mark.parametrize("damage", ["deleted", "garbled"])
 def test_the_checkpoint_may_be_damaged_at_any_moment(
     made_up: MadeUp, query: MakeQuery, plan: Plan, until_landed: Callable[..., None], reader: Reader, damage: str
@@ -196,6 +200,7 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
     made_up.check(reader)
 
 
+@pytest.mark.long  # 12 s
 def test_two_sinks_at_once_land_everything_once(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
@@ -235,6 +240,7 @@ def test_a_sink_that_is_stopped_in_the_middle_of_a_batch_lands_nothing_of_it(
     made_up.check(reader)
 
 
+@pytest.mark.long  # 12 s
 @pytest.mark.parametrize("sent_after", [10, 0], ids=["a batch notices", "the topics are quiet"])
 def test_postgres_rewound_to_an_old_backup_is_filled_up_again(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, sent_after: int

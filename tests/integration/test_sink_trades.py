@@ -231,6 +231,7 @@ def test_two_sinks_at_once_add_everything_once(
     assert auditor.wrong == []
 
 
+@pytest.mark.long  # 21 s
 @pytest.mark.promise("failures-on-purpose")
 def test_map_and_reduce_may_fail_at_every_other_batch(
     deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader

@@ -82,6 +82,7 @@ def test_states_that_grow_go_to_disk_and_the_status_says_so(
     judge(topology, client)
 
 
+@pytest.mark.long  # 11 s
 def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
     """Two on one machine have files each. One is killed while it writes, and goes on from the last decision that it has there;
     when both were killed, both do. And back to one task, which makes its files anew.

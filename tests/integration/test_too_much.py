@@ -200,6 +200,7 @@ def test_a_transaction_may_have_more_records_than_the_producers_queue(
     assert world.committed(world.output) == [b"%d" % number for number in range(3_000)]
 
 
+@pytest.mark.long  # 11 s
 def test_a_backlog_gets_through_a_slow_link(
     client: dict[str, str],
     topology: Topology,

@@ -66,6 +66,7 @@ def python(program: str, file: Path, infrastructure: Infrastructure) -> str:
     return ran.stdout.strip()
 
 
+@pytest.mark.long  # 30 s
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="what a process has mapped is read from /proc")
 def test_the_next_jvm_takes_its_classes_from_the_archive(place: Path, infrastructure: Infrastructure) -> None:
     assert python(MAKE, place, infrastructure) == "True"
@@ -102,6 +103,7 @@ def recording(pid: int) -> psutil.Process | None:
     return None
 
 
+@pytest.mark.long  # 15 s
 def test_a_broker_writes_down_what_it_loads_and_the_next_one_takes_it(
     infrastructure: Infrastructure, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_broker_writes_down_what_it_loads_and_the_next_one_takes_it(
     assert all("shared objects file (top)" in line for line in found)
 
 
+@pytest.mark.long  # 9 s
 def test_a_rehearsal_streams_what_a_pipeline_would_land_and_leaves_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

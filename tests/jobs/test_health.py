@@ -62,6 +62,7 @@ def test_how_long_nothing_has_moved(pending: PostgresPending) -> None:
     assert quiet_s() == 0
 
 
+@pytest.mark.long  # 12 s
 def test_a_job_that_never_ends(tmp_path: Path, client: dict[str, str], database: str) -> None:
     """Well while jobs are done, and when there are none; red when one hangs, though the process lives."""
     project, port = Project(tmp_path, client, database), free_ports(1)[0]

@@ -147,6 +147,7 @@ def test_the_database_is_private_in_an_old_home_and_keeps_its_password(tmp_path:
     assert (server.home / "password").read_text(encoding="utf-8") == password
 
 
+@pytest.mark.long  # 19 s
 @as_root
 @pytest.mark.postgres
 @pytest.mark.parametrize("umask", [0o000, 0o077], indirect=True)

@@ -17,6 +17,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.promise("totals-never-change")
 
 
+@pytest.mark.long  # 46 s
 def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     """For a program: addresses, a state for each service, and the lag to the database commit."""
     onefold.drained()
@@ -78,6 +79,7 @@ def test_keys_of_the_callers_shell_reach_only_services_that_run_code_of_pipeline
     assert {"kafka", "postgres", "sink-1", "dashboard", "processor-runner-1"} <= seen.keys()
 
 
+@pytest.mark.long  # 10 s
 def test_every_service_says_that_it_gets_on(onefold: Onefold) -> None:
     """On a port of its own, and the dashboard for the whole; one that was killed has its port again."""
     onefold.drained()
@@ -140,6 +142,7 @@ def test_a_line_of_a_live_pipe_is_in_the_table_while_the_pipe_stays_open(onefold
         assert produce.wait(30) == 0
 
 
+@pytest.mark.long  # 31 s
 def test_broker_and_database_killed_in_the_middle(onefold: Onefold) -> None:
     """With a backlog being folded and landed; everything finds its way back by itself, and nothing is missing."""
     for service in ("kafka", "postgres"):
@@ -178,6 +181,7 @@ def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
         assert second.wait(30) == 0
 
 
+@pytest.mark.long  # 25 s
 @pytest.mark.parametrize(
     ("tamper", "mend", "kind"),
     [
@@ -203,6 +207,7 @@ def test_verify_names_what_is_wrong(onefold: Onefold, tamper: str, mend: str, ki
     onefold("verify", "runner")
 
 
+@pytest.mark.long  # 17 s
 def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
     """Exit code 2: an unread log proves nothing."""
     ran = onefold.run("verify", "runner", ONEFOLD_BOOTSTRAP_SERVERS="127.0.0.1:9")
@@ -211,6 +216,7 @@ def test_verify_that_cannot_tell_says_so(onefold: Onefold) -> None:
     assert b"Traceback" not in ran.stderr
 
 
+@pytest.mark.long  # 29 s
 @pytest.mark.parametrize(
     ("arguments", "settings", "code", "says"),
     [
@@ -245,6 +251,7 @@ def test_mistakes_are_one_sentence(
     assert "Traceback" not in said
 
 
+@pytest.mark.long  # 81 s
 def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
     """And the second start takes seconds."""
     onefold.drained()
@@ -260,6 +267,7 @@ def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
     onefold("verify", "runner")
 
 
+@pytest.mark.long  # 62 s
 @pytest.mark.promise("audit-may-be-killed")
 def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: Onefold) -> None:
     """A row that somebody changes turns it red; a replay makes the row right, and the next auditor is green."""

@@ -28,6 +28,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
         yield onefold
 
 
+@pytest.mark.long  # 26 s
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
@@ -55,6 +56,7 @@ def test_a_join_is_judged_right_whatever_is_killed(shop: Onefold) -> None:
     assert firsts.keys() == {"shop.orders", "shop.payments"}, "each came first somewhere"
 
 
+@pytest.mark.long  # 36 s
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark

@@ -128,6 +128,7 @@ NEARLY_DATES = (
 )
 
 
+@pytest.mark.long  # 9 s
 @given(st.text(max_size=30) | st.from_regex(NEARLY_DATES, fullmatch=True))
 @settings(max_examples=20 * MANY)
 def test_on_dates(text: str) -> None:

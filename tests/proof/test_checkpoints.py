@@ -183,6 +183,7 @@ def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(stage: Stage, fol
     assert len(files(folder)) == 1, "damaged ones are gone"
 
 
+@pytest.mark.long  # 9 s
 def test_another_judge_another_topic_and_other_receipts_begin_anew(
     stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def random_log(dice: random.Random, length: int) -> list[Proposal]:
     return [one() for _ in range(length)]
 
 
+@pytest.mark.long  # 19 s
 @pytest.mark.promise("nothing-under-way-counts")
 def test_both_rules_decide_alike() -> None:
     """Whatever is in the log."""

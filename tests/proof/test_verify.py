@@ -65,6 +65,7 @@ def own(bootstrap_servers: str, module_database: str) -> Stage:
     return stage
 
 
+@pytest.mark.long  # 9 s
 def test_a_faultless_result_is_valid(runners: Stage, sends: Stage) -> None:
     for stage in (runners, sends):
         verdict = judged(stage)
@@ -279,6 +280,7 @@ def test_wrong_counts(own: Stage) -> None:
     assert verdict.findings[0].columns == {"ignored": (counted, 12345)}
 
 
+@pytest.mark.long  # 10 s
 def test_an_open_transaction_means_that_it_cannot_tell(own: Stage) -> None:
     producer = Producer({**own.client, "transactional.id": "proof-open", "transaction.timeout.ms": 60_000})
     producer.init_transactions(30)

@@ -39,6 +39,7 @@ THREE_BOTH: Budgets = {"replicas": 3, "proposals": 2, "crashes": 1, "duplicates"
 SHIFTS: Budgets = {"proposals": 1, "shifts": 3}
 
 
+@pytest.mark.long  # 105 s
 @pytest.mark.parametrize(
     ("model", "budgets"),
     [
@@ -90,6 +91,7 @@ def late_and_twice(world: World) -> bool:
     return len(whose) == 3 and late.version == first.version and again == first and log.count(first) == 2
 
 
+@pytest.mark.long  # 10 s
 @pytest.mark.parametrize(
     ("reached", "model", "budgets"),
     [

@@ -84,6 +84,7 @@ def test_what_a_pipeline_writes_to_itself_is_folded_once_wherever_it_is_at_home(
     }
 
 
+@pytest.mark.long  # 20 s
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_neither_loses_nor_doubles_what_was_sent_on(contracts: Path, step: str) -> None:
     make = partial(TopologyDriver, RELAY, contracts=contracts, partitions=3)

@@ -62,6 +62,7 @@ def lived(
     return world, scheduler.schedule
 
 
+@pytest.mark.long  # 26 s
 @pytest.mark.parametrize("seed", range(1_000 // KILLS))
 def test_a_thousand_kills_within_turns_change_nothing(seed: int) -> None:
     lived(seed)
@@ -73,6 +74,7 @@ def test_nor_where_two_inputs_are_folded_in_an_order_that_replicas_decide(seed: 
     assert len(world.sent) > KILLS
 
 
+@pytest.mark.long  # 10 s
 @pytest.mark.parametrize("seed", range(200 // KILLS))
 def test_nor_where_a_pipeline_feeds_itself(seed: int) -> None:
     """What one decision queues is an input of a later one, when somebody has published it: of each transfer once, and the
@@ -96,6 +98,7 @@ def test_a_seed_is_a_schedule() -> None:
     assert lived(7)[1] == lived(7)[1]
 
 
+@pytest.mark.long  # 10 s
 def test_the_seeds_reach_what_they_are_for() -> None:
     """Kills wherever a process can be: within a turn of the replica, of the publisher, and of what is on disk."""
     killed: Counter[str] = Counter()

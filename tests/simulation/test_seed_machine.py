@@ -114,6 +114,7 @@ def test_a_mistake_is_found_and_mended(name: str) -> None:
     assert after.fault == "", str(after)
 
 
+@pytest.mark.long  # 17 s
 @pytest.mark.parametrize("mended", [False, True], ids=["printed", "mended"])
 @pytest.mark.parametrize(
     "run",

@@ -37,6 +37,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long  # 27 s
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
@@ -83,6 +84,7 @@ def test_bytes_and_named_encodings_are_no_fault(line: str, source: Source) -> No
     assert list(code.encodings_of_the_locale(source.over(PLANTED, f"{MODULE}{line}\n"))) == []
 
 
+@pytest.mark.long  # 26 s
 @pytest.mark.parametrize(
     ("rule", "name", "text"),
     [

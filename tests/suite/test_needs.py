@@ -115,11 +115,12 @@ def test_the_verb_has_the_cores_share_the_suite(
     assert asked(words, monkeypatch) == given
 
 
+@pytest.mark.long  # 21 s
 @pytest.mark.parametrize(
     ("options", "left_out"),
     [
-        ([], {"long", "docker", "matrix"}),
-        (["--fast"], {"long", "docker", "matrix", "broker", "slow"}),
+        ([], {"long", "docker", "matrix", "broker"}),
+        (["--fast"], {"long", "docker", "matrix", "broker", "promised", "slow"}),
         (["--all"], {"matrix"}),
         (["-m", "docker or slow or long or broker or postgres"], {"matrix"}),
         (["-m", "matrix or docker or slow or long or broker or postgres"], set()),
@@ -127,12 +128,14 @@ def test_the_verb_has_the_cores_share_the_suite(
     ],
 )
 def test_a_tier_leaves_out_what_it_says(options: list[str], left_out: set[str], tmp_path: Path) -> None:
-    """Of six tests that differ in their mark."""
+    """Of tests that differ in their marks: by default one with a broker runs if it shows a promise."""
     marks = ("broker", "postgres", "docker", "slow", "long", "matrix")
     (tmp_path / "conftest.py").write_text("pytest_plugins = ['tests.support.needs']\n", encoding="utf-8")
     tests = "".join(f"@pytest.mark.{mark}\ndef test_{mark}(): pass\n" for mark in marks)
+    tests += "@pytest.mark.broker\n@pytest.mark.promise('x')\ndef test_promised(): pass\n"
     (tmp_path / "test_marked.py").write_text(f"import pytest\n{tests}", encoding="utf-8")
 
     printed = own_pytest(tmp_path, "-v", *options).stdout
 
-    assert {mark for mark in marks if f"test_{mark} PASSED" in printed} == set(marks) - left_out, printed
+    everything = {*marks, "promised"}
+    assert {mark for mark in everything if f"test_{mark} PASSED" in printed} == everything - left_out, printed

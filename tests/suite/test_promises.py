@@ -40,6 +40,7 @@ def test_a_whole_run_that_shows_every_promise_passes(tests: str, tmp_path: Path)
     assert "2 promises, each with a test that passed" in ran.stdout
 
 
+@pytest.mark.long  # 21 s
 @pytest.mark.parametrize(
     "tests",
     [BOTH.replace(repr(SECOND), repr(FIRST)), SKIPPED],

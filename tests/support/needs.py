@@ -24,6 +24,7 @@ LEFT_OUT = {
     "all": {"matrix"},
     "matrix": set[str](),
 }
+ON_SERVERS = {"broker", "spark"}
 LENGTHS = ("slow", "long", "matrix")
 #: What runs while nothing else does (`turns`).
 ALONE = "alone"
@@ -74,10 +75,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for need in needs(item):
             item.add_marker(need)
-    unwanted = LEFT_OUT[tier(config)]
-    left_out = {item for item in items if unwanted & {marker.name for marker in item.iter_markers()}}
+    asked = tier(config)
+    left_out = {item for item in items if _is_left_out({marker.name for marker in item.iter_markers()}, asked)}
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def _is_left_out(marks: set[str], asked: str) -> bool:
+    # By default a broker or Spark is for promises; what else is tested on them is left to --all.
+    return bool(marks & LEFT_OUT[asked]) or (asked == "default" and bool(marks & ON_SERVERS) and "promise" not in marks)
 
 
 def tier(config: pytest.Config) -> str:

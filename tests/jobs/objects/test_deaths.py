@@ -125,6 +125,7 @@ def _settled(store: Store) -> list[str]:
     return [] if any(map(_UNDER_WAY.fullmatch, seen)) else seen
 
 
+@pytest.mark.long  # 11 s
 @pytest.mark.slow  # writes 256 MB and reads them
 def test_an_object_may_be_larger_than_memory(store_place: StorePlace) -> None:
     """256 MB where 128 MB more may be used than there was at the beginning."""

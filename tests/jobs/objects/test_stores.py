@@ -136,6 +136,7 @@ def test_a_mark_is_as_old_as_the_newest_call(store: Store) -> None:
     eventually(lambda: since() > first, 5, "a mark that is set again is younger")
 
 
+@pytest.mark.long  # 14 s
 def test_thousands_are_listed_in_order(store: Store) -> None:
     """By their whole names, which is not folder by folder."""
     names = [f"payloads/{number:x}" for number in range(MANY - 3)] + ["payloads0/a", "snapshots/a/b", "p"]

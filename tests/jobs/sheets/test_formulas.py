@@ -180,6 +180,7 @@ def test_cycles_are_those_of_the_graph(references: list[list[int]], order: list[
         assert formulas.shown((1, at + 1), held[1, at + 1]) == expected(at)
 
 
+@pytest.mark.long  # 27 s
 @pytest.mark.slow  # seconds: so many formulas
 @pytest.mark.parametrize(("length", "cycle"), [(100_000, False), (20_000, True)])
 def test_a_long_chain_needs_no_deep_stack(length: int, cycle: bool) -> None:

@@ -71,6 +71,7 @@ def child(log: SheetLog, folder: Path, limit_mb: int, work: str = "snapshot") ->
     return told
 
 
+@pytest.mark.long  # 19 s
 def test_a_million_cells(log: SheetLog, folder: Path) -> None:
     store = LocalStore(folder)
     take_in(log, store, (b'[%d,%d,"n","%d.25"]\n' % (at // 20 + 1, at % 20 + 1, at) for at in range(1_000_000)))
@@ -86,6 +87,7 @@ def test_a_million_cells(log: SheetLog, folder: Path) -> None:
     assert len(list(reading.cells(Rect(50_000, 1, 60_000, 20)))) == 20
 
 
+@pytest.mark.long  # 12 s
 def test_more_than_memory_holds(log: SheetLog, folder: Path) -> None:
     """The content is larger than the bound; and who reads it whole under the same bound does not come through."""
     text = b"0123456789" * 3_000

@@ -143,6 +143,7 @@ def million(tables: str, sheet: str, store: LocalStore, upto: int) -> int:
     return int(made.result["size"])
 
 
+@pytest.mark.long  # 9 s
 @pytest.mark.slow  # tens of seconds: a million rows
 def test_a_sheet_of_a_million_edits_is_the_snapshot_and_the_tail(
     tables: str, entries: PostgresEntries, store: LocalStore

@@ -143,6 +143,7 @@ def made_by_two(
     return Done(job.place, results[0])
 
 
+@pytest.mark.long  # 9 s
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, bounds=BOUNDS, data=st.data())
 def test_however_it_is_made_it_is_the_same(

@@ -146,6 +146,7 @@ def test_after_two_crashes_it_ends_as_without_one(words: str, folder: Servers) -
                 assert end == expected, (words, first, second)
 
 
+@pytest.mark.long  # 24 s
 def test_a_client_that_sleeps_anywhere_while_others_sweep_loses_no_object_of_an_entry(folder: Servers) -> None:
     """Without any patience: in every order; and it, or somebody else, dies at any step after that."""
     for words, order in ORDERS.items():
@@ -192,6 +193,7 @@ def found(servers: Servers, parts: Parts) -> str:
     return ""
 
 
+@pytest.mark.long  # 10 s
 @pytest.mark.parametrize(
     ("parts", "wrong"),
     [

@@ -30,6 +30,7 @@ def searched(cast: Cast, *, client_runs: Sequence[int] = (2, 1), sweeps: int = 2
     return explore(Everybody(World(), clients, Actor(None, sweeps)), cast.steps, cast.fault)
 
 
+@pytest.mark.long  # 11 s
 @pytest.mark.slow  # all orders of two clients, two sweeps and a worker: 28,863 states
 def test_nothing_named_is_lost_and_nothing_else_is_left() -> None:
     found = searched(Cast())
