@@ -94,8 +94,8 @@ class Log:
                 )
 
     def check_states(self, pipeline: str, progress: Mapping[str, Any], topic: str) -> None:
-        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. 0.2.0 and
-        before name none.
+        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. Records
+        that were written before this field name none.
         """
         states, now = progress.get("partitions"), self.topics[topic].partitions
         if states not in (None, now):

@@ -45,7 +45,7 @@ def other_partitions(states: object, pipeline: str, topics: int) -> str:
     """That the states and the topics of a pipeline have different numbers of partitions, in a sentence without its end; or "".
 
     Args:
-        states: the number in a progress record; None in a record of 0.2.0 and before, of which nothing is said.
+        states: the number in a progress record; None in a record that was written before this field, of which nothing is said.
         topics: the number of the inputs and the changelog now.
     """
     if type(states) is not int or states == topics:

@@ -72,7 +72,7 @@ class Progress:
         """The value of the progress record.
 
         Args:
-            partitions: of the inputs, for `io.partitions` and `verify`; 0: not named, as in 0.2.0.
+            partitions: of the inputs, for `io.partitions` and `verify`; 0: not named, as by releases before this field.
         """
         inputs = {
             topic: {"topic_id": self.topic_ids[topic], "next_offset": offset}

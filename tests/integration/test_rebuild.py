@@ -18,7 +18,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from psycopg import sql
 
 from onefold.cli.main import run
-from onefold.exit_codes import FAILED, REFUSED, USAGE
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import merges, rebuild
 from onefold.operate.errors import UserError
 from onefold.operate.rebuild import Rebuild
@@ -204,7 +204,7 @@ def test_it_is_refused_with_what_to_do(
         connection.execute("DROP SCHEMA onefold CASCADE")
         assert "there are no tables of runner in this database yet" in sentence(FAILED)
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
-    assert run(["rebuild", "runner"]) == FAILED
+    assert run(["rebuild", "runner"]) == UNAVAILABLE
     assert capsys.readouterr().err.startswith("error: PostgreSQL does not answer")
     assert run(["rebuild", "nobody"]) == USAGE
 

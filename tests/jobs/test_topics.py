@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold.jobs import topics
 from onefold.jobs.protocols import Place
-from onefold.processor.core.errors import ProcessorError, Refused, Rejected, Retriable
+from onefold.processor.core.errors import Forbidden, ProcessorError, Rejected, Retriable
 from onefold.processor.io import contracts
 
 
@@ -58,8 +58,8 @@ class Refusing:
 @pytest.mark.parametrize(
     ("call", "code", "kind"),
     [
-        ("create_topics", KafkaError.TOPIC_AUTHORIZATION_FAILED, Refused),
-        ("create_topics", KafkaError.CLUSTER_AUTHORIZATION_FAILED, Refused),
+        ("create_topics", KafkaError.TOPIC_AUTHORIZATION_FAILED, Forbidden),
+        ("create_topics", KafkaError.CLUSTER_AUTHORIZATION_FAILED, Forbidden),
         ("create_topics", KafkaError.INVALID_REPLICATION_FACTOR, Retriable),
         ("list_topics", KafkaError._TRANSPORT, Retriable),
     ],

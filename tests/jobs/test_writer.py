@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_client
 from onefold.jobs.writer import Writer
-from onefold.processor.core.errors import ProcessorError, Refused, Retriable
+from onefold.processor.core.errors import Forbidden, ProcessorError, Retriable
 
 CALLS = ("init_transactions", "begin_transaction", "produce", "commit_transaction")
 
@@ -45,8 +45,8 @@ class Failing:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Refused),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Refused),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Forbidden),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Forbidden),
         (KafkaError.PRODUCER_FENCED, Retriable),
         (KafkaError._TIMED_OUT, Retriable),
     ],

@@ -83,6 +83,7 @@ def test_it_has_replicas_by_configuration_alone(shop: Onefold) -> None:
     assert "shop: valid" in shop("verify", "shop", "--timeout", "180")
 
 
+@pytest.mark.long  # needs what the first test leaves
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark

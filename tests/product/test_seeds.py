@@ -11,7 +11,10 @@ import pytest
 
 from tests.support.command_line import Onefold
 
-pytestmark = pytest.mark.promise("totals-never-change")
+pytestmark = [
+    pytest.mark.promise("totals-never-change"),
+    pytest.mark.long,  # a stack of its own, on which each test goes on
+]
 
 MINUTE = 60_000
 SEED_TIME = 1_509_559_388_000
@@ -39,7 +42,6 @@ def runner_tables(onefold: Onefold, user: int) -> tuple[list[tuple[Any, ...]], .
     )
 
 
-@pytest.mark.long  # 44 s
 def test_a_duplicate_with_another_timestamp(onefold: Onefold) -> None:
     """150 m, ten minutes later 120 m, then that one again: 270 m in ten minutes."""
     start = SEED_TIME - 10 * MINUTE
@@ -58,7 +60,6 @@ def test_a_duplicate_with_another_timestamp(onefold: Onefold) -> None:
     )
 
 
-@pytest.mark.long  # 10 s
 def test_a_crash_in_the_middle(onefold: Onefold) -> None:
     """The processor is killed between the first updates and the last; 'well done' is what came before."""
     start = SEED_TIME - 10 * MINUTE
@@ -84,7 +85,6 @@ TOTALS = "SELECT id, sent_1, sent_2, computed FROM campaigns.totals WHERE id IN 
 RIGHT = [(90_001, 100, 1000, 1100), (90_002, 100, None, 100)]
 
 
-@pytest.mark.long  # 12 s
 def test_three_messages_and_a_lost_acknowledgement(onefold: Onefold) -> None:
     """1100 and 100, in slots by date; also after the sink was killed, and after the last message came again, and again."""
     onefold("produce", "campaigns.sends", says=lines(*reversed(SENDS)))
@@ -109,7 +109,6 @@ ELSEWHERE = {"RiskType": "Delta", "Region": "EMEA", "TradeDesk": "Swaps"}
 RISK = "SELECT region, value, trades FROM trades.risk WHERE risk_type IS NULL AND trade_desk IS NULL ORDER BY region"
 
 
-@pytest.mark.long  # 56 s
 def test_the_risk_of_a_trade_that_comes_twice_late_and_moves(onefold: Onefold) -> None:
     """The seed's message, twice; an older version, disregarded; a newer one in another leaf; and every stage killed."""
     onefold("produce", "trades.trades", says=lines(TRADE, TRADE, {**TRADE, "Version": 2, "Value": 1}))
@@ -130,7 +129,6 @@ def test_the_risk_of_a_trade_that_comes_twice_late_and_moves(onefold: Onefold) -
     onefold("verify", "trades")
 
 
-@pytest.mark.long  # 9 s
 def test_landing_everything_again_changes_nothing(onefold: Onefold) -> None:
     """The ledger is set back to the beginning while the sink runs, which is worse than any lost acknowledgement."""
     everything = "SELECT * FROM campaigns.totals ORDER BY id"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.needs import ALONE
+from tests.support.needs import ALONE, ON_SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = "test_fresh_clone.py"
@@ -23,14 +23,14 @@ LONGEST = "test_fresh_clone.py"
 
 @pytest.hookimpl(trylast=True)  # after it is known what is left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the suite is shared: files with many small tests first, as xdist has them, for they need no server and fill the
-    time beside one that does; but before them the longest of all, which is a single test: at the end the other process would
-    wait for it.
+    """Where the suite is shared: first the longest of all, which is a single test, then files with a broker or Spark, and
+    last files with small tests, which leave no process waiting for the other one at the end.
     """
     if not hasattr(config, "workerinput"):
         return
     tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name != LONGEST, -tests[item.path]))
+    served = {item.path for item in items if ON_SERVERS & {marker.name for marker in item.iter_markers()}}
+    items.sort(key=lambda item: (item.path.name != LONGEST, item.path not in served, -tests[item.path]))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit: waiting is no part of a test
