@@ -69,7 +69,7 @@ class Presence:
 
     def close(self) -> None:
         """Leave."""
-        self._consumer.close()
+        kafka_client.leave(self._consumer)
 
 
 def _take_nothing(consumer: Consumer, _: list[TopicPartition]) -> None:

@@ -146,7 +146,7 @@ class StaticMember:
         consumer, self.consumer = self.consumer, None
         self._look_at = 0.0
         if consumer is not None:
-            consumer.close()
+            self._leave(consumer)
         return True
 
     def rejoin(self) -> bool:
@@ -185,7 +185,11 @@ class StaticMember:
         """Close the consumer, and never join again. The place stays reserved until the session times out."""
         consumer, self.consumer, self._look_at = self.consumer, None, math.inf
         if consumer is not None:
-            consumer.close()
+            self._leave(consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        if not kafka_client.leave(consumer):
+            log.warning("a closed consumer did not end", group=self._group, instance=self._instance)
 
     def _shows_another(self) -> int | None:
         """The coordinator of the group, if the group shows a member of the name that is none of ours; else None."""

@@ -41,6 +41,8 @@ FORBIDDEN = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
 )
 
+# A close takes milliseconds, and some seconds where the coordinator has just died.
+_LEAVE_S = 15.0
 # A broker that runs answers in milliseconds; a refused login takes a third of a second.
 _ANSWER_S = (0.5, 1.5, 3.0)
 # A question that any broker can answer; one that is busy has longer with each try.
@@ -103,6 +105,28 @@ def consumer(settings: Mapping[str, Any]) -> Consumer:
 def member(settings: Mapping[str, Any]) -> Consumer:
     """A consumer that joins its group. Raises `KafkaException` when librdkafka refuses a setting."""
     return Consumer(_quiet(settings))
+
+
+def leave(consumer: Consumer, patience_s: float = _LEAVE_S) -> bool:
+    """Close a member of a group. Returns whether the close came to its end.
+
+    librdkafka may never return: a rebalance that begins during the close asks a thread that has ended already
+    (`rd_kafka_rebalance_protocol`). Such a consumer stays behind; the group drops it when its session times out.
+    """
+    failed: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            consumer.close()
+        except BaseException as error:  # noqa: BLE001  # the caller's, whatever a callback has raised
+            failed.append(error)
+
+    closing = threading.Thread(target=close, name="leaves its group", daemon=True)
+    closing.start()
+    closing.join(patience_s)
+    if failed:
+        raise failed[0]
+    return not closing.is_alive()
 
 
 def producer(settings: Mapping[str, Any], **more: Any) -> Producer:
