@@ -9,11 +9,9 @@ driver: `Batches` cuts a batch that is too large for that.
 
 import csv
 import io
-import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -29,7 +27,7 @@ from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records, Rows
 from onefold.spark_sink.landing.stage import DriverStaged, Stage
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
-from onefold.spark_sink.postgres.connection import Connection
+from onefold.spark_sink.postgres.connection import Connection, awake
 
 # Of one table in one batch PostgreSQL may refuse so many rows, or this share of them if that is more. Beyond it the table is
 # wrong, and to set aside all that comes would only hide it.
@@ -45,8 +43,6 @@ REDUCED_OFFSETS = int(REFUSED_MAX / REFUSED_SHARE)
 _RUN_SHARE = 0.1
 # Lines that are in Python's memory at once.
 _COPIED_LINES = 1_000
-# The server ends a session that idles in a transaction for 15 s, and a job of Spark may wait behind those of other pipelines.
-_ASK_EVERY_S = 5.0
 
 
 @dataclass
@@ -248,7 +244,7 @@ class Sifted(DriverStaged):
 
     def _reduce(self, connection: Connection, records: Sequence[tuple[str, int, int]]) -> dict[str, pa.Table]:
         """Have Spark run the queries over these records alone."""
-        with _awake(connection):
+        with awake(connection):
             return _by(self._source.only(records).to_arrow(), "target")
 
     def _try_with_none(self, connection: Connection) -> None:
@@ -312,25 +308,6 @@ class Sifted(DriverStaged):
 
 # No field of a contract has such a name.
 _NUMBER = sql.Identifier("onefold number")
-
-
-@contextmanager
-def _awake(connection: Connection) -> Iterator[None]:
-    """Keep the session from idling inside its transaction. A paused process asks nothing: its session ends in time."""
-    done = threading.Event()
-
-    def ask() -> None:
-        with suppress(psycopg.Error):  # the next statement raises the error too
-            while not done.wait(_ASK_EVERY_S):
-                connection.execute("SELECT 1")
-
-    asking = threading.Thread(target=ask, name="awake", daemon=True)
-    asking.start()
-    try:
-        yield
-    finally:
-        done.set()
-        asking.join()
 
 
 def _by(rows: pa.Table, column: str) -> dict[str, pa.Table]:

@@ -1,7 +1,8 @@
 """The sink's one door to Postgres: a connection that cannot hang for ever, and a commit that cannot lie."""
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -25,6 +26,8 @@ _SETTINGS = {
     # To compile a merge takes longer than it saves, and by default Postgres compiles every large one anew.
     "jit": "off",
 }
+# Before the server ends a session that idles in a transaction.
+_ASK_EVERY_S = 5.0
 # What is staged beside the tables is lost with the server anyway: its COMMIT waits for no standby.
 STAGING = {"synchronous_commit": "local"}
 
@@ -72,3 +75,24 @@ def transaction(connection: Connection) -> Iterator[None]:
     answer = connection.execute("COMMIT").statusmessage
     if answer != "COMMIT":
         raise RuntimeError(f"Postgres answered {answer} to COMMIT: the transaction had failed before")
+
+
+@contextmanager
+def awake(connection: Connection) -> Iterator[None]:
+    """Keep the session from idling inside its transaction: a job of Spark may wait behind those of other pipelines. A paused
+    process asks nothing: its session ends in time.
+    """
+    done = threading.Event()
+
+    def ask() -> None:
+        with suppress(psycopg.Error):  # the next statement raises the error too
+            while not done.wait(_ASK_EVERY_S):
+                connection.execute("SELECT 1")
+
+    asking = threading.Thread(target=ask, name="awake", daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        asking.join()

@@ -14,10 +14,11 @@ import pytest
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped
-from onefold.spark_sink.landing import batches, isolate
+from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
 from onefold.spark_sink.landing.stage import open_stage
 from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.postgres import connection as sessions
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.landing import Sink
 from tests.support.made_up_domain import MadeUp, write_domain
@@ -222,7 +223,7 @@ def test_a_session_does_not_idle_while_a_part_is_reduced_again(
         return only(rows, records)
 
     monkeypatch.setattr(Rows, "only", slow)
-    monkeypatch.setattr(isolate, "_ASK_EVERY_S", 0.05)
+    monkeypatch.setattr(sessions, "_ASK_EVERY_S", 0.05)
     pipeline.sink.connection.execute("SET idle_in_transaction_session_timeout = '250ms'")
     reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
     assert pipeline.lands_table(pipeline.adds(("a", "1"), ("a", "100"))) is None
