@@ -25,10 +25,10 @@ OWN_CHOICE = ("-n", "--numprocesses", "--dist", "-s", "--pdb", "--trace", "--col
 def command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Only tests that need no server but PostgreSQL: 3 minutes.")
+        bool, typer.Option("--fast", help="Only tests that need no server but PostgreSQL: 5 minutes.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: half an hour.")
+        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: an hour.")
     ] = False,
     mutants: Annotated[
         bool,
