@@ -297,7 +297,7 @@ def test_without_servers_it_says_which(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
-    assert run(["reset", "runner", "--yes"]) == FAILED
+    assert run(["reset", "runner", "--yes"]) == UNAVAILABLE
     assert capsys.readouterr().err.startswith("error: PostgreSQL did not do it: connection failed")
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
