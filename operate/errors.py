@@ -59,12 +59,19 @@ def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
     Args:
         sentence: what was not done; the first line of `error` follows.
     """
+    return UserError(f"{sentence}: {first_line(error)}", hint, UNAVAILABLE if is_silent(error) else FAILED)
+
+
+# The server stops (57P01, 57P02) or starts (57P03); class 08 is a lost connection.
+_COMES_BACK = ("57P01", "57P02", "57P03", "08")
+
+
+def is_silent(error: Exception) -> bool:
+    """Whether PostgreSQL does not answer. An error of a running server has a SQLSTATE: a right that is missing, or a time-out."""
     from psycopg import OperationalError  # most commands need no client of PostgreSQL
 
-    # An error of the server has a SQLSTATE; class 08 is a lost connection, 57P0x a server that stops or starts.
     sqlstate = getattr(error, "sqlstate", None) or ""
-    silent = isinstance(error, OperationalError) and (not sqlstate or sqlstate.startswith(("08", "57P0")))
-    return UserError(f"{sentence}: {first_line(error)}", hint, UNAVAILABLE if silent else FAILED)
+    return isinstance(error, OperationalError) and (not sqlstate or sqlstate.startswith(_COMES_BACK))
 
 
 def of_processor(error: ProcessorError, what: str = "") -> UserError:

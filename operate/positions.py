@@ -15,7 +15,7 @@ import psycopg
 
 from onefold import postgres
 from onefold.operate import answering, pipelines
-from onefold.operate.errors import first_line
+from onefold.operate.errors import first_line, is_silent
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
@@ -328,9 +328,7 @@ def behind_of(names: Collection[str], settings: Settings, ask_database: bool = T
 
 def unanswered(error: psycopg.Error) -> str:
     """Why the database has not said what it was asked. Who may not read there does not look for a server that is away."""
-    # Some that the server itself says are of that kind too: a question that took too long, or a lock.
-    silent = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
-    return DATABASE_IS_SILENT if silent else f"PostgreSQL refuses: {first_line(error)}"
+    return DATABASE_IS_SILENT if is_silent(error) else f"PostgreSQL refuses: {first_line(error)}"
 
 
 def _behind_log(

@@ -1,7 +1,6 @@
 """Rows that PostgreSQL refuses: which one is to blame, what becomes of the others, and when the table is wrong. On a real
 PostgreSQL, without Spark."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +14,13 @@ from structlog.testing import capture_logs
 from onefold.cli import shown_status
 from onefold.cli.commands import status
 from onefold.operate.settings import load
-from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped, Verdict, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
 from onefold.spark_sink.plan import Plan
 from onefold.telemetry import SET_ASIDE
-from tests.support.landing import SENT_MS, Sink
-from tests.support.made_up_domain import MadeUp, write_domain
-from tests.support.migrated import migrate_all
-from tests.support.refused import ONE_ROW, Kafka, Pipeline, note, raising, trigger
+from tests.support.landing import SENT_MS
+from tests.support.made_up_domain import MadeUp
+from tests.support.refused import ONE_ROW, Kafka, Pipeline, domain_in, emptied, note, plan_of, raising, trigger
 
 Reader = psycopg.Connection[Any]
 
@@ -31,21 +28,13 @@ Reader = psycopg.Connection[Any]
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> MadeUp:
     """One domain for all tests here, which make its tables anew."""
-    root, name = tmp_path_factory.mktemp("domain"), f"t{uuid.uuid4().hex[:10]}"
-    write_domain(root, checkout, name)
-    return MadeUp(name, root, "127.0.0.1:9")
+    return domain_in(tmp_path_factory.mktemp("domain"), checkout)
 
 
 @pytest.fixture(scope="module")
 def migrated(made_up: MadeUp, module_database: str) -> Plan:
     """A plan of that domain, whose database is there."""
-    migrate_all(module_database, made_up.root / "sql")
-    return Plan(
-        domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
-        bootstrap_servers="127.0.0.1:9", kafka_options={}, java_options={},
-        postgres_dsn=module_database, writer="test", sql_root=made_up.root / "sql",
-        checkpoint_root=made_up.root, notes=made_up.root, step=lambda name: None,
-    )  # fmt: skip
+    return plan_of(made_up, module_database)
 
 
 @pytest.fixture
@@ -57,10 +46,7 @@ def reader(module_database: str) -> Iterator[Reader]:
 @pytest.fixture
 def pipeline(migrated: Plan, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
     """With empty tables, and nothing landed."""
-    reader.execute(f"DROP SCHEMA {made_up.name} CASCADE")
-    reader.execute((made_up.root / f"sql/schema/{made_up.name}.01.sql").read_bytes())
-    reader.execute("TRUNCATE onefold.ledger, onefold.rejected, onefold.batch")
-    one = Pipeline(Sink(migrated.postgres_dsn, migrated), migrated, migrated.postgres_dsn, reader)
+    one = emptied(migrated, made_up, reader)
     yield one
     one.sink.connection.close()
     if reader.execute("SELECT to_regrole(%s)", [made_up.name]).fetchone() != (None,):

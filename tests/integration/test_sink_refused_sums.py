@@ -2,7 +2,6 @@
 driver is cut. On a real PostgreSQL, without Spark."""
 
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
@@ -20,10 +18,8 @@ from onefold.spark_sink.landing.stage import open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres import connection as sessions
 from onefold.spark_sink.postgres.connection import connect
-from tests.support.landing import Sink
-from tests.support.made_up_domain import MadeUp, write_domain
-from tests.support.migrated import migrate_all
-from tests.support.refused import OTHER, SUMS, Pipeline, Rows, note, summed
+from tests.support.made_up_domain import MadeUp
+from tests.support.refused import OTHER, SUMS, Pipeline, Rows, domain_in, emptied, note, plan_of, summed
 
 Reader = psycopg.Connection[Any]
 EXECUTORS, DRIVER = 0, 1_000_000
@@ -32,21 +28,12 @@ TOTAL = {"target": SUMS, "line": "total,1\n"}
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> MadeUp:
-    root, name = tmp_path_factory.mktemp("domain"), f"t{uuid.uuid4().hex[:10]}"
-    write_domain(root, checkout, name)
-    return MadeUp(name, root, "127.0.0.1:9")
+    return domain_in(tmp_path_factory.mktemp("domain"), checkout)
 
 
 @pytest.fixture(scope="module")
 def migrated(made_up: MadeUp, module_database: str) -> Plan:
-    migrate_all(module_database, made_up.root / "sql")
-    plan = Plan(
-        domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
-        bootstrap_servers="127.0.0.1:9", kafka_options={}, java_options={},
-        postgres_dsn=module_database, writer="test", sql_root=made_up.root / "sql",
-        checkpoint_root=made_up.root, notes=made_up.root, step=lambda name: None,
-    )  # fmt: skip
-    return summed(plan)
+    return summed(plan_of(made_up, module_database))
 
 
 @pytest.fixture
@@ -58,11 +45,8 @@ def reader(module_database: str) -> Iterator[Reader]:
 @pytest.fixture
 def pipeline(migrated: Plan, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
     """With empty tables, and nothing landed."""
-    reader.execute(f"DROP SCHEMA {made_up.name} CASCADE")
-    reader.execute((made_up.root / f"sql/schema/{made_up.name}.01.sql").read_bytes())
+    one = emptied(migrated, made_up, reader)
     reader.execute(f"CREATE TABLE {made_up.name}.sums (key text PRIMARY KEY, total bigint NOT NULL)")
-    reader.execute("TRUNCATE onefold.ledger, onefold.rejected, onefold.batch")
-    one = Pipeline(Sink(migrated.postgres_dsn, migrated), migrated, migrated.postgres_dsn, reader)
     yield one
     one.sink.connection.close()
 

@@ -132,13 +132,7 @@ _KAFKA_CLIENTS = {"AdminClient", "Consumer", "Producer", "DeserializingConsumer"
 def makers_of_kafka_clients(source: Source) -> Iterator[str]:
     """One module makes them, and keeps the reason that librdkafka gives when Kafka does not let a client in."""
     for name, path in source.product.items():
-        known = {
-            alias.asname or alias.name
-            for node in source.nodes(path)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("confluent_kafka")
-            for alias in node.names
-            if alias.name in _KAFKA_CLIENTS
-        }
+        known = {here for here, there in _named(source, path, "confluent_kafka") if there in _KAFKA_CLIENTS}
         for node in source.nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if name != "onefold.kafka_client" and (
@@ -156,12 +150,7 @@ _ASKERS = {"onefold.processor.io.ask", "onefold.kafka_client", "onefold.proof.lo
 def askers_of_the_controller(source: Source) -> Iterator[str]:
     """One module asks what any broker can answer, so that a dead controller is not waited for."""
     for name, path in source.product.items():
-        ours = {
-            alias.asname or alias.name
-            for node in source.nodes(path)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onefold.")
-            for alias in node.names
-        }
+        ours = {here for here, _ in _named(source, path, "onefold.")}
         for node in source.nodes(path) if name not in _ASKERS and not name.startswith("onefold.bench") else ():
             called = node.func if isinstance(node, ast.Call) else None
             if (
@@ -270,6 +259,13 @@ def vendored_files(source: Source) -> Iterator[str]:
 
 def _within(name: str, rooms: tuple[str, ...]) -> bool:
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
+
+
+def _named(source: Source, path: Path, prefix: str) -> Iterator[tuple[str, str]]:
+    """What a module imports from modules whose names begin so: the name here, and the name there."""
+    for node in source.nodes(path):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
+            yield from ((alias.asname or alias.name, alias.name) for alias in node.names)
 
 
 def _imports(source: Source, path: Path) -> Iterator[tuple[str, int]]:

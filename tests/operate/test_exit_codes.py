@@ -102,6 +102,8 @@ def test_a_postgresql_that_does_not_answer_is_unavailable(ask: Callable[[], obje
         (psycopg.errors.AdminShutdown("terminating connection"), UNAVAILABLE),
         (psycopg.errors.ConnectionFailure("lost"), UNAVAILABLE),
         (psycopg.errors.InsufficientPrivilege("permission denied"), FAILED),
+        (psycopg.errors.DatabaseDropped("the database was dropped"), FAILED),
+        (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), FAILED),
         (psycopg.errors.DiskFull("no space left"), FAILED),
         (psycopg.InterfaceError("the connection is closed"), FAILED),
     ],

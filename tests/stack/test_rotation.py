@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,25 +82,27 @@ def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in files(tmp_path / "one.log")) == 10_000
 
 
+def full(write: Callable[[int, bytes], int], left: list[int], file: int, data: bytes) -> int:
+    """`os.write` on a disk with so many bytes left."""
+    if not left[0]:
+        raise OSError(28, "No space left on device")
+    written = write(file, data[: left[0]])
+    left[0] -= written
+    return written
+
+
 @pytest.mark.parametrize("room", [0, 5, 8, 20, 100])
 @pytest.mark.parametrize("size", [1, 5, 40])
 def test_the_note_of_what_a_full_disk_lost_is_a_line_with_the_number_of_bytes(
     room: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the disk has taken a part of a line, a file was begun within a block, and the note itself did not fit."""
-    log, real, left = tmp_path / "one.log", os.write, [room]
+    log, left = tmp_path / "one.log", [room]
     writer, text = Writer(log, 30, 100), "".join(f"{line}\n" for line in lines(4)).encode()
-
-    def full(file: int, data: bytes) -> int:
-        if not left[0]:
-            raise OSError(28, "No space left on device")
-        written = real(file, data[: left[0]])
-        left[0] -= written
-        return written
 
     writer.write(b"first\n")
     with monkeypatch.context() as disk:
-        disk.setattr(os, "write", full)
+        disk.setattr(os, "write", partial(full, os.write, left))
         for begin in range(0, len(text), size):
             writer.write(text[begin : begin + size])
     writer.write(b"last\n")
@@ -113,17 +116,10 @@ def test_the_note_of_what_a_full_disk_lost_is_a_line_with_the_number_of_bytes(
 def test_a_note_that_a_full_disk_took_a_part_of_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, real, left = Writer(tmp_path / "one.log", SMALL, 3), os.write, [0]
-
-    def full(file: int, data: bytes) -> int:
-        if not left[0]:
-            raise OSError(28, "No space left on device")
-        written = real(file, data[: left[0]])
-        left[0] -= written
-        return written
+    writer, left = Writer(tmp_path / "one.log", SMALL, 3), [0]
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, "write", full)
+        disk.setattr(os, "write", partial(full, os.write, left))
         writer.write(b"lost\n")
         left[0] = 9
         writer.write(b"gone\n")

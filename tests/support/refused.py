@@ -1,15 +1,17 @@
 """A sink that is handed rows and lands them, on a real PostgreSQL without Kafka and Spark, and what PostgreSQL may refuse."""
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.spark_sink.contracts import Column, Target
+from onefold.spark_sink.contracts import Column, Target, load_domain
 from onefold.spark_sink.decisions import Seen
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.batches import Batches
@@ -21,9 +23,12 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.threads import Threads
 from tests.support.landing import ID, SENT_MS, Sink
+from tests.support.made_up_domain import MadeUp, write_domain
+from tests.support.migrated import migrate_all
 from tests.support.told import Kept
 
 Reader = psycopg.Connection[Any]
+NOBODY = "127.0.0.1:9"  # port 9 takes no connection
 
 
 class Kafka:
@@ -310,3 +315,29 @@ ONE_ROW = {
         "P0001",
     ),
 }  # fmt: skip
+
+
+def domain_in(folder: Path, checkout: Path) -> MadeUp:
+    """A domain with a name of its own, whose Kafka nobody asks."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    write_domain(folder, checkout, name)
+    return MadeUp(name, folder, NOBODY)
+
+
+def plan_of(made_up: MadeUp, dsn: str) -> Plan:
+    """Its plan, and its tables in that database."""
+    migrate_all(dsn, made_up.root / "sql")
+    return Plan(
+        domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
+        bootstrap_servers=NOBODY, kafka_options={}, java_options={},
+        postgres_dsn=dsn, writer="test", sql_root=made_up.root / "sql",
+        checkpoint_root=made_up.root, notes=made_up.root, step=lambda name: None,
+    )  # fmt: skip
+
+
+def emptied(plan: Plan, made_up: MadeUp, reader: Reader) -> Pipeline:
+    """A sink with empty tables, which has landed nothing."""
+    reader.execute(f"DROP SCHEMA {made_up.name} CASCADE")
+    reader.execute((made_up.root / f"sql/schema/{made_up.name}.01.sql").read_bytes())
+    reader.execute("TRUNCATE onefold.ledger, onefold.rejected, onefold.batch")
+    return Pipeline(Sink(plan.postgres_dsn, plan), plan, plan.postgres_dsn, reader)
