@@ -1,6 +1,7 @@
 """Rows that PostgreSQL refuses: which one is to blame, what becomes of the others, and when the table is wrong. On a real
 PostgreSQL, without Spark."""
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from structlog.testing import capture_logs
 from onefold.cli import shown_status
 from onefold.cli.commands import status
 from onefold.operate.settings import load
-from onefold.spark_sink.errors import Stopped, Verdict, verdict
+from onefold.spark_sink.errors import Refused, Stopped, Verdict, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
 from onefold.spark_sink.plan import Plan
 from onefold.telemetry import SET_ASIDE
@@ -70,6 +71,32 @@ def test_the_row_to_blame_is_set_aside_and_the_others_land(
     assert pipeline.rejected()[0][2].startswith("Postgres refused the row: ")
     error = _error(reader, made_up.name, random)
     assert error is None or error.sqlstate == state
+
+
+class Anew(Kafka):
+    """The topics are made anew behind so many questions for their ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.old_until = 0, sys.maxsize
+
+    def ids(self, topics: list[str]) -> dict[str, str]:
+        self.asked += 1
+        return super().ids(topics) if self.asked <= self.old_until else dict.fromkeys(topics, "another")
+
+
+def test_rows_that_may_have_been_read_again_are_of_the_topics_of_before(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader
+) -> None:
+    """Spark reads a batch once more where PostgreSQL has refused a row of it, and the topic may be another one by then."""
+    pipeline.kafka = kafka = Anew()
+    assert pipeline.lands(note(100, "good")) is None
+    kafka.old_until = kafka.asked * 2
+    reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (text <> 'bad')")
+    error = pipeline.lands(note(101, "bad"), note(102, "good"))
+    assert isinstance(error, Refused)
+    assert [row[0] for row in pipeline.notes()] == [100]
+    assert pipeline.places() == []
 
 
 def _error(reader: Reader, name: str, text: str) -> psycopg.Error | None:
