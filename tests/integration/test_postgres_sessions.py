@@ -17,7 +17,7 @@ from onefold.dashboard.reader import Reader, connect_blocking
 from onefold.exit_codes import USAGE
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
-from onefold.operate import rows, verdicts
+from onefold.operate import rebuild, rows, verdicts
 from onefold.operate.replacing import described
 from onefold.postgres import keeps
 from onefold.proof.tables import Snapshot
@@ -196,15 +196,30 @@ def test_a_time_limit_of_the_role_does_not_hide_what_keeps_a_statement(owner: st
         assert [keeps(owner, session.info.backend_pid) for _ in range(5)] == [None] * 5, "it does nothing"
 
 
-def test_rows_that_a_policy_hides_from_verify_are_no_verdict(owner: str) -> None:
+@pytest.fixture
+def hidden(owner: str) -> str:
+    """A policy hides a row from the owner of its table."""
     write(owner)
     with psycopg.connect(owner) as session:
         session.execute("ALTER TABLE shop.bills ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
         session.execute("CREATE POLICY others ON shop.bills USING (id <> 'U-1')")
-    with Snapshot(owner) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
+    return owner
+
+
+def test_rows_that_a_policy_hides_from_verify_are_no_verdict(hidden: str) -> None:
+    with Snapshot(hidden) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
         list(snapshot.rows("shop.bills", COLUMNS))
-    with Snapshot(owner) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
+    with Snapshot(hidden) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
         snapshot.count("shop.bills")
+
+
+def test_rows_that_a_policy_hides_from_rebuild_are_not_inserted_again(hidden: str) -> None:
+    """It sees the whole table, or changes nothing."""
+    with (
+        rebuild._postgres(hidden) as session,
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"),
+    ):
+        session.execute("SELECT count(*) FROM shop.bills")
 
 
 @pytest.fixture(params=["SQL_ASCII", "LATIN1"])
