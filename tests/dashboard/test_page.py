@@ -184,7 +184,7 @@ def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) 
     page.open()
     page.ask(_REMEMBER_TROUBLE)
     backends: list[Any] = floor.connection.execute(
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'onefold dashboard'"
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'onefold dashboard' AND datname = current_database()"
     ).fetchall()
     for (pid,) in backends:
         os.kill(pid, signal.SIGSTOP)

@@ -343,4 +343,5 @@ def valid(site: Site) -> dict[str, int]:
 
 
 def sinks_left(site: Site) -> bool:
-    return bool(site.rows("SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'onefold-sink%'"))
+    of_sinks = "application_name LIKE 'onefold-sink%' AND datname = current_database()"
+    return bool(site.rows(f"SELECT 1 FROM pg_stat_activity WHERE {of_sinks}"))

@@ -200,8 +200,8 @@ def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pyte
     site.fold()
 
     def sessions() -> set[str]:
-        asked = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'onefold-worker %'"
-        return {name for (name,) in site.rows(asked)}
+        of_workers = "application_name LIKE 'onefold-worker %' AND datname = current_database()"
+        return {name for (name,) in site.rows(f"SELECT application_name FROM pg_stat_activity WHERE {of_workers}")}
 
     def members(queue: str) -> list[Any]:
         group = topics.group_of(queue)
@@ -242,7 +242,8 @@ def test_a_worker_that_sleeps_through_a_reset_leaves_nothing_in_the_new_run(
 
         def sleeps(job: Job, state: Any) -> dict[str, Any]:
             assert [*site.store.ids("snapshots/")], "it has come that far"
-            site.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onefold-w%'")
+            of_workers = "application_name LIKE 'onefold-w%' AND datname = current_database()"
+            site.rows(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {of_workers}")
             site.reset().run()
             return finish(job, state)
 

@@ -77,8 +77,9 @@ class Deltas:
     def is_landed(self, dsn: str) -> bool:
         """Has the ledger reached the end of both partitions?"""
         with closing(connect(dsn, "look")) as connection:
-            there = connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() != (None,)
-            stored = ledger.positions(connection, "trades") if there else {}
+            # The engine's migrations end before those of a pipeline begin, and each is a transaction of its own.
+            migrated = connection.execute("SELECT to_regclass('trades.risk')").fetchone() != (None,)
+            stored = ledger.positions(connection, "trades") if migrated else {}
         with closing(Topics(self._servers, {})) as topics:
             reach = topics.reach([TOPIC])
         return all(key in stored and stored[key].next_offset == found.end for key, found in reach.items())

@@ -63,6 +63,10 @@ sys.exit(service.run(**options, step=lambda name: Event().wait() if name == hang
 """
 
 
+# Lines of a processor's log that a failed test shows.
+_SAID_LAST = 30
+
+
 @contextmanager
 def instance(
     topology: Topology, client: dict[str, str], log: Path, *, name: str = "", failpoint: str = "", **options: Any
@@ -86,6 +90,10 @@ def instance(
         process = _start(asked, environment, out)
         try:
             yield process
+        except BaseException as error:
+            said = log.read_text(encoding="utf-8").splitlines()[-_SAID_LAST:]
+            error.add_note("\n".join([f"the processor {log.name}, exit code {process.poll()}, said last:", *said]))
+            raise
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)

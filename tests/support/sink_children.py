@@ -71,6 +71,10 @@ def of_a_sink(infrastructure: Infrastructure, database: str, folder: Path) -> di
     }
 
 
+# Lines of a sink's log that a failed test shows.
+_SAID_LAST = 30
+
+
 @contextmanager
 def children(options: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> Iterator[Start]:
     """Starts sinks with these options, and others that are named; kills what is left of them at the end."""
@@ -85,6 +89,12 @@ def children(options: Mapping[str, Any], environment: Mapping[str, str], folder:
 
     try:
         yield start
+    except BaseException as error:
+        for child in started:
+            said = child.log.read_text(encoding="utf-8").splitlines()[-_SAID_LAST:]
+            name, code = child.log.parent.name, child.process.poll()
+            error.add_note("\n".join([f"{name}, exit code {code}, said last:", *said]))
+        raise
     finally:
         for child in started:
             if child.process.poll() is None:
