@@ -15,7 +15,7 @@ from onefold.stack import homes, jars, java, warm
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.ports import Keeping, Ports, choose_ports, free_ports, of_stack
-from onefold.stack.postgres import Postgres, check_account
+from onefold.stack.postgres import LOCALE, Postgres, check_account
 
 Say = Callable[[str], None]
 
@@ -85,16 +85,19 @@ def prepare(
 
 
 @contextmanager
-def database(home: Path) -> Iterator[Database]:
+def database(home: Path, programs: Path | None = None, locale: Sequence[str] = LOCALE) -> Iterator[Database]:
     """Runs a database alone as a child of this process until the block ends, with its data in `home` and its log in
     home/logs. What it leaves outside of `home` (`Postgres.wipe`) is gone afterwards.
+
+    Args:
+        programs, locale: of another PostgreSQL than the wheel's (`Postgres`).
     """
     check_account()
     homes.claim(home)
     with closing(Keeping()) as keeping:
         (port,) = free_ports(1)
         keeping.keep([port])
-        server = Postgres(home / "postgres", port)
+        server = Postgres(home / "postgres", port, programs, locale)
         server.prepare()
         child = Child(server.service(home / "logs" / "postgres.log"))
         with _up([child]):

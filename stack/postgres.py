@@ -16,6 +16,7 @@ import shutil
 import signal
 import stat
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,12 +50,23 @@ SETTINGS = {
 }
 
 
+# The C.UTF-8 of PostgreSQL itself, since release 17: text sorts by code point, whatever locales the machine has.
+LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
+
+
 @dataclass(frozen=True)
 class Postgres:
-    """The server's folder and port. `prepare()` once, then run `command()`."""
+    """The server's folder and port. `prepare()` once, then run `command()`.
+
+    Attributes:
+        programs: the folder of initdb and postgres; None: those of the wheel.
+        locale: options of initdb.
+    """
 
     home: Path
     port: int
+    programs: Path | None = None
+    locale: Sequence[str] = LOCALE
 
     @property
     def dsn(self) -> str:
@@ -134,7 +146,7 @@ class Postgres:
 
     @property
     def _binaries(self) -> Path:
-        original = binaries()
+        original = self.programs or binaries()
         program = original / "postgres"
         if accounts.maker() is None or (_open_to_all(program) and program.stat().st_mode & stat.S_IXOTH):
             return original
@@ -167,7 +179,6 @@ class Postgres:
         private.write(password_file, password)
         if maker := accounts.maker():
             os.chown(password_file, *maker)
-        # The C.UTF-8 of PostgreSQL itself: text sorts by code point, whatever locales the machine has.
         self._run(
             "initdb",
             "-D",
@@ -177,9 +188,7 @@ class Postgres:
             "--auth=scram-sha-256",
             f"--pwfile={password_file}",
             "--encoding=UTF8",
-            "--locale-provider=builtin",
-            "--builtin-locale=C.UTF-8",
-            "--locale=C",
+            *self.locale,
             "--no-instructions",
         )
         password_file.unlink()

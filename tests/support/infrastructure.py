@@ -20,13 +20,23 @@ from onefold.processor.loading import topology_of
 from onefold.stack.embedded import Database, Infrastructure
 from onefold.stack.embedded import database as database_alone
 from onefold.stack.embedded import infrastructure as start
+from onefold.stack.postgres import LOCALE
 from tests.support.waiting import eventually
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For another PostgreSQL."""
+    parser.addoption(
+        "--postgres", type=Path, help="run on this PostgreSQL instead: the folder of its programs, with initdb"
+    )
+
+
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """The embedded database, which needs a second and no Java; its data goes with the session."""
-    with database_alone(tmp_path_factory.mktemp("postgres")) as running:
+    programs = request.config.getoption("--postgres")
+    locale = LOCALE if programs is None else ("--locale=C",)
+    with database_alone(tmp_path_factory.mktemp("postgres"), programs, locale) as running:
         yield running
 
 
