@@ -36,7 +36,7 @@ def test_postgres(release: str) -> None:
     programs = Path(DEBIAN.format(release))
     if not (programs / "initdb").exists():
         pytest.skip(f"no PostgreSQL {release} is installed in {programs}")
-    passed([sys.executable, "-m", "pytest", "--fast", "-m", "postgres", "--postgres", str(programs), "--quiet"], ROOT)
+    passed([sys.executable, "-m", "pytest", "--fast", "-m", "postgres", f"--postgres={programs}", "--quiet"], ROOT)
 
 
 def passed(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> None:
