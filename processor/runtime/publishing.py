@@ -92,6 +92,7 @@ class Publishing:
         except Fenced:
             log.info("another replica publishes", partition=self._replica.partition)
             self._leave()
+            self._patience.fenced()
             return self._patience_s  # whoever it is begins now
         except (Retriable, Abortable, Corrupted) as error:
             if not isinstance(error, Abortable):

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from onefold.processor.runtime.patience import LEAST_SHARE, Patience, Usual
+from onefold.processor.runtime.patience import DOUBLED_MAX_S, LEAST_SHARE, Patience, Usual
 
 MOST_S = 0.6
 LOOK_S = 0.05
@@ -23,11 +23,13 @@ def usual(seconds: float = 0.0, inputs: int = 0) -> Usual:
     return found
 
 
-def missed_after(usually: Usual, clock: Clock | None = None, patience: Patience | None = None) -> float:
-    """Seconds from a decision until it is taken up."""
+def missed_after(
+    usually: Usual, clock: Clock | None = None, patience: Patience | None = None, since: float | None = None
+) -> float:
+    """Seconds from a decision, which was made now unless `since` says when, until it is taken up."""
     clock = clock or Clock()
     patience = patience or Patience(MOST_S, clock)
-    since = clock.now
+    since = clock.now if since is None else since
     for number in count():
         if patience.is_over(since, usually):
             return number * LOOK_S
@@ -116,3 +118,20 @@ def test_a_slow_transaction_is_remembered_for_a_while() -> None:
 def test_a_large_decision_is_given_its_time() -> None:
     """Else who publishes it is fenced in the middle, and so is who begins anew."""
     assert MOST_S + 1 <= missed_after(usual(5.0, inputs=5_000)) <= MOST_S + 1 + 2 * LOOK_S
+
+
+def test_who_was_fenced_waits_twice_as_long_each_time_until_versions_are_published() -> None:
+    """And a replica that published for long is back at the usual patience after a version."""
+    clock = Clock()
+    patience = Patience(MOST_S, clock)
+    slow, since = usual(5.0), clock.now
+    for times in (1, 2, 4, 8):
+        assert MOST_S * times - LOOK_S <= missed_after(slow, clock, patience, since) <= MOST_S * times + 2 * LOOK_S
+        patience.fenced()
+    for _ in range(20):
+        patience.fenced()
+    assert missed_after(slow, clock, patience, since) <= DOUBLED_MAX_S + 2 * LOOK_S
+    for _ in range(30):
+        clock.now += LOOK_S
+        patience.is_over(clock.now, slow)
+    assert missed_after(slow, clock, patience) <= MOST_S + 2 * LOOK_S

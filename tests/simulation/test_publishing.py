@@ -15,6 +15,7 @@ from onefold.processor.core.errors import Retriable, TooMuch
 from onefold.processor.core.neighbours import NoNeighbours, Place
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import publisher
+from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
 from onefold.processor.runtime.undecided import Undecided
@@ -63,6 +64,47 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     publishing.stop()
     deque(life, maxlen=0)
     assert publishing.failure is None
+
+
+class Slow:
+    """A publisher whose first transaction takes longer than the patience of all."""
+
+    SECONDS = 10.0
+
+    def __init__(self, world: Replicas, member: Member) -> None:
+        self._world, self._publisher = world, world.publisher(member)
+        self.progress, self.written = Progress(), 0
+
+    def open(self) -> None:
+        self._publisher.open()
+        self._until = self._world.now + self.SECONDS
+
+    def turn(self) -> int:
+        return self._publisher.turn() if self._world.now >= self._until else 0
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+def test_replicas_whose_transactions_take_longer_than_their_patience_do_not_fence_each_other_for_ever() -> None:
+    world = Replicas(RUNNER)
+    world.driver.send("runner.updates", update(1, 1))
+    waits_until = dict.fromkeys(world.members.values(), 0.0)
+    for _ in range(20):
+        for member in world.members.values():
+            member.go_on()
+    lives = {}
+    for number, member in enumerate(world.members.values()):
+        assert member.replica is not None
+        make = partial(Slow, world, member)
+        lives[member] = Publishing(member.replica, make, 0.3 + 1.7 * number, clock=world.clock).life()  # type: ignore[arg-type]
+    for _ in range(2_750):
+        world.now += LOOK_S
+        for member, life in lives.items():
+            if world.now >= waits_until[member]:
+                waits_until[member] = world.now + next(life)
+            member.go_on()
+    assert len(world.driver.read("runner.messages")) == 1
 
 
 @pytest.mark.parametrize("knows_it", [True, False])
