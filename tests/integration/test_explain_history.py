@@ -1,7 +1,7 @@
 """The transactions and batches of a row's records before its own: found, bounded, and said where they are not known."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ from onefold.cli.main import run
 from onefold.exit_codes import OK
 from onefold.operate import explain
 from onefold.operate.explained import Explanation, Step
-from onefold.processor.core.topology import Topology
 from onefold.processor.io.partitioner import partition_of
 from tests.support.explained import Explained, send
+from tests.support.infrastructure import make_anew, new_database
 from tests.support.merged import WRITER, land
 from tests.support.migrated import migrate_all
 
@@ -23,24 +23,28 @@ HOME = partition_of("1", 2)
 OTHER = next(number for number in range(2, 100) if partition_of(str(number), 2) == HOME)
 
 
-@pytest.fixture
-def campaigns(
-    fresh_domain: Callable[..., Topology],
-    client: dict[str, str],
-    database: str,
-    checkout: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture(scope="module")
+def landed(
+    bootstrap_servers: str, module_database: str, checkout: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Explained:
     """Four transactions, of which each of three batches has landed one or two; the last one is not of campaign 1."""
-    migrate_all(database, checkout / "sql")
-    made = Explained(fresh_domain("campaigns"), client, database, tmp_path)
+    migrate_all(module_database, checkout / "sql")
+    client = {"bootstrap.servers": bootstrap_servers}
+    made = Explained(make_anew(client, "campaigns"), client, module_database, tmp_path_factory.mktemp("history"))
     for batches in ([[send(1, 1, 1)]], [[send(1, 2, 2)], [send(1, 3, 3)]], [[send(OTHER, 1, 1)]]):
         made.fold(*batches)
-        land(made.topology, client, database, ["campaigns.totals"])
-    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", client["bootstrap.servers"])
-    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
+        land(made.topology, client, module_database, ["campaigns.totals"])
     return made
+
+
+@pytest.fixture
+def campaigns(landed: Explained, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Explained]:
+    """That, with a copy of the database for this test."""
+    name = psycopg.conninfo.conninfo_to_dict(landed.dsn)["dbname"]
+    with new_database(postgres_dsn, str(name)) as dsn:
+        monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", landed.client["bootstrap.servers"])
+        monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
+        yield Explained(landed.topology, landed.client, dsn, landed.folder)
 
 
 def change(domain: Explained, statement: str) -> None:

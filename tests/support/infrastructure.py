@@ -5,6 +5,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -68,22 +69,24 @@ def client(bootstrap_servers: str) -> dict[str, str]:
 @pytest.fixture
 def database(postgres_dsn: str) -> Iterator[str]:
     """The DSN of an empty database that only this test uses."""
-    with _new_database(postgres_dsn) as dsn:
+    with new_database(postgres_dsn) as dsn:
         yield dsn
 
 
 @pytest.fixture(scope="module")
 def module_database(postgres_dsn: str) -> Iterator[str]:
     """The DSN of an empty database that only the tests of this file use."""
-    with _new_database(postgres_dsn) as dsn:
+    with new_database(postgres_dsn) as dsn:
         yield dsn
 
 
 @contextmanager
-def _new_database(postgres_dsn: str) -> Iterator[str]:
+def new_database(postgres_dsn: str, template: str = "template1") -> Iterator[str]:
+    """The DSN of a copy of a database that nobody uses."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        made = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        admin.execute(made.format(sql.Identifier(name), sql.Identifier(template)))
     yield psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
@@ -92,21 +95,20 @@ def _new_database(postgres_dsn: str) -> Iterator[str]:
 @pytest.fixture
 def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
     """Makes a domain's topics anew, empty; whatever a test before this one left there is gone."""
+    return partial(make_anew, client)
 
-    def make(domain: str, partitions: int = 2) -> Topology:
-        topology = topology_of(domain)
-        admin = connect(client)
-        order = (topology.order,) if topology.order else ()
-        named = (*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog, *order)
-        topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
-        delete_topics(admin, (*topics, topology.decisions, topology.replays))
-        eventually(
-            lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made"
-        )
-        eventually(lambda: _answer(topology, client), 20, f"{domain}'s topics have leaders")
-        return topology
 
-    return make
+def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topology:
+    """Delete a domain's topics, and create them."""
+    topology = topology_of(domain)
+    admin = connect(client)
+    order = (topology.order,) if topology.order else ()
+    named = (*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog, *order)
+    topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
+    delete_topics(admin, (*topics, topology.decisions, topology.replays))
+    eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")
+    eventually(lambda: _answer(topology, client), 20, f"{domain}'s topics have leaders")
+    return topology
 
 
 def _answer(topology: Topology, client: dict[str, str]) -> bool:
