@@ -31,7 +31,9 @@ def workers(project: Project) -> Iterator[list["subprocess.Popen[bytes]"]]:
 
 
 def test_jobs_are_done_in_order_and_shown(project: Project, workers: list["subprocess.Popen[bytes]"]) -> None:
-    """Without a sink that would have made the tables; and one that is refused keeps nobody waiting but its own log."""
+    """Without a sink that would have made the tables; and one that is refused keeps nobody waiting but its own log.
+    Asked to stop, it ends with 0.
+    """
     project.put([("a", 1, "hello"), ("b", 1, "refuse"), ("a", 2, "again"), ("b", 2, "never"), ("c", 1, "hello")])
     workers.append(project.onefold.start("work", project.name))
     project.until_sent(project.key("a", 1), project.key("a", 2), project.key("c", 1))
@@ -56,13 +58,7 @@ def test_jobs_are_done_in_order_and_shown(project: Project, workers: list["subpr
     assert status["state"] == "running"
     assert "3 done" in status["detail"]
 
-
-def test_asked_to_stop_it_ends_with_0(project: Project, workers: list["subprocess.Popen[bytes]"]) -> None:
-    project.put([("a", 1, "hello")])
-    workers.append(project.onefold.start("work", project.name))
-    project.until_sent(project.key("a", 1))
     workers[0].send_signal(signal.SIGTERM)
-
     assert workers[0].wait(30) == 0
     status = status_file.read(Path(project.onefold.environment["ONEFOLD_STATUS_FILE"]))
     assert (status["state"], status["detail"]) == ("stopped", "asked to stop")
@@ -82,7 +78,7 @@ def test_a_killed_workers_job_is_taken_over(project: Project, workers: list["sub
     project.until_sent(project.key("a", 1), project.key("a", 2), project.key("b", 1))
 
     assert len(project.mails()) == 3
-    eventually(lambda: project.onefold.status()["jobs"][project.queue]["done"] == 3, 30, "all are done")
+    project.until_done(3)
 
 
 def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess.Popen[bytes]"]) -> None:
@@ -92,7 +88,7 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
     keys = [project.key("a", entry) for entry in (1, 2, 3)]
     project.until_sent(*keys, project.key("b", 1))
     queue = project.queue
-    eventually(lambda: project.onefold.status()["jobs"][queue]["done"] == 4, 30, "all are done")
+    project.until_done(4)
     assert project.onefold("redrive", project.name, "--since", "2020-01-01") == f"{queue}: nothing is missing\n"
     mails = project.sent / "mails"
     mails.write_text(
@@ -112,7 +108,7 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
         == f"{queue}: 2 were requeued"
     )
     project.until_sent(keys[1])
-    eventually(lambda: project.onefold.status()["jobs"][queue]["done"] == 4, 30, "all are done again")
+    project.until_done(4)
     sent = project.mails()
     assert [sent.count(key) for key in keys] == [1, 1, 2]
     assert sent.count(project.key("b", 1)) == 1

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+import psycopg
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
@@ -62,6 +63,7 @@ class Project:
         self.name = f"j{uuid.uuid4().hex[:8]}"
         self.queue = f"{self.name}.mails"
         self.client = client
+        self._dsn = dsn
         self.sent = folder / "sent"
         self.folder = folder / "project"
         for made in (self.sent, self.folder / "avro", self.folder / "sql"):
@@ -114,6 +116,16 @@ class Project:
         """The keys of what was sent, in that order."""
         file = self.sent / "mails"
         return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def until_done(self, count: int) -> None:
+        """Wait until so many jobs of the queue are done, and no more."""
+
+        def done() -> bool:
+            with psycopg.connect(self._dsn) as connection:
+                found = connection.execute("SELECT count(*) FROM onefold.done WHERE queue = %s", (self.queue,))
+                return found.fetchone() == (count,)
+
+        eventually(done, 60, f"{count} jobs are done")
 
     def until_sent(self, *keys: str) -> None:
         eventually(lambda: set(keys) <= set(self.mails()), 60, f"{keys} are sent, of which {self.mails()} are")
