@@ -273,7 +273,7 @@ class Reset:
         """Replicas that are in no group, for they may not, or are of an older version: those that have told of themselves in
         the decision log just now.
         """
-        now = replicas.replicas_of_all(self._settings).get(self.name)
+        now = replicas.replicas_of_all(self._settings, only=self.name).get(self.name)
         return [name for name, one in now.replicas.items() if one.heard_s < replicas.SILENT_S] if now else []
 
     def _mark(self, session: Session, partitions: int) -> None:

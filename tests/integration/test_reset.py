@@ -19,15 +19,15 @@ from onefold.operate.replicas import SILENT_S, replicas_of_all
 from onefold.operate.reset import STEPS, Reset
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
+from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity
 from onefold.proof.verify import verify
 from onefold.proof.workloads import runner
-from onefold.stack.embedded import Infrastructure
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.rooms import ROOT
-from tests.support.sink_children import children, of_a_sink
+from tests.support.sink import SinkHere, supervised
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -36,7 +36,7 @@ TABLES = ("runner.messages", "runner.stats", "runner.tendency")
 
 
 class Site:
-    """The runner, folded, in a database with rows of it and of another domain."""
+    """The runner, in a database with rows of it and of another domain."""
 
     def __init__(self, topology: Topology, client: dict[str, str], dsn: str, home: Path) -> None:
         self.topology, self.client, self.dsn, self.home = topology, client, dsn, home
@@ -71,12 +71,11 @@ class Site:
             return connection.execute(query).fetchall()
 
     def ids(self, *topics: str) -> dict[str, str]:
-        admin = connect(self.client)
-        return ask_topic_ids(admin, topics)()
+        return ask_topic_ids(connect(self.client), topics)()
 
     def members(self, group: str) -> list[Any]:
-        admin = connect(self.client)
-        return list(admin.describe_consumer_groups([group])[group].result().members or ())
+        kafka = connect(self.client)  # answers nobody when it is gone
+        return list(kafka.describe_consumer_groups([group])[group].result().members or ())
 
     def ends(self) -> list[Any]:
         return [identity(connect(self.client), "runner.updates", partition) for partition in range(2)]
@@ -91,17 +90,32 @@ def site(
         monkeypatch.setenv(f"ONEFOLD_{name.upper()}", value)
     migrate_all(database, ROOT / "sql")
     produce(client, "runner.updates", [(one.key, one.value) for one in runner.generate(1, 500)])
-    made.fold()
     made.land()
     return made
 
 
+@pytest.fixture
+def folded(site: Site) -> Site:
+    """All inputs are processed."""
+    site.fold()
+    return site
+
+
+@pytest.fixture
+def short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset waits so much less for processors that it finds."""
+    monkeypatch.setenv("ONEFOLD_SESSION_TIMEOUT_S", "1")
+
+
 @pytest.mark.promise("resets-that-are-killed")
-def test_a_reset_that_is_killed_at_every_step_is_ended_by_another_one(site: Site) -> None:
-    """Between the two no processor begins with a half of what there was; afterwards all is folded again, once."""
+def test_a_reset_that_is_killed_at_every_step_is_ended_by_another_one(folded: Site) -> None:
+    """Between the two no processor begins with a half of what there was; afterwards all is folded again, once. There are no
+    jobs to start over, and the inputs stay.
+    """
+    site = folded
     before, expected = site.ends(), judge(site.topology, site.client).counts
     for step in STEPS:
-        if step == "inputs":
+        if step in ("jobs", "inputs"):
             continue
         dies("reset", "runner", site.options, step)
         if step not in ("changelog", "made"):
@@ -134,6 +148,7 @@ def test_a_reset_fences_a_processor_that_nobody_saw(site: Site) -> None:
     judge(site.topology, site.client)
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     with instance(site.topology, site.client, site.home / "running", session_timeout_ms=30_000):
         eventually(lambda: len(opened(site.home / "running")) == 2, 30, "it has both tasks")
@@ -145,8 +160,9 @@ def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pyte
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 
-@pytest.mark.long  # 46 s
+@pytest.mark.long  # 20 s
 @pytest.mark.promise("resets-wait-for-replicas")
+@pytest.mark.usefixtures("short_sessions")
 def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """They are silent then, for however long."""
     settings = Settings(**site.options)
@@ -254,9 +270,10 @@ def test_one_reset_at_a_time(site: Site, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
-    site: Site, capsys: pytest.CaptureFixture[str]
+    folded: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exactly what is deleted then, and what stays."""
+    site = folded
     with psycopg.connect(site.dsn) as connection:
         connection.execute("CREATE TABLE runner.shoes (name text)")
         connection.execute("INSERT INTO runner.shoes VALUES ('left')")
@@ -299,6 +316,7 @@ def test_without_servers_it_says_which(
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
     assert run(["reset", "runner", "--yes"]) == UNAVAILABLE
     assert capsys.readouterr().err.startswith("error: PostgreSQL did not do it: connection failed")
+    monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 1.0)
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
     assert run(["reset", "runner", "--yes"]) == UNAVAILABLE
@@ -306,19 +324,15 @@ def test_without_servers_it_says_which(
     assert run(["reset", "nobody"]) == USAGE
 
 
-def test_afterwards_the_tables_are_the_same(
-    site: Site, infrastructure: Infrastructure, environment: dict[str, str]
-) -> None:
+def test_afterwards_the_tables_are_the_same(site: Site, sink_here: SinkHere) -> None:
     """From Kafka through Spark to Postgres, before and after; verify says valid both times."""
-    options = {"domains": ["runner"], "root": str(ROOT), **of_a_sink(infrastructure, site.dsn, site.home)}
     site.reset().run()
     site.fold()
     found = []
-    for folder in (site.home / "first", site.home / "second"):
-        folder.mkdir()
-        with children(options, environment, folder) as start:
-            start()
-            judged = eventually(lambda: valid(site), 120, "all is landed")
+    for _ in range(2):
+        sink = sink_here("runner")
+        judged = eventually(supervised(sink, lambda: valid(site)), 120, "all is landed")
+        sink.query.stop()
         assert judged["accepted"] > 100
         found.append([site.rows(f"SELECT {COLUMNS[table]} FROM {table} ORDER BY 1, 2") for table in TABLES])
         eventually(lambda: not sinks_left(site), 20, "the sink's sessions have ended")

@@ -38,14 +38,13 @@ from onefold.processor.io.admin import ask_topic_ids, connect, existing
 from onefold.processor.testing.jobs import SimulatedQueue
 from onefold.proof.verify import verify
 from onefold.proof.workloads import sheets
-from onefold.stack.embedded import Infrastructure
 from tests.support.command_line import Onefold
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, records, send
 from tests.support.rooms import ROOT
 from tests.support.sheets import SheetLog
-from tests.support.sink_children import children, of_a_sink
+from tests.support.sink import SinkHere, supervised
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -350,23 +349,17 @@ def test_with_the_inputs_uploads_are_left_to_the_sweep(site: Site, capsys: pytes
     assert records(site.client, sheets.EDITS) == []
 
 
-@pytest.mark.long  # 82 s
+@pytest.mark.long  # 40 s
 @pytest.mark.promise("resets-with-jobs")
-def test_afterwards_tables_and_snapshots_are_the_same(
-    site: Site, infrastructure: Infrastructure, environment: dict[str, str]
-) -> None:
+def test_afterwards_tables_and_snapshots_are_the_same(site: Site, sink_here: SinkHere) -> None:
     """From Kafka through Spark to PostgreSQL and the store, before and after; verify says valid both times."""
-    options = {"domains": ["sheets"], "root": str(ROOT), **of_a_sink(infrastructure, site.dsn, site.folder)}
     found = []
     for name in ("first", "second"):
-        (site.folder / name).mkdir()
-        with (
-            instance(site.topology, site.client, site.folder / "log"),
-            worker(site, f"home-{name}"),
-            children(options, environment, site.folder / name) as start,
-        ):
-            start()
-            eventually(lambda: valid(site), 180, "all is landed, and all snapshots are made")
+        with instance(site.topology, site.client, site.folder / "log"), worker(site, f"home-{name}"):
+            sink = sink_here("sheets")
+            landed = supervised(sink, lambda: valid(site))
+            eventually(landed, 180, "all is landed, and all snapshots are made")
+            sink.query.stop()
         found.append(
             (
                 site.rows(

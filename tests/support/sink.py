@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -20,8 +20,11 @@ from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.spark.session import spark_session
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack.embedded import Infrastructure
+from onefold.testing import Crash
 from tests.support.made_up_domain import MadeUp, write_domain
 from tests.support.waiting import eventually
+
+T = TypeVar("T")
 
 # A cold JVM of Spark, on two cores that something else has as well: by far the slowest that was seen.
 LANDED_IN_S = 150
@@ -98,6 +101,54 @@ def query(spark: SparkSession, plan: Plan, brief_logs: None) -> Iterator[Callabl
     yield make
     for one in made:
         one.stop()
+
+
+#: Starts the sink of a pipeline of the checkout as a query of the session's Spark, with changes of its plan.
+SinkHere = Callable[..., QuerySupervisor]
+
+
+@pytest.fixture
+def sink_here(query: Callable[..., Query], checkout: Path) -> SinkHere:
+    """Starts sinks without a JVM of their own; stops them at the end."""
+
+    def start(name: str, **changes: Any) -> QuerySupervisor:
+        root = checkout / "sql"
+        made = query(domain=load_domain(name, checkout / "avro", root), sql_root=root, **changes)
+        supervisor = QuerySupervisor(made, LANDED_IN_S, time.monotonic)
+        supervisor.tick()
+        return supervisor
+
+    return start
+
+
+class CrashOnce:
+    """A step of a sink that fails at one hit of one name, as if the sink were killed there.
+
+    Attributes:
+        crashed: whether that has happened.
+    """
+
+    def __init__(self, name: str, hit: int) -> None:
+        self.crashed = False
+        self._name, self._left = name, hit
+
+    def __call__(self, name: str) -> None:
+        if name != self._name or self.crashed:
+            return
+        self._left -= 1
+        if not self._left:
+            self.crashed = True
+            raise Crash(name)
+
+
+def supervised(sink: QuerySupervisor, condition: Callable[[], T]) -> Callable[[], T]:
+    """The condition, for `eventually`; before each look the supervisor starts a query that has ended."""
+
+    def look() -> T:
+        sink.tick()
+        return condition()
+
+    return look
 
 
 @pytest.fixture
