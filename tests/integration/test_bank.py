@@ -5,7 +5,6 @@ What Jepsen calls the bank test: concurrent readers, who ask in every snapshot w
 
 import itertools
 import random
-import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -36,29 +35,23 @@ from tests.integration.test_sink_merges import _merge
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, opened, send
-from tests.support.sink_children import SinkOf, Start
+from tests.support.sink import CrashOnce, SinkHere, supervised
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
 SHAPE = Shape(keyless=0.02, hostile=0.005)
 
 
-@pytest.fixture
-def sink(sink_of: SinkOf) -> Start:
-    """Starts sinks for the bank."""
-    return sink_of("bank")
-
-
 def test_all_money_is_there_in_every_snapshot_while_processors_and_the_sink_are_killed(
     fresh_domain: MakeDomain,
     client: dict[str, str],
     infrastructure: Infrastructure,
-    sink: Start,
+    sink_here: SinkHere,
     database: str,
     checkout: Path,
     tmp_path: Path,
 ) -> None:
-    """Two processors share four partitions; one is killed, and another one joins; the sink is killed in a merge."""
+    """Two processors share four partitions; one is killed, and another one joins; the sink crashes in a merge."""
     topology = fresh_domain("bank", 4)
     migrate_all(database, checkout / "sql")
     settings = Settings(bootstrap_servers=infrastructure.bootstrap_servers, postgres_dsn=database)
@@ -68,16 +61,16 @@ def test_all_money_is_there_in_every_snapshot_while_processors_and_the_sink_are_
     ):
         eventually(lambda: len(opened(tmp_path / "b")) == 4, 30, "one processor has all tasks")
         with Load("bank", settings, 7):
-            killed_sink = sink("sink.after_merge:4")
+            crash = CrashOnce("sink.after_merge", 4)
+            sink = sink_here("bank", step=crash)
             with instance(topology, client, tmp_path / "a", name="a") as killed:
                 eventually(lambda: len(opened(tmp_path / "a")) == 2, 30, "both processors have tasks")
-                assert killed_sink.process.wait(120) == -signal.SIGKILL
+                eventually(supervised(sink, lambda: crash.crashed), 120, "the sink has crashed")
                 killed.kill()
-                again = sink()
                 eventually(lambda: opened(tmp_path / "b").total() == 6, 30, "the other one has gone on")
             with instance(topology, client, tmp_path / "c", name="c"):
                 eventually(lambda: opened(tmp_path / "c"), 30, "a third one has joined")
-                eventually(lambda: again.is_in("running"), 90, "the second sink runs")
+                eventually(supervised(sink, lambda: sink.query.landed > 0), 90, "the sink goes on")
         drained(topology, client, 60)
         verdict = verify("bank", client=client, dsn=database, timeout_s=90)
     assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
