@@ -73,9 +73,11 @@ def running(
         yield made
 
 
-@pytest.mark.long  # 16 s
-def test_outputs_are_judged_before_they_land_and_a_changed_rule_is_named(running: Running) -> None:
-    """The tables are behind for as long as they like, and stay right; then the rule changes."""
+@pytest.mark.long  # 20 s
+def test_outputs_are_judged_before_they_land_and_what_is_wrong_is_named(
+    running: Running, checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tables are behind for long, and stay right. Then a row is gone, a merge is wrong, and the rule changes."""
     running.fold(2)
     running.valid(3 * USERS)
     running.fold(3)
@@ -83,16 +85,8 @@ def test_outputs_are_judged_before_they_land_and_a_changed_rule_is_named(running
     land(running.topology, running.client, running.dsn)
     running.valid(6 * USERS)
 
-    running.fold(4, version="other_rule")
-    standing = running.audit(lambda standing: bool(standing.findings), NAMED_WITHIN_S)
-    first = standing.findings[0]
-    assert (standing.outcome, first.kind) == (INVALID, "wrong output")
-    assert first.where in ("runner.stats", "runner.messages", "runner.tendency")
-    assert (first.source or "").startswith("runner.updates/")
+    the_command_names_a_missing_row(running, monkeypatch, capsys)
 
-
-@pytest.mark.long  # 11 s
-def test_a_merge_statement_that_is_wrong_is_named_by_its_first_row(running: Running, checkout: Path) -> None:
     wrong = running.folder / "sql"
     shutil.copytree(checkout / "sql", wrong)
     merge = wrong / "merge" / "runner.stats.sql"
@@ -100,18 +94,24 @@ def test_a_merge_statement_that_is_wrong_is_named_by_its_first_row(running: Runn
         merge.read_text(encoding="utf-8").replace("excluded.total_meters", "greatest(excluded.total_meters, 150) - 1"),
         encoding="utf-8",
     )
-    running.fold(2)
-    running.valid(3 * USERS)
+    running.fold(4)
+    running.valid(9 * USERS)
     land(running.topology, running.client, running.dsn, sql_root=wrong)
     standing = running.audit(lambda standing: bool(standing.findings), NAMED_WITHIN_S)
     assert {(one.kind, one.where) for one in standing.findings} == {("different row", "runner.stats")}
-    assert standing.findings[0].columns == {"total_meters": (200, 199)}
+    assert standing.findings[0].columns == {"total_meters": (400, 399)}
+
+    running.fold(5, version="other_rule")
+    standing = running.audit(lambda standing: standing.findings[-1].kind == "wrong output", NAMED_WITHIN_S)
+    last = standing.findings[-1]
+    assert last.where in ("runner.stats", "runner.messages", "runner.tendency")
+    assert (last.source or "").startswith("runner.updates/")
 
 
-@pytest.mark.long  # 10 s
-def test_the_command_says_what_it_found_in_log_database_and_exit_code(
+def the_command_names_a_missing_row(
     running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """In log, database and exit code. Afterwards the row is there again."""
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", running.client["bootstrap.servers"])
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", running.dsn)
     monkeypatch.setenv("ONEFOLD_HOME", str(running.folder / "home"))
@@ -120,6 +120,7 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
     with psycopg.connect(running.dsn, autocommit=True) as connection:
         asked = "SELECT outcome FROM onefold.verdict WHERE domain = 'runner'"
         assert connection.execute(asked).fetchall() == [(VALID,)]
+        connection.execute("CREATE TABLE public.kept AS SELECT * FROM runner.stats WHERE user_id = 1")
         connection.execute("DELETE FROM runner.stats WHERE user_id = 1")
         capsys.readouterr()
         assert run(("audit", "runner", "--until-found")) == FAILED
@@ -132,9 +133,11 @@ def test_the_command_says_what_it_found_in_log_database_and_exit_code(
         assert [(one["kind"], one["where"], one["key"]) for one in kept["first"]] == [
             ("missing row", "runner.stats", "run_id 1, user_id 1")
         ], "where the page finds it"
+        connection.execute("INSERT INTO runner.stats TABLE public.kept")
     unknown = replace(runner.WORKLOAD, tables=(replace(runner.WORKLOAD.tables[0], summed=True),))
-    monkeypatch.setattr(auditing, "workload", lambda domain: unknown)
-    assert run(("audit", "runner")) == USAGE
+    with monkeypatch.context() as patched:
+        patched.setattr(auditing, "workload", lambda domain: unknown)
+        assert run(("audit", "runner")) == USAGE
     assert "runner is not audited: its model does not say what runner.stats is the sum of" in capsys.readouterr().err
 
 
