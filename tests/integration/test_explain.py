@@ -321,7 +321,10 @@ def test_a_pipeline_of_ones_own(
     assert "computes it" in told.columns["total_cents"]
 
 
-@pytest.mark.parametrize("publishes", [False, True], ids=["from the log", "from the output topics"])
+@pytest.mark.parametrize(
+    "publishes",
+    [pytest.param(False, id="from the log", marks=pytest.mark.matrix), pytest.param(True, id="from the output topics")],
+)
 def test_hot_hot(campaigns: Explained, publishes: bool) -> None:
     """Rows that are filled from the decision log name a place in it; the others what a publisher wrote."""
     quiet: dict[str, Any] = {} if publishes else {"publishes_after_s": 1e9}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +85,12 @@ def is_seen_to_land(monitor: ProgressMonitor, since: float) -> bool:
     return now - since > 1 and monitor.stalls(since, now)["sink"] < (now - since) / 2
 
 
-# From day to day one whose rows are summed, by the driver, and one whose rows are merged, by the executors.
+# From day to day the one whose rows are summed, staged by the driver.
 STAGED = [
-    pytest.param(
-        domain,
-        1_000_000_000,
-        id=f"{domain}-driver staging",
-        marks=[pytest.mark.matrix] if domain != "trades" else [],
+    pytest.param(domain, size, id=f"{domain}-{by} staging", marks=[pytest.mark.matrix] if number else [])
+    for number, (domain, (by, size)) in enumerate(
+        product(reversed(WORKLOADS), (("driver", 1_000_000_000), ("executor", -1)))
     )
-    for domain in WORKLOADS
-]
-STAGED += [
-    pytest.param(domain, -1, id=f"{domain}-executor staging", marks=[pytest.mark.matrix] if number else [])
-    for number, domain in enumerate(WORKLOADS)
 ]
 
 
@@ -149,6 +142,7 @@ def test_the_tables_need_no_publisher(
     assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
 
 
+@pytest.mark.matrix  # from day to day test_sink_interleaved.py and test_sink_source.py
 def test_two_sinks_and_the_way_back_that_is_refused(
     fresh_domain: MakeDomain, client: dict[str, str], query: MakeQuery, checkout: Path, database: str, tmp_path: Path
 ) -> None:
@@ -176,6 +170,7 @@ def test_two_sinks_and_the_way_back_that_is_refused(
         landing.supervisor(writer="three", decided=False).tick()
 
 
+@pytest.mark.matrix
 def test_a_counter_is_right_with_two_replicas_and_two_sinks(
     fresh_domain: MakeDomain,
     client: dict[str, str],
