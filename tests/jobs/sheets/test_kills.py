@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from confluent_kafka import Producer
 
 from onefold.jobs import topics
@@ -135,6 +136,9 @@ def snapshots(store: Store) -> dict[str, bytes]:
     return {name: store.get(name) for name in store.ids("snapshots/")}
 
 
+@pytest.mark.parametrize(
+    "store_place", ["folder", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.matrix])], indirect=True
+)
 def test_snapshots_are_made_in_order_whatever_is_killed(
     fresh_domain: Callable[..., Topology],
     client: dict[str, str],
