@@ -97,7 +97,8 @@ class SimulatedPending:
 
     def newest_done(self, job: Job) -> Done | None:
         """The last one of its log that is done and comes before it."""
-        before = [key for key in self._done if key[:2] == key_of(job)[:2] and key.place < job.place]
+        queue, log_id, place = key_of(job)
+        before = [key for key in self._done if key.log_id == log_id and key.queue == queue and key.place < place]
         return self._done[max(before)] if before else None
 
     def finish(self, job: Job, increment: int, result: Any) -> bool:
@@ -119,7 +120,8 @@ class SimulatedPending:
         return row.increment
 
     def _of_log(self, job: Job) -> list[Key]:
-        return [key for key in self._rows if key[:2] == key_of(job)[:2]]
+        queue, log_id, _ = key_of(job)
+        return [key for key in self._rows if key.log_id == log_id and key.queue == queue]
 
     def _seen(self, row: PendingRow) -> PendingRow | None:
         now = self.find(row.job)
