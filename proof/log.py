@@ -54,8 +54,11 @@ class Topic:
 class Log:
     """Some topics, or a share of their partitions, read side by side. Close it after use."""
 
-    def __init__(self, client: dict[str, Any], topics: Iterable[str], share: Share = ALL) -> None:
+    def __init__(
+        self, client: dict[str, Any], topics: Iterable[str], share: Share = ALL, answer_s: float = _ANSWER_S
+    ) -> None:
         self._servers = client["bootstrap.servers"]
+        self._answer_s = answer_s
         self._admin = kafka_client.admin(client)
         #: Kafka's own id of the cluster.
         self.cluster_id = self._cluster_id()
@@ -202,7 +205,7 @@ class Log:
     def _offsets(self, spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
         wanted = {TopicPartition(name, p): spec for name, p in self.places}
         try:
-            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_ANSWER_S)
+            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._answer_s)
             found = {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
             if OFFSET_INVALID in found.values():  # what librdkafka says of a partition whose leader changed meanwhile
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
@@ -213,7 +216,7 @@ class Log:
 
     def _cluster_id(self) -> str:
         try:
-            return str(self._admin.list_topics(timeout=_ANSWER_S).cluster_id or "")
+            return str(self._admin.list_topics(timeout=self._answer_s).cluster_id or "")
         except KafkaException as error:
             raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
 
@@ -221,7 +224,7 @@ class Log:
         """Futures of the topics' descriptions, all ended. The client asks the broker that its metadata name as the controller,
         also a dead broker. New metadata may name another one.
         """
-        deadline = time.monotonic() + _ANSWER_S
+        deadline = time.monotonic() + self._answer_s
         while True:
             asked: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection(names), request_timeout=_TRY_S)
             errors = [error.args[0].code() for answer in asked.values() if (error := answer.exception()) is not None]

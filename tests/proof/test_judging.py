@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from onefold.proof.fates import Fate
+from onefold.proof.log import Log
 from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Finding, decide
 from onefold.proof.workloads import runner
 from onefold.proof.workloads.shaping import Shape
@@ -138,3 +139,9 @@ def test_rows_that_differ_while_input_arrives_are_unknown(stage: SimulatedStage)
 
     assert kinds(stage) == {"missing row": 1}
     assert stage.judge(arrives).outcome == UNKNOWN
+
+
+def test_an_unread_log_proves_nothing() -> None:
+    """Its broker does not answer."""
+    with pytest.raises(CannotTell, match=r"^Kafka at 127\.0\.0\.1:9 does not answer: "):
+        Log({"bootstrap.servers": "127.0.0.1:9"}, ["runner.updates"], answer_s=0.2)
