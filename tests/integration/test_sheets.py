@@ -22,7 +22,7 @@ from onefold.testing import STEPS
 from tests.support.command_line import Onefold
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, records, send
-from tests.support.sink_children import SinkOf, Start
+from tests.support.sink import CrashOnce, SinkHere, supervised
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("lost-objects-are-found")
@@ -31,13 +31,7 @@ MakeDomain = Callable[..., Topology]
 SHAPE = Shape(keyless=0.02, hostile=0.02)
 
 
-@pytest.fixture
-def sink(sink_of: SinkOf) -> Start:
-    """Starts sinks for the sheets."""
-    return sink_of("sheets")
-
-
-@pytest.mark.long  # 25 s
+@pytest.mark.matrix  # from day to day tests/apps/test_sheets_crashes.py
 def test_processors_are_killed_at_every_step_and_every_job_is_there_once(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -88,16 +82,16 @@ def worker(client: dict[str, str], database: str, objects: str, folder: Path) ->
         assert process.wait(30) == 0, (folder / "home" / "work.out").read_text(encoding="utf-8")
 
 
-@pytest.mark.long  # 96 s
+@pytest.mark.long  # 40 s
 def test_every_difference_in_tables_queues_and_objects_is_found(
     fresh_domain: MakeDomain,
     client: dict[str, str],
-    sink: Start,
+    sink_here: SinkHere,
     database: str,
     checkout: Path,
     tmp_path: Path,
 ) -> None:
-    """The sink is killed in a merge, and lands the rest when it is back."""
+    """The sink crashes in a merge, and lands the rest when it is back."""
     topology = fresh_domain("sheets", 3)
     migrate_all(database, checkout / "sql")
     objects = (tmp_path / "objects").as_uri()
@@ -105,7 +99,8 @@ def test_every_difference_in_tables_queues_and_objects_is_found(
     def judged() -> Verdict:
         return verify("sheets", client=client, dsn=database, timeout_s=60, objects=objects)
 
-    killed = sink("sink.after_merge:1")
+    crash = CrashOnce("sink.after_merge", 1)
+    sink = sink_here("sheets", step=crash)
     with instance(topology, client, tmp_path / "log"), worker(client, database, objects, tmp_path):
         send(client, REFUSED)
         with (tmp_path / "payload").open("w+b") as payload:
@@ -114,9 +109,9 @@ def test_every_difference_in_tables_queues_and_objects_is_found(
         for seed in (1, 2):
             send(client, list(sheets.generate(seed, 700, shape=SHAPE, sheets=3)))
             drained(topology, client)
-        assert killed.process.wait(120) == -signal.SIGKILL
-        again = sink()
-        eventually(lambda: again.is_in("running"), 90, "the second sink runs")
+        eventually(
+            supervised(sink, lambda: crash.crashed and sink.query.landed > 0), 120, "the sink crashes and goes on"
+        )
         send(client, list(sheets.generate(3, 300, shape=SHAPE, sheets=3)))
         drained(topology, client)
         verdict = judged()
@@ -127,8 +122,8 @@ def test_every_difference_in_tables_queues_and_objects_is_found(
             > 1
         )
 
-        for spoil, kind, where in SPOILS:
-            assert [(each.kind, each.where) for each in spoiled(database, spoil, judged)] == [(kind, where)], spoil
+        found_rows = sorted((each.kind, each.where) for each in spoiled(database, judged))
+        assert found_rows == sorted((kind, where) for _, kind, where in SPOILS)
 
         for damage, kind in DAMAGES:
             assert {each.kind for each in damaged(tmp_path / "objects" / "objects", damage, judged)} == {kind}, damage
@@ -144,19 +139,31 @@ def test_every_difference_in_tables_queues_and_objects_is_found(
     assert [(each.kind, each.where) for each in verdict.findings] == [("phantom output", sheets.JOBS)]
 
 
-#: What is done to the tables, and as what it is found.
+#: What is done to the tables, each to another row of those that are named, and as what it is found.
 SPOILS = (
-    ("UPDATE sheets.entries SET number = number + 0.000000001 WHERE {first edit}", "different row", "sheets.entries"),
-    ("UPDATE sheets.entries SET cell = 'A2', row = 2, col = 1 WHERE {first edit}", "different row", "sheets.entries"),
-    ("DELETE FROM sheets.entries WHERE {first edit}", "missing row", "sheets.entries"),
-    ("UPDATE sheets.entries SET segment = 7 WHERE {first edit}", "different row", "sheets.entries"),
+    ("UPDATE sheets.entries SET number = number + 0.000000001 WHERE {edit}", "different row", "sheets.entries"),
+    ("UPDATE sheets.entries SET cell = 'A2', row = 2, col = 1 WHERE {edit}", "different row", "sheets.entries"),
+    ("DELETE FROM sheets.entries WHERE {edit}", "missing row", "sheets.entries"),
+    ("UPDATE sheets.entries SET segment = 7 WHERE {edit}", "different row", "sheets.entries"),
     ("UPDATE sheets.sheets SET asked = asked + 1 WHERE {sheet}", "different row", "sheets.sheets"),
     ("UPDATE sheets.sheets SET root = 'a/b' WHERE {sheet}", "different row", "sheets.sheets"),
-    ("UPDATE sheets.snapshots SET root = 'a/b' WHERE entry = 101 AND {sheet}", "different row", "sheets.snapshots"),
-    ("DELETE FROM sheets.snapshots WHERE entry = 101 AND {sheet}", "missing row", "sheets.snapshots"),
-    ("INSERT INTO sheets.refusals VALUES ('a/b', 's', 'discarded', '', 0, 0)", "extra row", "sheets.refusals"),
+    ("UPDATE sheets.snapshots SET root = 'a/b' WHERE {snapshot}", "different row", "sheets.snapshots"),
+    ("DELETE FROM sheets.snapshots WHERE {snapshot}", "missing row", "sheets.snapshots"),
     ('UPDATE sheets.refusals SET "offset" = -1 WHERE {refusal}', "wrong origin", "sheets.refusals"),
+    ("INSERT INTO sheets.refusals VALUES ('a/b', 's', 'discarded', '', 0, 0)", "extra row", "sheets.refusals"),
 )
+#: Conditions for a row each, by name.
+_ROWS = {
+    "{edit}": (
+        "SELECT format('(sheet_id, entry) = (%L, %s)', sheet_id, entry) FROM sheets.entries"
+        " WHERE number IS NOT NULL AND cell <> 'A2' AND segment = 0 ORDER BY sheet_id, entry"
+    ),
+    "{sheet}": "SELECT format('sheet_id = %L', sheet_id) FROM sheets.sheets ORDER BY sheet_id",
+    "{snapshot}": (
+        "SELECT format('(sheet_id, entry) = (%L, %s)', sheet_id, entry) FROM sheets.snapshots ORDER BY sheet_id, entry"
+    ),
+    "{refusal}": "SELECT format('object_id = %L', object_id) FROM sheets.refusals ORDER BY object_id",
+}
 
 
 def lost(objects: Path) -> None:
@@ -200,27 +207,20 @@ def damaged(objects: Path, damage: Callable[[Path], None], judged: Callable[[], 
         kept.rename(objects)
 
 
-_FIRST_EDIT = (
-    "(sheet_id, entry) = (SELECT sheet_id, entry FROM sheets.entries"
-    " WHERE number IS NOT NULL AND cell <> 'A2' AND segment = 0 ORDER BY sheet_id, entry LIMIT 1)"
-)
-_NAMES = {
-    "{first edit}": _FIRST_EDIT,
-    "{sheet}": "sheet_id = 'sheet-1'",
-    "{refusal}": "object_id = (SELECT min(object_id) FROM sheets.refusals)",
-}
 _TABLES = ("entries", "sheets", "snapshots", "refusals")
 
 
-def spoiled(database: str, spoil: str, judged: Callable[[], Verdict]) -> list[Finding]:
-    """What is found when this was done to the tables; afterwards they are as before."""
+def spoiled(database: str, judged: Callable[[], Verdict]) -> list[Finding]:
+    """What is found when all of that was done to the tables; afterwards they are as before."""
     with psycopg.connect(database, autocommit=True) as connection:
         for table in _TABLES:
             connection.execute(f"CREATE TABLE public.kept_{table} AS TABLE sheets.{table}".encode())
         try:
-            for name, rows in _NAMES.items():
-                spoil = spoil.replace(name, rows)
-            assert connection.execute(spoil.encode()).rowcount == 1
+            rows = {name: iter(connection.execute(asked.encode()).fetchall()) for name, asked in _ROWS.items()}
+            for spoil, *_ in SPOILS:
+                for name in filter(spoil.__contains__, rows):
+                    spoil = spoil.replace(name, next(rows[name])[0])
+                assert connection.execute(spoil.encode()).rowcount == 1, spoil
             return judged().findings
         finally:
             for table in _TABLES:
