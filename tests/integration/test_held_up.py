@@ -120,7 +120,7 @@ def test_a_statement_that_the_server_works_at_is_waited_for(table: str) -> None:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
-@pytest.mark.long  # 68 s
+@pytest.mark.long  # 8 s
 def test_a_network_that_swallows_everything_is_given_up(table: str) -> None:
     parts = conninfo_to_dict(table)
     proxy = FreezingProxy(str(parts["host"]), int(parts["port"] or 0))
@@ -128,7 +128,6 @@ def test_a_network_that_swallows_everything_is_given_up(table: str) -> None:
     with closing(postgres.connect(through, "test", patience_s=1)) as session:
         proxy.passes.clear()
         text, seconds = raised(psycopg.OperationalError, session, "SELECT 1")
-        proxy.passes.set()
     proxy.close()
     assert text.startswith("PostgreSQL does not answer any more")
     assert seconds < SOON_S

@@ -90,16 +90,25 @@ class Proxy:
 
 
 class FreezingProxy(Proxy):
-    """Passes everything on, until it is told not to: then both sides wait, and no connection ends."""
+    """Passes everything on, until it is told not to: then both sides wait, and no connection ends before the proxy is closed."""
 
     def __init__(self, host: str, port: int) -> None:
         self.passes = threading.Event()
         self.passes.set()
+        self._closed = False
         super().__init__(host, port)
 
     def request(self, piece: bytes, upstream: socket.socket) -> bytes:
         self.passes.wait()
+        if self._closed:
+            raise Cut
         return piece
+
+    def close(self) -> None:
+        """Take no more connections, and end those that wait. PostgreSQL waits for a session that has begun to log in."""
+        self._closed = True
+        self.passes.set()
+        super().close()
 
 
 class KafkaProxy(Proxy):
