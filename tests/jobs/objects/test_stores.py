@@ -30,14 +30,13 @@ def test_what_is_there_is_never_written_again(store: Store) -> None:
     assert (store.get("empty"), store.size("empty")) == (b"", 0)
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "found"),
-    [(0, None, b"0123456789"), (3, None, b"3456789"), (0, 4, b"0123"), (2, 5, b"234"), (9, 10, b"9"), (8, 99, b"89"),
-     (10, None, b""), (50, 60, b""), (4, 4, b""), (5, 2, b"")],
-)  # fmt: skip
-def test_ranges(start: int, end: int | None, found: bytes, store: Store) -> None:
+def test_ranges(store: Store) -> None:
     store.put("a", b"0123456789")
-    assert store.get("a", start, end) == found
+    for start, end, found in (
+        (0, None, b"0123456789"), (3, None, b"3456789"), (0, 4, b"0123"), (2, 5, b"234"), (9, 10, b"9"), (8, 99, b"89"),
+        (10, None, b""), (50, 60, b""), (4, 4, b""), (5, 2, b""),
+    ):  # fmt: skip
+        assert store.get("a", start, end) == found, (start, end)
 
 
 def test_what_is_not_there_is_missing(store: Store) -> None:
@@ -55,17 +54,18 @@ def test_what_is_not_there_is_missing(store: Store) -> None:
 
 def test_a_stream_of_several_parts_is_one_object(store: Store) -> None:
     size = PART_BYTES * 2 + 12_345
+    content = (bytes(range(251)) * (size // 251 + 1))[:size]
 
     def parts() -> Iterator[bytes]:
         yield b""
         for start in range(0, size, 1_000_003):
-            yield bytes(at % 251 for at in range(start, min(size, start + 1_000_003)))
+            yield content[start : start + 1_000_003]
 
     assert store.put_stream("large", parts()) == size
     assert store.size("large") == size
     edge = PART_BYTES - 2
-    assert store.get("large", edge, edge + 4) == bytes(at % 251 for at in range(edge, edge + 4))
-    assert store.get("large", size - 1) == bytes([(size - 1) % 251])
+    assert store.get("large", edge, edge + 4) == content[edge : edge + 4]
+    assert store.get("large", size - 1) == content[-1:]
     assert store.put_stream("large", iter([b"other"])) == size
     assert store.put_stream("small", iter([b"ab", b"c"])) == 3
     assert store.put_stream("none", iter([])) == 0
@@ -152,11 +152,7 @@ def test_thousands_are_listed_in_order(store: Store) -> None:
     assert {mark.name for mark in store.marks()} == set(names[:1_100])
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "/", "a/", "/a", "a//b", ".", "..", "../a", "a/../b", "a/./b", "A", "ä", "a b", "a\n", "a\\b", "~", "a" * 513],
-)
-def test_no_name_leads_out_of_the_store(name: str, store: Store) -> None:
+def test_no_name_leads_out_of_the_store(store: Store) -> None:
     with_the_name: tuple[Callable[[str], object], ...] = (
         lambda name: store.put(name, b""),
         lambda name: store.put_stream(name, iter([b""])),
@@ -166,16 +162,32 @@ def test_no_name_leads_out_of_the_store(name: str, store: Store) -> None:
         store.mark,
         store.unmark,
     )
-    for call in with_the_name:
-        with pytest.raises(ValueError, match="is not the name of an object"):
-            call(name)
+    for name in (
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        ".",
+        "..",
+        "../a",
+        "a/../b",
+        "a/./b",
+        "A",
+        "ä",
+        "a b",
+        "a\n",
+        "a\\b",
+        "~",
+        "a" * 513,
+    ):
+        for call in with_the_name:
+            with pytest.raises(ValueError, match="is not the name of an object"):
+                call(name)
+    for prefix in ("..", "/", "a/../", "A", "a//"):
+        with pytest.raises(ValueError, match="is not the beginning of a name"):
+            list(store.ids(prefix))
     assert list(store.ids()) == []
-
-
-@pytest.mark.parametrize("prefix", ["..", "/", "a/../", "A", "a//"])
-def test_no_prefix_does_either(prefix: str, store: Store) -> None:
-    with pytest.raises(ValueError, match="is not the beginning of a name"):
-        list(store.ids(prefix))
 
 
 @pytest.mark.promise("dashboards-only-read")
