@@ -2,10 +2,14 @@
 
 import os
 import signal
+import sys
 
 # A sink of a test lives for seconds. The second compiler of its JVM would take a third of what its start costs the processor, and
 # never give it back (docs/decisions/0010).
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+# pytest rewrites the assertions of each test file. Without a cache it does so in each run and each process, for 20 s.
+sys.dont_write_bytecode = False
 
 # A shell that starts something in the background has it ignore Ctrl-C, and its children too: those that are to be stopped
 # by one in a test could not be.
