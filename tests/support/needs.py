@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 NEEDS = ("broker", "postgres", "spark", "s3", "docker", "browser")
 #: The session's Spark is started after its broker, and that after its database, by the first test that needs one of them.
@@ -65,8 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """What watches for programs is put there once a process: it cannot be taken away again."""
     sys.addaudithook(_watch)
     # A machine that is busy for a moment makes an example slow, and no test wrong: no time limit but pytest's own.
-    settings.register_profile("whole")
-    settings.register_profile("fast", max_examples=EXAMPLES)
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("whole", patient)
+    settings.register_profile("fast", patient, max_examples=EXAMPLES)
     settings.load_profile("fast" if config.getoption("--fast") else "whole")
 
 
