@@ -23,7 +23,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
 
@@ -55,14 +57,8 @@ class _Actor:
     condition: Callable[[], bool] | None = None
     wakes_at: float = 0.0
     error: BaseException | None = None
-
-
-@dataclass
-class _Baton:
-    """What threads share, under one condition variable."""
-
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    abandoned: bool = False
+    # Wakes this thread alone: one condition variable for all would wake every actor at every switch point.
+    baton: SimpleQueue[None] = field(default_factory=SimpleQueue)
 
 
 class Scheduler:
@@ -80,7 +76,8 @@ class Scheduler:
         self._answer_s = answer_s
         self._now = 0.0
         self._actors: list[_Actor] = []
-        self._baton = _Baton()
+        self._returned = SimpleQueue[None]()  # an item for each baton that an actor gives back
+        self._abandoned = False
         self._local = threading.local()
 
     def __enter__(self) -> Self:
@@ -158,9 +155,8 @@ class Scheduler:
         chosen = self._choices.choice(ready)
         self._now = max(self._now, chosen.wakes_at)
         self.schedule.append(f"{chosen.name}@{chosen.label}")
-        with self._baton.changed:
-            chosen.running = True
-            self._baton.changed.notify_all()
+        chosen.running = True
+        chosen.baton.put(None)
         return True
 
     def _settle(self) -> None:
@@ -186,8 +182,10 @@ class Scheduler:
         return True
 
     def _back(self, actor: _Actor) -> bool:
-        with self._baton.changed:
-            back = self._baton.changed.wait_for(lambda: not actor.running, 0.0 if actor.adrift else _LOOK_S)
+        with suppress(Empty):
+            while actor.running:  # an item may be of another actor
+                self._returned.get(timeout=0.0 if actor.adrift else _LOOK_S)
+        back = not actor.running
         if back:
             actor.adrift = False
         return back
@@ -204,29 +202,30 @@ class Scheduler:
         except BaseException as error:  # noqa: BLE001 - it is raised where the run was begun
             actor.error = error
         finally:
-            with self._baton.changed:
-                actor.ended, actor.running = True, False
-                self._baton.changed.notify_all()
+            actor.ended = True
+            self._give(actor)
 
     def _give_back(self, label: str, condition: Callable[[], bool] | None = None, wakes_at: float = 0.0) -> None:
         actor: _Actor = self._local.actor
         actor.label, actor.condition, actor.wakes_at = label, condition, wakes_at
-        with self._baton.changed:
-            actor.running = False
-            self._baton.changed.notify_all()
+        self._give(actor)
         self._await_baton(actor)
 
+    def _give(self, actor: _Actor) -> None:
+        actor.running = False
+        self._returned.put(None)
+
     def _await_baton(self, actor: _Actor) -> None:
-        with self._baton.changed:
-            self._baton.changed.wait_for(lambda: actor.running or self._baton.abandoned)
-            if self._baton.abandoned:
-                raise Abandoned
+        if not self._abandoned:
+            actor.baton.get()
+        if self._abandoned:
+            raise Abandoned
 
     def _abandon(self) -> None:
         """End every actor that is left."""
-        with self._baton.changed:
-            self._baton.abandoned = True
-            self._baton.changed.notify_all()
+        self._abandoned = True
+        for actor in self._actors:
+            actor.baton.put(None)
         for actor in self._actors:
             if actor.thread is not None and actor.thread.is_alive():
                 actor.thread.join(self._answer_s)
