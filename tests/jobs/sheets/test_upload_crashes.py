@@ -102,20 +102,29 @@ def test_the_steps_are_those_of_everybody(servers: Servers) -> None:
     assert {f"worker, {step}" for step in worker.STEPS if step not in unused} <= set(steps)
 
 
+def crashed_at_each_step(servers: Servers, words: str, who: Sequence[str]) -> None:
+    """Crash these at each of their steps of this order, one step a run."""
+    expected, steps = ran(servers, words, ORDERS[words], Faults())
+    for number in of(steps, *who):
+        end, _ = ran(servers, words, ORDERS[words], Faults({number}))
+        assert end == expected, (words, number, steps[number - 1])
+
+
 @pytest.mark.promise("crashes-of-uploads")
 def test_after_a_crash_at_any_step_it_ends_as_without_one(servers: Servers) -> None:
-    """In every order of the parts; the fold, which begins again before anybody else goes on, in those in which it has the most
-    to do at once. On S3, which takes ten times as long, in some.
+    """The fold, which begins again before anybody else goes on, has the most to do at once in these orders.
+
+    On S3 a run takes ten times as long: only those who call the store crash there.
     """
-    in_a_folder = isinstance(servers.store, LocalStore)
-    for words in ORDERS if in_a_folder else SWEPT:
-        order, who = ORDERS[words], KEEPERS
-        if in_a_folder:
-            who = EVERYBODY if words.endswith("all late") else (*KEEPERS, "sink")
-        expected, steps = ran(servers, words, order, Faults())
-        for number in of(steps, *who):
-            end, _ = ran(servers, words, order, Faults({number}))
-            assert end == expected, (words, number, steps[number - 1])
+    for words in SWEPT:
+        crashed_at_each_step(servers, words, EVERYBODY if isinstance(servers.store, LocalStore) else KEEPERS)
+
+
+@pytest.mark.promise("crashes-of-uploads")
+@pytest.mark.slow  # 20 s
+def test_nor_does_a_crash_in_another_order_change_the_end(folder: Servers) -> None:
+    for words in ORDERS.keys() - set(SWEPT):
+        crashed_at_each_step(folder, words, EVERYBODY if words.endswith("all late") else (*KEEPERS, "sink"))
 
 
 def test_a_client_that_never_comes_back_leaves_an_entry_with_its_object_or_neither(servers: Servers) -> None:
