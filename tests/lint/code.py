@@ -52,7 +52,7 @@ def sleeping_tests(source: Source) -> Iterator[str]:
 def files_that_say_nothing(source: Source) -> Iterator[str]:
     """A module opens with a docstring, a SQL file with a comment; an empty `__init__.py` has nothing to say."""
     for path in source.modules.values():
-        if source.files[path] and not ast.get_docstring(ast.parse(source.files[path])):
+        if source.files[path] and not ast.get_docstring(source.tree(path)):
             yield f"{place(path)}: say in the first line what the module is"
     for path, text in source.files.items():
         if path.suffix == ".sql" and path.is_relative_to(ROOT / "sql") and not text.startswith("--"):
@@ -82,7 +82,7 @@ def faults_on_purpose(source: Source) -> Iterator[str]:
     for name, path in source.product.items():
         if name.startswith("onefold.chaos"):
             continue
-        for node in ast.parse(source.files[path]).body:
+        for node in source.tree(path).body:
             if isinstance(node, ast.ImportFrom | ast.Import) and re.search(
                 r"onefold\.chaos(\.| import )(failpoint|injection)", ast.unparse(node)
             ):

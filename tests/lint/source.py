@@ -54,8 +54,12 @@ class Source:
         """The text of a page, by its path in the checkout."""
         return self.files[ROOT / name]
 
+    def tree(self, path: Path) -> ast.Module:
+        """The syntax tree of a module, parsed once."""
+        return _tree(self.files[path])
+
     def nodes(self, path: Path) -> tuple[ast.AST, ...]:
-        """The syntax tree of a module, walked once."""
+        """All nodes of the tree, walked once."""
         return _nodes(self.files[path])
 
     def strings(self, path: Path) -> Iterator[tuple[str, int]]:
@@ -67,8 +71,13 @@ class Source:
 
 
 @functools.cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@functools.cache
 def _nodes(text: str) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(ast.parse(text)))
+    return tuple(ast.walk(_tree(text)))
 
 
 def place(path: Path, line: int = 0) -> str:
