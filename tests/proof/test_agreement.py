@@ -5,6 +5,7 @@ The judge reads with the standard library's JSON, the processor with msgspec: tw
 
 import random
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -58,12 +59,12 @@ def processed(topic: str, value: bytes | None) -> dict[str, Any] | None:
     return fields
 
 
-@pytest.mark.parametrize("topic", TEXTS)
 @pytest.mark.parametrize("name", [*BROKEN, *ODD])
-def test_on_every_hostile_case(topic: str, name: str) -> None:
-    for seed, text in enumerate(TEXTS[topic][:10]):
-        value = {**BROKEN, **ODD}[name](random.Random(seed), Good(topic, text))
-        assert processed(topic, value) == judged(topic, value)
+def test_on_every_hostile_case(name: str) -> None:
+    for topic, texts in TEXTS.items():
+        for seed, text in enumerate(texts[:4]):
+            value = {**BROKEN, **ODD}[name](random.Random(seed), Good(topic, text))
+            assert processed(topic, value) == judged(topic, value), topic
 
 
 NUMBERS = [b"-0", b"1.0", b"1e400", b"NaN", b"9223372036854775808", b"1e-999", b"9" * 330, b"1e99999999999999999999"]
@@ -89,14 +90,16 @@ VALUES = [
 MARKS = [b"{", b"}", b'"', b",", b":", b"\\", b" ", b"\0", b"\x80", b"\xff", b"\xef\xbb\xbf", b"\xc3\x01"]
 
 
-@pytest.mark.parametrize("end", [b"", b'"', b"\\", b'\\"', b"[", b'"]', b"}" * 65])
-@pytest.mark.parametrize("part", [b'\\"', b'"', b"\\", b'"\\"', b'"[', b'"":', b'{"":', b'\\"[', b'"\\\\"['])
+ENDS = [b"", b'"', b"\\", b'\\"', b"[", b'"]', b"}" * 65]
+PARTS = [b'\\"', b'"', b"\\", b'"\\"', b'"[', b'"":', b'{"":', b'\\"[', b'"\\\\"[']
+
+
 @pytest.mark.parametrize("start", [b"{" * 65, b"[" * 65, b'{"x":' * 64, b'{"x":' * 65, b'{"x":"' + b"[" * 65])
-def test_on_quotes_and_brackets_without_end(start: bytes, part: bytes, end: bytes) -> None:
-    for times in (1, 2, 63, 64, 65, 3000):
+def test_on_quotes_and_brackets_without_end(start: bytes) -> None:
+    for part, end, times in product(PARTS, ENDS, (1, 2, 63, 64, 65, 3000)):
         value = start + part * times + end
         for data in (value, TEXTS[campaigns.TOPIC][0][:-1] + b', "x": ' + value):
-            assert processed(campaigns.TOPIC, data) == judged(campaigns.TOPIC, data)
+            assert processed(campaigns.TOPIC, data) == judged(campaigns.TOPIC, data), (part, end, times)
 
 
 @pytest.mark.parametrize("text", [b"", b"[" * 70, b'\\"' * 70, b"\\\\" * 70, b'\\\\\\"[' * 70, b"]" * 70, b'\\"]' * 70])

@@ -1,0 +1,16 @@
+"""Messages of the example pipelines, made once for all tests that change them."""
+
+from functools import cache
+
+from onefold.proof.workloads import campaigns, runner, trades
+from onefold.proof.workloads.shaping import Shape
+
+
+@cache
+def first_messages() -> list[tuple[str, int, bytes]]:
+    """Topic, seed and first message of each of ten generators."""
+    return [
+        (domain.TOPIC, seed, next(domain.generate(seed, 9, shape=Shape(duplicates=0))).value)
+        for domain in (runner, campaigns, trades)
+        for seed in range(10)
+    ]
