@@ -1,6 +1,6 @@
 """The mistakes in "Concurrent sausage", found by trying every order of small runs; and the mended machine, in the same ones.
 
-What they mean: docs/decisions/0023. The shortest schedule of each is printed (`pytest -s`).
+What they mean: docs/decisions/0023. The shortest schedule of each is printed (`pytest -s -m matrix`).
 """
 
 from collections.abc import Callable
@@ -23,6 +23,9 @@ from tests.support.seed_machine import (
     queue_of,
     writes_batches,
 )
+
+# No code of the product runs here.
+pytestmark = pytest.mark.matrix
 
 NAN = float("nan")
 
@@ -114,7 +117,6 @@ def test_a_mistake_is_found_and_mended(name: str) -> None:
     assert after.fault == "", str(after)
 
 
-@pytest.mark.long  # 17 s
 @pytest.mark.parametrize("mended", [False, True], ids=["printed", "mended"])
 @pytest.mark.parametrize(
     "run",
