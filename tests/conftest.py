@@ -8,7 +8,7 @@ import sys
 # never give it back (docs/decisions/0010).
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
-# pytest rewrites the assertions of each test file. Without a cache it does so in each run and each process, for 20 s.
+# pytest rewrites the assertions of each test file. Without a cache each process of each run does so again.
 sys.dont_write_bytecode = False
 
 # A shell that starts something in the background has it ignore Ctrl-C, and its children too: those that are to be stopped

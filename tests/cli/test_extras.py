@@ -235,6 +235,7 @@ def failed_with() -> Iterator[Callable[[str], object]]:
         yield failed
 
 
+@pytest.mark.slow  # starts a process a case
 @pytest.mark.parametrize("extra", PARTS)
 def test_an_extra_is_enough_for_its_part(extra: str, failed_with: Callable[[str], object]) -> None:
     """Its rooms, and the verbs that work with nothing else."""
@@ -268,6 +269,7 @@ ARGUMENTS = {
 BARE = ALONE.split("failed =")[0] + "from onefold.cli import main; sys.exit(main.run(names))"
 
 
+@pytest.mark.slow  # starts a process a case
 def test_a_bare_install_checks_pipelines(tmp_path: Path) -> None:
     """Handler, contracts, SQL and workload, without a client of Kafka, Spark or Postgres."""
     hidden = hidden_without("")
@@ -316,6 +318,7 @@ def ran_alone(
         yield ran
 
 
+@pytest.mark.slow  # starts a process a case
 @pytest.mark.parametrize("verb", NEEDY)
 def test_a_verb_without_its_extra_is_one_sentence(
     verb: str, ran_alone: Callable[[str], "subprocess.CompletedProcess[str]"]

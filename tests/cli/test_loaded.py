@@ -11,6 +11,8 @@ LOADED = """
 import importlib, sys
 from onefold.cli import main
 from onefold.operate import settings
+
+pytestmark = pytest.mark.slow  # starts a process a test
 verb, *begin = sys.argv[1:]
 main.load(main.COMMANDS, verb)
 settings.load()

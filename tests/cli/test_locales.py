@@ -11,7 +11,7 @@ import pytest
 
 from onefold.exit_codes import USAGE
 
-pytestmark = pytest.mark.promise("locales")
+pytestmark = [pytest.mark.promise("locales"), pytest.mark.slow]  # starts a process a test
 
 #: A folder that Latin-1, ASCII, a shell and a URI each take for another one.
 FOLDER = "größe mit leer 50%"

@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow  # starts ruff, pytest or mypy
 def test_a_new_project_is_clean_and_its_tests_pass(folder: Path) -> None:
     """By ruff with its own settings and with our rules, by `onefold check`, and by its own pytest."""
     (folder / ".git").mkdir()
@@ -47,6 +48,7 @@ def test_a_new_project_is_clean_and_its_tests_pass(folder: Path) -> None:
     shell(folder, "pytest", "-q")
 
 
+@pytest.mark.slow  # starts ruff, pytest or mypy
 def test_a_new_project_is_typed_strictly(folder: Path, request: pytest.FixtureRequest) -> None:
     """Whoever checks their own code finds nothing to mend in ours."""
     starter.write("orders", folder)

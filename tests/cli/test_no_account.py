@@ -13,7 +13,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import settings
 from onefold.stack import java
 
-pytestmark = pytest.mark.promise("no-account")
+pytestmark = [pytest.mark.promise("no-account"), pytest.mark.slow]  # starts a process a test
 
 UID = 54321
 NAMES = ("HOME", "USER", "LOGNAME", "USERNAME", "XDG_CACHE_HOME", "ONEFOLD_CACHE", "ONEFOLD_HOME")

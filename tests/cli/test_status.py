@@ -22,6 +22,8 @@ from onefold.operate.settings import load
 from tests.support.terminal import CTRL_C, ROOT, Terminal
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # starts a process a test
+
 NOBODY = "127.0.0.1:9"
 Stack = Callable[..., None]
 

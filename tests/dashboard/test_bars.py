@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pytest
+
 from onefold.dashboard.bars import REST, ROWS_MAX, TOO_LARGE, Chart, Charts
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.words import figure
@@ -112,6 +114,7 @@ class Asker:
             await reader.close()
 
 
+@pytest.mark.slow  # waits for a time-out
 def test_a_view_that_takes_long_or_does_not_work_costs_its_own_chart_alone(floor: Floor, database: str) -> None:
     floor.connection.execute(RUNS)
     floor.connection.execute(

@@ -19,7 +19,7 @@ from tests.support.silent import silent
 from tests.support.site import Site
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("host-names")
+pytestmark = [pytest.mark.promise("host-names"), pytest.mark.slow]  # starts a process a test
 
 
 @pytest.fixture(autouse=True)

@@ -104,6 +104,7 @@ def test_a_store_that_hangs_holds_up_nobody(database: str, slow: Slow, impatient
     asyncio.run(run())
 
 
+@pytest.mark.slow  # waits for time-outs
 def test_a_database_that_hangs_is_hung_up_on(database: str, budget: ShownSheet, impatient: None) -> None:
     """Without waiting for its own time-out; and then all is read again."""
 

@@ -161,6 +161,7 @@ def test_a_changelog_that_cannot_be_read_is_no_health(looked: Shown, away: Away)
     )
 
 
+@pytest.mark.slow  # waits for the reason that librdkafka gives
 def test_a_kafka_that_does_not_answer_is_no_missing_topic(looked: Shown, away: Away) -> None:
     looked.trouble(0, 0, 5)
     away.missing(None)

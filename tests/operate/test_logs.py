@@ -12,7 +12,7 @@ from onefold.operate import logs
 from tests.support.rooms import ROOT
 from tests.support.terminal import Terminal
 
-pytestmark = pytest.mark.promise("logs-for-people")
+pytestmark = [pytest.mark.promise("logs-for-people"), pytest.mark.slow]  # starts a process a test
 
 PROGRAM = """
 import logging

@@ -92,6 +92,7 @@ class Assignment:
         assert self.partitions >= {at.partition for at in partitions}
 
 
+@pytest.mark.slow  # librdkafka takes 5 s to end a consumer that has no broker
 def test_a_rebalance_leaves_the_tasks_that_stay_alone(tasks: Tasks) -> None:
     """Some go, none come, some come back: those that were here all the time were opened once, and never closed."""
     member = Membership(RUNNER, {"bootstrap.servers": "127.0.0.1:9"}, "a", tasks.pool.start, tasks.pool.stop)

@@ -18,7 +18,7 @@ from onefold.stack.child import Child
 from onefold.stack.ports import free_ports
 from onefold.stack.postgres import Postgres
 
-pytestmark = pytest.mark.promise("accounts-of-root")
+pytestmark = [pytest.mark.promise("accounts-of-root"), pytest.mark.slow]  # starts a process a test
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account for PostgreSQL")
 

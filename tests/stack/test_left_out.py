@@ -22,6 +22,8 @@ from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import Managed
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # starts a process a test
+
 # Refuses until somebody has mended what it refuses.
 REFUSES = """[ -e mended ] || exit {code}; echo '{{"state": "running", "detail": ""}}' > status; exec sleep 1000"""
 

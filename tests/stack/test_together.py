@@ -17,6 +17,8 @@ from onefold.operate import healthy
 from onefold.stack import together
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # starts a process a test
+
 RUNNING = {"state": "running", "detail": "4 tasks", "updated_at": 100.0}
 WAITING = {"state": "waiting", "detail": "Kafka does not answer", "updated_at": 103.0}
 ALIVE = {"state": "running", "detail": "4 tasks"}

@@ -8,6 +8,8 @@ import pytest
 from tests.support.own_pytest import own_pytest
 from tests.support.promises import SENTENCES
 
+pytestmark = pytest.mark.slow  # starts a process a test
+
 FIRST, SECOND, *OTHERS = SENTENCES
 
 

@@ -237,6 +237,7 @@ def test_a_change_that_changes_nothing_shares_everything(tables: str, store: Loc
     assert len(set(store.ids("snapshots/"))) == first.result["chunks"] + 3, "a page, and two roots"
 
 
+@pytest.mark.slow  # 5 s
 def test_cells_that_come_one_by_one_do_not_make_tiny_chunks(tables: str, store: LocalStore) -> None:
     """In the middle of a sheet; and cells that go one by one do not leave tiny ones."""
     log = SheetLog(tables, next(NAMES))
@@ -275,6 +276,7 @@ def test_an_empty_sheet_has_a_snapshot(tables: str, store: LocalStore) -> None:
     assert [one.result["chunks"] for one in made] == [0, 1, 0, 1]
 
 
+@pytest.mark.slow  # 5 s
 def test_all_again_gives_the_same_bytes(tables: str, store: LocalStore) -> None:
     log = thousand(tables)
     for row in range(1, 300):
