@@ -116,6 +116,7 @@ class Model(NamedTuple):
         reopens: it opens the log after a close, and does not ask the changelog.
         publishes: the first one writes into the changelog what was decided, as it reads it.
         proud: replicas remember what they proposed, and `take` is told.
+        alike: all replicas do the same. States that differ by their numbers alone are one state; a schedule renames them.
     """
 
     take: Take = take
@@ -126,6 +127,7 @@ class Model(NamedTuple):
     reopens: bool = False
     publishes: bool = False
     proud: bool = False
+    alike: bool = False
 
     def start(self, replicas: int = 2, **budgets: int) -> World:
         """The log is open at version 1. Where it may also be closed, the opening was sent twice."""
@@ -136,6 +138,10 @@ class Model(NamedTuple):
     # --- what may happen next
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        steps = self._steps(world)
+        return ((name, renamed(after)) for name, after in steps) if self.alike else steps
+
+    def _steps(self, world: World) -> Iterator[tuple[str, World]]:
         for number in range(len(world.replicas)):
             yield from self._read(world, number)
             if world.crashes:
@@ -280,6 +286,27 @@ def alone(model: Model, log: Log, replica: Replica, number: int) -> bool:
         view = model.take(view, log, offset, replica.own)
     sent = next(model.choices(replica._replace(view=view), number), None)
     return sent is None or model.take(view, (*log, sent), len(log), sent).version > view.version
+
+
+def renamed(world: World) -> World:
+    """The same world with replicas in the order in which proposals name them; those without a proposal come last, sorted."""
+    numbers = range(len(world.replicas))
+    proposers = list(dict.fromkeys(sent.who for sent in (*world.log, *world.flying)))
+    places = {f"r{number}": len(proposers) for number in numbers} | {who: at for at, who in enumerate(proposers)}
+    order = sorted(numbers, key=lambda number: (places[f"r{number}"], world.replicas[number]))
+    if order == list(numbers):
+        return world
+    names = {f"r{old}": f"r{new}" for new, old in enumerate(order)}
+
+    def of(sents: tuple[Sent, ...]) -> tuple[Sent, ...]:
+        return tuple(sent._replace(who=names.get(sent.who, sent.who)) for sent in sents)
+
+    replicas = [world.replicas[number] for number in order]
+    return world._replace(
+        log=of(world.log),
+        replicas=tuple(one._replace(view=one.view._replace(history=of(one.view.history))) for one in replicas),
+        flying=tuple(sorted(of(world.flying))),
+    )
 
 
 def _empty(kind: str, version: int, at: At, state: int) -> Sent:
