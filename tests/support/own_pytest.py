@@ -9,9 +9,10 @@ from tests.support.rooms import ROOT
 
 
 def own_pytest(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Runs the tests of a folder, with this checkout's support modules and no configuration."""
+    """Run the tests of a folder, with this checkout's support modules, no configuration and no plugin but pytest-xdist."""
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", ".", *options],
-        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}, capture_output=True,
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", "--rootdir", ".", *options],
+        cwd=folder, env={**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True,
         encoding="utf-8", stdin=subprocess.DEVNULL, timeout=60,
     )  # fmt: skip
