@@ -180,9 +180,9 @@ def test_cycles_are_those_of_the_graph(references: list[list[int]], order: list[
         assert formulas.shown((1, at + 1), held[1, at + 1]) == expected(at)
 
 
-@pytest.mark.long  # 27 s
+@pytest.mark.long  # 6 s
 @pytest.mark.slow  # seconds: so many formulas
-@pytest.mark.parametrize(("length", "cycle"), [(100_000, False), (20_000, True)])
+@pytest.mark.parametrize(("length", "cycle"), [(20_000, False), (5_000, True)])
 def test_a_long_chain_needs_no_deep_stack(length: int, cycle: bool) -> None:
     """Down a column; and a long cycle."""
     chain = {(row, 1): Value("f", f"=A{row + 1}+1") for row in range(1, length)} | {(length, 1): Value("n", "1")}
