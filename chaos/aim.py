@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from onefold.error_codes import Code
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.replicas import publisher_of
@@ -37,4 +38,8 @@ def known(found: Callable[[], T | None]) -> T:
         if (one := found()) is not None:
             return one
         pause.wait(ASK_EVERY_S)
-    raise UserError(f"no replica has said within {TOLD_WITHIN_S} s that it publishes", "Look with: onefold status")
+    raise UserError(
+        Code.FAULT_IMPOSSIBLE,
+        f"no replica has said within {TOLD_WITHIN_S} s that it publishes",
+        "Look with: onefold status",
+    )

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from onefold.chaos import aim
 from onefold.chaos.aim import Publisher
 from onefold.chaos.nemeses.table import PROCESSOR
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 
@@ -56,10 +57,14 @@ class Containers:
     def __init__(self, project: str | None = None) -> None:
         self.project = project or os.environ.get("COMPOSE_PROJECT_NAME") or PROJECT
         if why := missing():
-            raise UserError(why, "Install and start Docker; as root on Debian: images/bootstrap --install")
+            raise UserError(
+                Code.CONTAINERS, why, "Install and start Docker; as root on Debian: images/bootstrap --install"
+            )
         if not self.of("kafka") or not self.of("postgres"):
             raise UserError(
-                f"the container stack {self.project} is not running", "Start it with: docker compose up --detach --wait"
+                Code.CONTAINERS,
+                f"the container stack {self.project} is not running",
+                "Start it with: docker compose up --detach --wait",
             )
         self._publisher: Publisher | None = None
         self._held: dict[str, str] = {}  # by service the container that is frozen, or cut off
@@ -98,7 +103,9 @@ class Containers:
         while not self.healthy(service):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{service} is not healthy after {HEALTHY_S:.0f} s", f"See why with: docker compose logs {service}"
+                    Code.CONTAINERS,
+                    f"{service} is not healthy after {HEALTHY_S:.0f} s",
+                    f"See why with: docker compose logs {service}",
                 )
             pause.wait(ASK_AGAIN_S)
 
@@ -118,7 +125,7 @@ class Containers:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise UserError(
-                f"`onefold verify` in a container took longer than {patience_s + COMMAND_S:.0f} s"
+                Code.CONTAINERS, f"`onefold verify` in a container took longer than {patience_s + COMMAND_S:.0f} s"
             ) from None
         return ran.stdout or ran.stderr
 
@@ -134,7 +141,9 @@ class Containers:
         deadline, pause = time.monotonic() + DEATH_S, threading.Event()
         while self._lives(container) == lives:
             if time.monotonic() > deadline:
-                raise UserError(f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}")
+                raise UserError(
+                    Code.CONTAINERS, f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}"
+                )
             pause.wait(ASK_AGAIN_S)
 
     def _lives(self, container: str) -> str:
@@ -212,6 +221,7 @@ class Containers:
         told = {_given(each, variable) for each in self.of(PROCESSOR)}
         if len(told) > 1:
             raise UserError(
+                Code.CONTAINERS,
                 f"not all processors of the container stack {self.project} have the same {variable}",
                 "Start them again, all with the same: docker compose up --detach --wait",
             )
@@ -238,7 +248,9 @@ class Containers:
     def _in_network(self, container: str, command: str) -> None:
         if _ask("docker", "image", "inspect", NETFAULT).returncode != 0:
             raise UserError(
-                f"the image {NETFAULT} is missing", "Build it with: docker compose --profile chaos build netfault"
+                Code.CONTAINERS,
+                f"the image {NETFAULT} is missing",
+                "Build it with: docker compose --profile chaos build netfault",
             )
         network = f"container:{container}"
         _run("docker", "run", "--rm", "--network", network, "--cap-add", "NET_ADMIN", NETFAULT, "sh", "-c", command)
@@ -266,5 +278,7 @@ def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
     ran = _ask(*command, environment=environment)
     if ran.returncode != 0:
         printed = (ran.stderr or ran.stdout).strip().splitlines()
-        raise UserError(f"`{' '.join(command[:3])}` failed: {printed[0] if printed else ran.returncode}")
+        raise UserError(
+            Code.CONTAINERS, f"`{' '.join(command[:3])}` failed: {printed[0] if printed else ran.returncode}"
+        )
     return ran.stdout

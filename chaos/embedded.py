@@ -18,6 +18,7 @@ from onefold.chaos import aim
 from onefold.chaos.aim import Publisher
 from onefold.chaos.nemeses import Nemesis
 from onefold.chaos.nemeses.table import KAFKA, POSTGRES, PROCESSOR, SERVICES, SINK
+from onefold.error_codes import Code
 from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
@@ -108,13 +109,16 @@ class Embedded:
         if not pid or not born or not state.alive(pid, born):
             services: Iterable[str] = state.read_running(self._home).get("services", {})
             raise UserError(
+                Code.STACK_STOPPED,
                 f"{name} does not run in {self._home}",
                 f"What runs there: {', '.join(services) or 'nothing; start it with onefold up'}.",
             )
         return psutil.Process(pid)
 
     def _impossible(self, what: str) -> NoReturn:
-        raise UserError(f"the embedded stack cannot {what}", "Use --stack docker, or another --nemesis.")
+        raise UserError(
+            Code.FAULT_IMPOSSIBLE, f"the embedded stack cannot {what}", "Use --stack docker, or another --nemesis."
+        )
 
 
 def _kind(name: str) -> str:

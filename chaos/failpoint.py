@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core import steps as processor_steps
@@ -29,10 +30,13 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Step:
     name, _, count = wanted.rpartition(":")
     if not name or not count.isascii() or not count.isdigit() or int(count) < 1:
         raise UserError(
-            f"{VARIABLE} is {wanted!r}: it should be <name>:<n>, as in before_commit:3", _known_steps(), USAGE
+            Code.SETTING_WRONG,
+            f"{VARIABLE} is {wanted!r}: it should be <name>:<n>, as in before_commit:3",
+            _known_steps(),
+            USAGE,
         )
     if name not in steps():
-        raise UserError(f"{VARIABLE} is {wanted!r}: there is no step {name}", _known_steps(), USAGE)
+        raise UserError(Code.SETTING_WRONG, f"{VARIABLE} is {wanted!r}: there is no step {name}", _known_steps(), USAGE)
     return _Countdown(name, int(count))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from onefold.chaos.containers import Containers
 from onefold.chaos.nemeses import Stack
+from onefold.error_codes import Code
 from onefold.operate import verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
@@ -22,7 +23,7 @@ def judge(stack: Stack, domain: str, settings: Settings, timeout_s: float) -> Ve
             return _read(json.loads(told))
         except (ValueError, TypeError, KeyError):
             raise UserError(
-                f"`onefold verify` in the container gave no verdict on {domain}: {told.strip()[-200:]}"
+                Code.NO_VERDICT, f"`onefold verify` in the container gave no verdict on {domain}: {told.strip()[-200:]}"
             ) from None
     return verdicts.ask(settings, domain, timeout_s=timeout_s)
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate.errors import UserError
 
@@ -24,7 +25,10 @@ def confirm(what: str, yes: bool, as_json: bool = False) -> None:
         return
     if as_json or not sys.stdin.isatty():
         raise UserError(
-            f"{what}; there is no terminal to ask on, and nothing was done", "Add --yes if it is meant.", USAGE
+            Code.NOT_CONFIRMED,
+            f"{what}; there is no terminal to ask on, and nothing was done",
+            "Add --yes if it is meant.",
+            USAGE,
         )
     typer.echo(f"{what[:1].upper()}{what[1:]}.", err=True)
     if not typer.confirm("Go on?", err=True):

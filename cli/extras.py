@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 
 from onefold import packages
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 
@@ -86,6 +87,7 @@ def _sentence(verb: str, name: str, extras: str) -> UserError:
     package = _INSTALLED_AS.get(name, name)
     who = f"onefold {verb}".rstrip()
     return UserError(
+        Code.PACKAGE_MISSING,
         f"{who} needs {package}: {packages.install(extras, verb)}",
         "",
         USAGE,

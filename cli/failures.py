@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
+
+from onefold.error_codes import Code
 
 if TYPE_CHECKING:
     from onefold.operate.settings import Settings
@@ -20,7 +23,7 @@ def of_processor(settings: Settings) -> Callable[[str], None]:
     from onefold.processor.core.errors import Abortable
 
     dice = injection.Dice("state", settings.fail_state_pct, settings)
-    return dice.at("before_commit", failpoint.from_environment(), Abortable)
+    return dice.at("before_commit", failpoint.from_environment(), partial(Abortable, Code.TRANSACTION_LOST))
 
 
 def of_sink(settings: Settings) -> tuple[Callable[[str], None], Callable[[], bool]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from onefold.error_codes import Code
 from onefold.operate.guarantee import FOLDED, LANDED, Guarantee, judge
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def of_processor(settings: Settings, pipeline: Pipeline) -> Callable[[], None]:
 
         found = judge(facts.of_processor(pipeline, settings), settings.allowed())
         if refusal := found.refusal():
-            raise Refused(refusal)
+            raise Refused(Code.GUARANTEE_WEAKENED, refusal)
         _say(pipeline.name, found.lines(FOLDED), found)
 
     return say
@@ -48,7 +49,7 @@ def of_sink(
 
         found = judge(facts.of_sink(by_name[name], topics, settings, connection), settings.allowed())
         if refusal := found.refusal():
-            raise Refused(refusal)
+            raise Refused(Code.GUARANTEE_WEAKENED, refusal)
         lines = found.lines(LANDED)
         if said.get(name) != lines:
             _say(name, lines, found)

@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from onefold.cli import extras, process, troubles
+from onefold.error_codes import Code
 from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from onefold.operate.errors import UserError
 
@@ -209,7 +210,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _unfit(error: Any, arguments: Sequence[str]) -> int:
     """A database that cannot be used (`onefold.postgres.Unfit`, which is not imported here: most commands need no client)."""
-    _print_error(UserError(error.message, error.hint, error.exit_code), arguments)
+    _print_error(UserError(error.code, error.message, error.hint, error.exit_code), arguments)
     return int(error.exit_code)
 
 
@@ -223,7 +224,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> int:
     verb = _verb(arguments)
     context = getattr(error, "ctx", None)
     hint = f"Try: {context.command_path if context else f'onefold {verb}'.rstrip()} --help"
-    _print_error(UserError(error.format_message().rstrip("."), hint, USAGE), arguments)
+    _print_error(UserError(Code.ARGUMENT_WRONG, error.format_message().rstrip("."), hint, USAGE), arguments)
     return USAGE
 
 

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from onefold import pipelines
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 
@@ -77,16 +78,23 @@ def _check_name(name: str, folder: Path) -> None:
     elif importlib.util.find_spec(name) is not None:
         why = "a module of that name is installed, and the project's own would hide it"
     if why:
-        raise UserError(f"{name!r} cannot be the name of a new pipeline: {why}", "Choose another name.", USAGE)
+        raise UserError(
+            Code.NAME_TAKEN, f"{name!r} cannot be the name of a new pipeline: {why}", "Choose another name.", USAGE
+        )
 
 
 def _check_folder(folder: Path, files: list[str]) -> None:
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is no folder", exit_code=USAGE)
+        raise UserError(Code.NAME_TAKEN, f"{folder} is no folder", exit_code=USAGE)
     there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     if visible := [name for name in there if not name.startswith(".")]:
         raise UserError(
-            f"{folder} is not empty: {visible[0]} is in it", "Choose another folder with --into FOLDER.", USAGE
+            Code.NAME_TAKEN,
+            f"{folder} is not empty: {visible[0]} is in it",
+            "Choose another folder with --into FOLDER.",
+            USAGE,
         )
     if taken := [file for file in files if (folder / file).exists()]:
-        raise UserError(f"{folder / taken[0]} is there already, and is not overwritten", exit_code=USAGE)
+        raise UserError(
+            Code.NAME_TAKEN, f"{folder / taken[0]} is there already, and is not overwritten", exit_code=USAGE
+        )

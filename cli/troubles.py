@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 
@@ -23,20 +24,29 @@ def of_file(error: OSError) -> UserError | None:
     place = f"{error.filename}: {error.strerror}"
     if error.errno in _FULL or (error.errno == errno.EROFS and not error.filename):
         where = f"Make room where ONEFOLD_{setting or 'HOME'} is, or set it to another place."
-        return UserError(f"nothing more can be written: {error.strerror}", where)
+        return UserError(Code.DISK_FULL, f"nothing more can be written: {error.strerror}", where)
     if error.errno in _NO_MORE_FILES:
         return UserError(
+            Code.TOO_FEW_OPEN_FILES,
             f"{error.strerror}: {error.filename}" if error.filename else f"{error.strerror}",
             "Raise the limit of open files: ulimit -Hn, LimitNOFILE= of systemd, or --ulimit nofile= of docker run.",
         )
     if error.errno == errno.ENOENT and not error.filename and _is_nowhere():
-        return UserError("the working folder was removed", "Change to a folder that exists, and run the command again.")
+        return UserError(
+            Code.FOLDER_UNUSABLE,
+            "the working folder was removed",
+            "Change to a folder that exists, and run the command again.",
+        )
     if error.errno in _UNUSABLE and error.filename:
         if setting:
             return UserError(
-                place, f"Set ONEFOLD_{setting} to a folder that the user with uid {os.geteuid()} may write to."
+                Code.FILE_UNUSABLE,
+                place,
+                f"Set ONEFOLD_{setting} to a folder that the user with uid {os.geteuid()} may write to.",
             )
-        return UserError(place, f"The command runs as the user with uid {os.geteuid()}, who needs that file.")
+        return UserError(
+            Code.FILE_UNUSABLE, place, f"The command runs as the user with uid {os.geteuid()}, who needs that file."
+        )
     return None
 
 
@@ -53,7 +63,10 @@ def of_text(error: UnicodeEncodeError) -> UserError | None:
     if not _NOT_UTF8.search(error.object):
         return None
     return UserError(
-        f"this is not text in UTF-8: {ascii(error.object)[:200]}", "Write names and values in UTF-8.", USAGE
+        Code.NOT_UTF8,
+        f"this is not text in UTF-8: {ascii(error.object)[:200]}",
+        "Write names and values in UTF-8.",
+        USAGE,
     )
 
 

@@ -22,6 +22,7 @@ from onefold.dashboard.reader import Reader
 from onefold.dashboard.totals import Totals, ask
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
 from onefold.jobs.objects import open_to_read
 from onefold.operate import pipelines, state
@@ -47,7 +48,9 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"{host}:{port} cannot be listened on: {reason}", "Choose another port, or 0.") from None
+        raise UserError(
+            Code.PORT_TAKEN, f"{host}:{port} cannot be listened on: {reason}", "Choose another port, or 0."
+        ) from None
 
 
 def address(listener: socket.socket) -> str:

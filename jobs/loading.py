@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Effect
@@ -29,11 +30,15 @@ def effect_of(pipeline: Pipeline, queue: str, context: Context) -> Effect:
             found = found(context)
         except UserError as error:
             kind = Retriable if error.exit_code == UNAVAILABLE else Misconfigured
-            raise kind(f"{where}: {error.message}") from error
+            raise kind(error.code, f"{where}: {error.message}") from error
         except Exception as error:
-            raise Retriable(f"{where}, which fails: {type(error).__name__}: {first_line(error)}") from error
+            raise Retriable(
+                Code.JOBS_WRONG, f"{where}, which fails: {type(error).__name__}: {first_line(error)}"
+            ) from error
     if lacks := _lacks(found):
-        raise Misconfigured(f"{where}, which makes a {type(found).__name__} without {lacks[0]}, and no effect")
+        raise Misconfigured(
+            Code.JOBS_WRONG, f"{where}, which makes a {type(found).__name__} without {lacks[0]}, and no effect"
+        )
     effect: Effect = found
     return effect
 
@@ -43,10 +48,12 @@ def declared(pipeline: Pipeline, queue: str) -> Any:
     try:
         found = pipeline.load_job(queue)
     except Faulty as fault:
-        raise Misconfigured(str(fault)) from fault
+        raise Misconfigured(Code.JOBS_WRONG, str(fault)) from fault
     if not (_is_effect(found) or callable(found)):
         lacks = _lacks(found)[0]
-        raise Misconfigured(f"{_where(pipeline, queue)}, which has no {lacks}, and is no function that makes an effect")
+        raise Misconfigured(
+            Code.JOBS_WRONG, f"{_where(pipeline, queue)}, which has no {lacks}, and is no function that makes an effect"
+        )
     return found
 
 
@@ -55,9 +62,11 @@ def contract_of(pipeline: Pipeline, queue: str) -> Contract:
     try:
         found = contracts.load(pipeline.contracts, (queue,))
     except Refused as fault:
-        raise Misconfigured(str(fault)) from fault
+        raise Misconfigured(Code.JOBS_WRONG, str(fault)) from fault
     if queue not in found:
-        raise Misconfigured(f'no schema in {pipeline.contracts} names the topic {queue} in its "topics"')
+        raise Misconfigured(
+            Code.SCHEMA_MISSING, f'no schema in {pipeline.contracts} names the topic {queue} in its "topics"'
+        )
     return found[queue]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from onefold.error_codes import Code
 from onefold.jobs.protocols import Done, Job, PendingRow, Place
 from onefold.operate import worker_lock
 from onefold.processor.core.errors import Retriable
@@ -41,7 +42,7 @@ class PostgresPending:
         self._connection: Connection = connect(dsn, worker, "worker")
         if not worker_lock.share(self._connection, pipeline):
             self._connection.close()
-            raise Retriable(f"{pipeline} is being reset: `onefold reset` is running")
+            raise Retriable(Code.RESET_INCOMPLETE, f"{pipeline} is being reset: `onefold reset` is running")
 
     def close(self) -> None:
         """Leave; what is claimed stays so until its time-out."""

@@ -16,6 +16,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message
 from onefold.jobs.writer import Writer
@@ -310,5 +311,5 @@ class KafkaQueue:
     def _raise(self, error: KafkaError) -> None:
         self._member.check_session(error)
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise Refused(f"not allowed in the group {topics.group_of(self._queue)}: {error.str()}")
-        raise Retriable(f"reading {self._queue}: {error.name()}: {error.str()}")
+            raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {topics.group_of(self._queue)}: {error.str()}")
+        raise Retriable(Code.TOPIC_UNREADABLE, f"reading {self._queue}: {error.name()}: {error.str()}")

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Done, Effect, Job
 from onefold.processor.core.errors import Rejected, Retriable
@@ -69,7 +70,12 @@ def intentions(
             starts = consumer.offsets_for_times(places, timeout=CALL_TIMEOUT_S) if places else []
         except KafkaException as error:
             found = kafka_client.explain(error.args[0], client)
-            raise Retriable(found.sentence if found else f"{queue} cannot be read: {error.args[0].str()}") from error
+            code, sentence = (
+                (found.code, found.sentence)
+                if found
+                else (Code.TOPIC_UNREADABLE, f"{queue} cannot be read: {error.args[0].str()}")
+            )
+            raise Retriable(code, sentence) from error
         for start in starts:
             yield from _of_partition(consumer, start, queue, contract, complain)
 
@@ -81,12 +87,12 @@ def _of_partition(
     while True:
         message = consumer.poll(CALL_TIMEOUT_S)
         if message is None:
-            raise Retriable(f"the end of {queue}/{start.partition} cannot be read")
+            raise Retriable(Code.TOPIC_UNREADABLE, f"the end of {queue}/{start.partition} cannot be read")
         error = message.error()
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             return
         if error is not None:
-            raise Retriable(f"{queue} cannot be read: {error.str()}")
+            raise Retriable(Code.TOPIC_UNREADABLE, f"{queue} cannot be read: {error.str()}")
         if topics.is_copy(message):
             continue
         try:

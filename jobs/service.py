@@ -83,7 +83,7 @@ def run(
         return OK
     if not isinstance(ended_by, Refused):
         raise ended_by
-    log.error(str(ended_by))
+    log.error(str(ended_by), code=str(ended_by.code))
     return USAGE if isinstance(ended_by, Misconfigured) else REFUSED
 
 
@@ -232,7 +232,7 @@ class Desk:
                         worker = self._worker(queue, pending, effect, limits, step, stop)
             except (Retriable, psycopg.Error) as error:
                 if isinstance(error, Unauthenticated) and not self._began:
-                    raise Refused(str(error)) from error
+                    raise Refused(error.code, str(error)) from error
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 if self.waits_for != f"{self._queue}: {first}":
                     log.warning("waiting", queue=self._queue, reason=first)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.jobs import topics
 from onefold.jobs.context import Context
@@ -31,6 +32,7 @@ class StartingOver:
     def __init__(self, pipeline: Pipeline, context: Context) -> None:
         if pipeline.reports is None:
             raise UserError(
+                Code.JOBS_WRONG,
                 f"{pipeline.name} has jobs, and does not say which of its inputs its workers write: their reports of before would"
                 " be taken for those of the new jobs",
                 f"Add reports = [] to it in {pipeline.declared_in}, with these inputs in the list, and ask again.",
@@ -65,6 +67,7 @@ class StartingOver:
             effect = effect_of(self._pipeline, queue, context)
         if not isinstance(effect, StartsOver):
             raise UserError(
+                Code.JOBS_WRONG,
                 f"the jobs of {queue} would be done again, and {named} does not say what becomes of what they did",
                 "Give it the methods leftovers and start_over: `onefold docs jobs`, starting over.",
                 REFUSED,
@@ -80,6 +83,7 @@ class StartingOver:
             raise
         except Exception as error:
             raise UserError(
+                Code.JOBS_WRONG,
                 f"{self._pipeline.jobs[queue]}, which does the jobs of {queue}, fails:"
                 f" {type(error).__name__}: {first_line(error)}",
                 "Run it again when that is mended: it goes on.",

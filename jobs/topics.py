@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.error_codes import Code
 from onefold.jobs.protocols import Job, Place
 from onefold.pipelines import JOB_FIELDS
 from onefold.pipelines import again_of as again_of
@@ -46,9 +47,9 @@ def decode(queue: str, contract: Contract, topic: str, value: bytes | None) -> J
     fields = _put_back(value) if topic == again_of(queue) else decode_plain(contract, value)
     log_id, segment, entry = (fields.get(name) for name in JOB_FIELDS)
     if isinstance(log_id, str) and len(log_id.encode()) > LOG_ID_BYTES_MAX:
-        raise Rejected(f"its log_id has more than {LOG_ID_BYTES_MAX:,} bytes")
+        raise Rejected(f"its log_id has more than {LOG_ID_BYTES_MAX:,} bytes", Code.JOB_WRONG)
     if not (isinstance(log_id, str) and type(segment) is int and type(entry) is int):
-        raise Rejected(f"{contract.name} has no {', '.join(JOB_FIELDS)} that say which job it is")
+        raise Rejected(f"{contract.name} has no {', '.join(JOB_FIELDS)} that say which job it is", Code.JOB_WRONG)
     return Job(queue, log_id, Place(segment, entry), fields)
 
 
@@ -69,9 +70,9 @@ def _put_back(value: bytes | None) -> Mapping[str, Any]:
     try:
         found = json.loads(value or b"")
     except ValueError as error:
-        raise Rejected(f"not JSON: {error}") from None
+        raise Rejected(f"not JSON: {error}", Code.JOB_WRONG) from None
     if not isinstance(found, dict):
-        raise Rejected("not a JSON object")
+        raise Rejected("not a JSON object", Code.JOB_WRONG)
     return found
 
 
@@ -97,7 +98,7 @@ def create(admin: AdminClient, queue: str) -> list[str]:
         existing = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
         if queue not in existing:
             check_visible(admin, [queue])
-            raise Retriable(f"topic {queue} does not exist; `onefold prepare` makes it")
+            raise Retriable(Code.TOPIC_MISSING, f"topic {queue} does not exist; `onefold prepare` makes it")
         retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
         missing = [
             NewTopic(

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job
 from onefold.processor.core.errors import Retriable
@@ -89,7 +90,7 @@ class Writer:
             raise again_or_never(error.args[0], f"{topic} cannot be written to") from error
         except BufferError as error:
             self._abort()
-            raise Retriable(f"{topic} cannot be written to: {error}") from error
+            raise Retriable(Code.TOPIC_UNWRITABLE, f"{topic} cannot be written to: {error}") from error
         except BaseException:
             self._abort()
             raise
@@ -100,7 +101,7 @@ class Writer:
         self._producer.produce(topic, value, key, headers=headers, on_delivery=lambda error, _: told.append(error))
         self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
         if not told:
-            raise Retriable(f"{topic} cannot be written to: no answer")
+            raise Retriable(Code.TOPIC_UNWRITABLE, f"{topic} cannot be written to: no answer")
         if told[0] is not None:
             raise again_or_never(told[0], f"{topic} cannot be written to")
 

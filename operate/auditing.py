@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
@@ -46,7 +47,7 @@ log = structlog.get_logger()
 def checked(domain: str) -> None:
     """Raises UserError (exit code 2) for a pipeline that is not audited, with the reason."""
     if reason := _refusal(domain):
-        raise UserError(reason, exit_code=USAGE)
+        raise UserError(Code.ARGUMENT_WRONG, reason, exit_code=USAGE)
 
 
 def audited(settings: Settings, domains: Sequence[str]) -> list[str]:

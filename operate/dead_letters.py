@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError, of_kafka, of_processor
@@ -45,7 +46,7 @@ def place(text: str) -> Place:
         return Place.parse(text)
     except NoPlace as error:
         hint = "Write it as TOPIC/PARTITION/OFFSET, runner.updates.dead/0/12."
-        raise UserError(str(error), hint, USAGE) from None
+        raise UserError(Code.ARGUMENT_WRONG, str(error), hint, USAGE) from None
 
 
 def time_ms(text: str, now: datetime) -> int:
@@ -60,7 +61,7 @@ def time_ms(text: str, now: datetime) -> int:
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         hint = "Write it as 2026-11-23, 2026-11-23T12:00, or as 90s, 15m, 2h, 3d ago."
-        raise UserError(f"{text!r} is no time", hint, USAGE) from None
+        raise UserError(Code.ARGUMENT_WRONG, f"{text!r} is no time", hint, USAGE) from None
     return _ms(found if found.tzinfo else found.replace(tzinfo=UTC))
 
 
@@ -211,7 +212,7 @@ class DeadLetters:
             there = admin.existing(kafka)
             if missing := [topic for topic in topics if topic not in there]:
                 kafka_errors.check_visible(kafka, missing)
-                raise UserError(f"Kafka has no topic {missing[0]}", "`onefold prepare` makes it.")
+                raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {missing[0]}", "`onefold prepare` makes it.")
             ranges = {
                 (topic, partition): (
                     admin.identity(kafka, topic, partition).start,
@@ -237,7 +238,11 @@ class DeadLetters:
         else:
             letters = list(self.select(Wanted(topic=at.topic, places=frozenset({at}))))
         if not letters:
-            raise UserError(f"there is no dead letter at {at}, and none of a record there", exit_code=USAGE)
+            raise UserError(
+                Code.DEAD_LETTER_MISSING,
+                f"there is no dead letter at {at}, and none of a record there",
+                exit_code=USAGE,
+            )
         return letters[0]
 
     def again(self, letters: Iterable[Letter]) -> list[Letter]:
@@ -304,7 +309,9 @@ class DeadLetters:
         if topic is None:
             return list(dead.values())
         if topic not in dead and topic not in dead.values():
-            raise UserError(f"{topic} is no input of {self.name}", f"Inputs are: {', '.join(dead)}.", USAGE)
+            raise UserError(
+                Code.PIPELINE_UNKNOWN, f"{topic} is no input of {self.name}", f"Inputs are: {', '.join(dead)}.", USAGE
+            )
         return [dead.get(topic, topic)]
 
 
@@ -319,7 +326,9 @@ def of_place(at: Place, settings: Settings) -> DeadLetters:
         inputs += topology.reads
         if at.topic in (*topology.reads, *topology.dead.values()):
             return DeadLetters(name, settings)
-    raise UserError(f"{at.topic} is no input of a pipeline", f"Inputs are: {', '.join(inputs)}.", USAGE)
+    raise UserError(
+        Code.PIPELINE_UNKNOWN, f"{at.topic} is no input of a pipeline", f"Inputs are: {', '.join(inputs)}.", USAGE
+    )
 
 
 class said:  # noqa: N801 - read as a word: with said(client)

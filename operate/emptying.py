@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from onefold import postgres
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines
 from onefold.operate.errors import UserError, of_postgres
@@ -48,6 +49,7 @@ def written(connection: psycopg.Connection[Any], name: str) -> dict[str, int]:
     found = [row[0] for table in named for row in connection.execute(_TABLE, (table,)).fetchall()]
     for key, holder, held in connection.execute(_HELD, {"tables": found}).fetchall():
         raise UserError(
+            Code.FOREIGN_KEY,
             f"{held} cannot be emptied: the table {holder} refers to it by its foreign key {key}",
             f"ALTER TABLE {holder} DROP CONSTRAINT {key}, ask again, and add it when the tables are filled again.",
             REFUSED,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Retriable, Unauthenticated
 
@@ -24,33 +25,32 @@ def first_line(error: BaseException) -> str:
     return lines[0].strip() if lines else type(error).__name__
 
 
-class UserError(Exception):
+class UserError(CodedError):
     """Something that the user can put right.
 
     Attributes:
-        message: one sentence, what is wrong.
         hint: what to do about it, may be empty.
         exit_code: the process's exit code, of `onefold.exit_codes`.
     """
 
-    def __init__(self, message: str, hint: str = "", exit_code: int = FAILED) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, code: Code, message: str, hint: str = "", exit_code: int = FAILED) -> None:
+        super().__init__(code, message)
         self.hint = hint
         self.exit_code = exit_code
 
     @classmethod
     def of(cls, trouble: Trouble) -> UserError:
         """Kafka cannot be used: 3 where a person has to mend something, 69 where something is not there."""
-        return cls(trouble.sentence, trouble.remedy, trouble.exit_code)
+        return cls(trouble.code, trouble.sentence, trouble.remedy, trouble.exit_code)
 
     def as_text(self) -> str:
         """The error as two lines for a terminal."""
-        return f"error: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
+        return f"error {self.code}: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
 
     def as_json(self) -> str:
         """The error as one JSON object for a program."""
-        return json.dumps({"error": self.message, "hint": self.hint, "exit_code": self.exit_code}, ensure_ascii=False)
+        said = {"error": self.message, "hint": self.hint, "code": str(self.code), "exit_code": self.exit_code}
+        return json.dumps(said, ensure_ascii=False)
 
 
 def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
@@ -59,7 +59,8 @@ def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
     Args:
         sentence: what was not done; the first line of `error` follows.
     """
-    return UserError(f"{sentence}: {first_line(error)}", hint, UNAVAILABLE if is_silent(error) else FAILED)
+    code, exit_code = (Code.POSTGRES_SILENT, UNAVAILABLE) if is_silent(error) else (Code.POSTGRES_REFUSES, FAILED)
+    return UserError(code, f"{sentence}: {first_line(error)}", hint, exit_code)
 
 
 # The server stops (57P01, 57P02) or starts (57P03); class 08 is a lost connection.
@@ -82,8 +83,8 @@ def of_processor(error: ProcessorError, what: str = "") -> UserError:
     """
     sentence = f"{what}: {error}" if what else str(error)
     if isinstance(error, Refused | Unauthenticated):
-        return UserError(sentence, exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED)
-    return UserError(sentence, SEE_STATUS, UNAVAILABLE if isinstance(error, Retriable) else FAILED)
+        return UserError(error.code, sentence, exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED)
+    return UserError(error.code, sentence, SEE_STATUS, UNAVAILABLE if isinstance(error, Retriable) else FAILED)
 
 
 def of_kafka(error: KafkaException, what: str, client: AdminClient | Mapping[str, Any]) -> UserError:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import landings, merges, pipelines, positions, rows, transactions, waiting
 from onefold.operate.errors import UserError, of_postgres
@@ -75,13 +76,15 @@ def explain(
     """
     schema, _, name = table.partition(".")
     if not name:
-        raise UserError(f"{table!r} is no table", "Write the schema too, as in campaigns.totals.", USAGE)
+        raise UserError(
+            Code.ARGUMENT_WRONG, f"{table!r} is no table", "Write the schema too, as in campaigns.totals.", USAGE
+        )
     (domain,) = pipelines.checked([schema])
     pipeline = pipelines.found()[domain]
     try:
         topology = loading.load_topology(pipeline)
     except Faulty as fault:
-        raise UserError(str(fault), exit_code=USAGE) from None
+        raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     with rows.reading(dsn, role) as connection:
         row = rows.find(connection, schema, name, key)
         batches = positions.last_batches(connection, domain)

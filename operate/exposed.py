@@ -16,6 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import hosts
 from onefold.operate.errors import UserError
@@ -146,6 +147,7 @@ def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> s
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(
+            Code.PORT_TAKEN,
             f"{host}:{port} cannot be listened on for metrics: {reason}",
             "Choose another ONEFOLD_METRICS_PORT or ONEFOLD_METRICS_HOST; 0 is none.",
             USAGE,

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from onefold import lineage, postgres
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import answering, pipelines
 from onefold.operate.errors import UserError
@@ -75,6 +76,7 @@ def restore(name: str, found: list[Version]) -> list[Path]:
     unknown = [version for version in found if version.standing == UNKNOWN]
     if lost := next((version for version in unknown if version.lost), None):
         raise UserError(
+            Code.SCHEMA_INCOMPATIBLE,
             f"records of {lost.topic} that were written with the schema {lost.fingerprint} cannot be read as "
             f"{lost.contract} any more: {'; '.join(lost.lost)}",
             "Change the schema so that they can, or write to a topic of another name, or reset the pipeline: "
@@ -89,7 +91,9 @@ def restore(name: str, found: list[Version]) -> list[Path]:
             path.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise UserError(
-            f"{error.filename} cannot be written: {error.strerror}", "Run it where the project may be changed."
+            Code.FILE_UNUSABLE,
+            f"{error.filename} cannot be written: {error.strerror}",
+            "Run it where the project may be changed.",
         ) from None
     return list(written)
 
@@ -104,7 +108,7 @@ def _domain(pipeline: Pipeline) -> Domain:
     try:
         return load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
     except Misconfigured as error:
-        raise UserError(str(error), f"`onefold check {pipeline.name}` says more.") from None
+        raise UserError(Code.SCHEMA_WRONG, str(error), f"`onefold check {pipeline.name}` says more.") from None
 
 
 def _stored(name: str, settings: Settings) -> known_contracts.Schemas:
@@ -117,6 +121,7 @@ def _stored(name: str, settings: Settings) -> known_contracts.Schemas:
         return {}  # no sink of a version that keeps them has run here
     except psycopg.OperationalError as error:
         raise UserError(
+            Code.POSTGRES_SILENT,
             answering.silent(settings.postgres(), error),
             "PostgreSQL keeps the schemas of the written records: start it, and try again.",
             UNAVAILABLE,

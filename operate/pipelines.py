@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, of_postgres, of_processor
 from onefold.operate.settings import Settings
@@ -32,8 +33,10 @@ def checked(names: Sequence[str]) -> list[str]:
         if name in known.pipelines:
             continue
         if about := [fault for fault in known.faults if re.search(rf"\b{re.escape(name)}\b", fault)]:
-            raise UserError(about[0], exit_code=USAGE)
-        raise UserError(f"there is no pipeline {name}", f"There are: {', '.join(known.pipelines)}.", USAGE)
+            raise UserError(Code.PIPELINE_WRONG, about[0], exit_code=USAGE)
+        raise UserError(
+            Code.PIPELINE_UNKNOWN, f"there is no pipeline {name}", f"There are: {', '.join(known.pipelines)}.", USAGE
+        )
     return list(dict.fromkeys(names))
 
 
@@ -43,9 +46,10 @@ def workload(name: str) -> Any:
     try:
         module = pipeline.load_workload()
     except Faulty as fault:
-        raise UserError(str(fault), exit_code=USAGE) from None
+        raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     if not hasattr(module, "generate"):
         raise UserError(
+            Code.NO_GENERATOR,
             f"there is no generator of events for {name}",
             f"Name a module with generate(seed, count) under `workload` in {pipeline.declared_in}.",
             USAGE,
@@ -65,13 +69,16 @@ def topology_with_input(topic: str) -> Any:
             continue
         if topic in topology.fed:
             raise UserError(
+                Code.ARGUMENT_WRONG,
                 f"{topic} is a feedback topic of {pipeline.name}, and only its processor may write to it",
                 exit_code=USAGE,
             )
         if topic in topology.inputs:
             return topology
         inputs += (name for name in topology.inputs if name not in topology.fed)
-    raise UserError(f"{topic} is no input topic", f"Input topics are: {', '.join(inputs)}.", USAGE)
+    raise UserError(
+        Code.PIPELINE_UNKNOWN, f"{topic} is no input topic", f"Input topics are: {', '.join(inputs)}.", USAGE
+    )
 
 
 def topics_of_others(name: str) -> Mapping[str, str]:

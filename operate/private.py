@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 
@@ -29,7 +30,9 @@ def secure(home: Path) -> None:
     Raises UserError for a home in which our folders would be the machine's own.
     """
     if home == home.parent:
-        raise UserError(f"ONEFOLD_HOME is {home}: the stack needs a folder of its own", exit_code=USAGE)
+        raise UserError(
+            Code.FOLDER_UNUSABLE, f"ONEFOLD_HOME is {home}: the stack needs a folder of its own", exit_code=USAGE
+        )
     mode = WALKED if os.geteuid() == 0 else FOLDER
     if not home.exists():
         _make(home, mode)
@@ -58,7 +61,9 @@ def _make(path: Path, mode: int) -> None:
     try:
         path.mkdir(mode, parents=True, exist_ok=True)
     except FileNotFoundError:  # a file system that is none of files, as /proc
-        raise UserError(f"{path}: no folder can be made there", "Set ONEFOLD_HOME to another folder.", USAGE) from None
+        raise UserError(
+            Code.FOLDER_UNUSABLE, f"{path}: no folder can be made there", "Set ONEFOLD_HOME to another folder.", USAGE
+        ) from None
     path.chmod(mode)  # whatever the umask left of it
 
 

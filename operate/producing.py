@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED
 from onefold.operate import hiding
 from onefold.operate.errors import UserError, of_kafka
@@ -110,9 +111,10 @@ def _write(producer: Producer, batch: list[Message]) -> None:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)
         cause: KafkaError = error.args[0]
-        code = REFUSED if cause.code() in kafka_client.FORBIDDEN else FAILED
+        forbidden = cause.code() in kafka_client.FORBIDDEN
+        code, exit_code = (Code.KAFKA_RIGHT, REFUSED) if forbidden else (Code.TOPIC_UNWRITABLE, FAILED)
         sentence = f"Kafka did not take the events: {cause.str()}"
-        raise UserError(sentence, "The last batch was taken back as a whole.", code) from None
+        raise UserError(code, sentence, "The last batch was taken back as a whole.", exit_code) from None
     except BaseException:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)

@@ -23,6 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from onefold import postgres
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines, positions
 from onefold.operate.dead_letters import said
@@ -122,7 +123,9 @@ class Rebuild:
         with _postgres(self._dsn) as keeper:
             if keeper.execute("SELECT to_regclass(%s)", (ledger.TABLE,)).fetchone() == (None,):
                 raise UserError(
-                    f"there are no tables of {self.name} in this database yet", "Start a sink: it makes them."
+                    Code.TABLE_MISSING,
+                    f"there are no tables of {self.name} in this database yet",
+                    "Start a sink: it makes them.",
                 )
             # What cannot be done is said before hours of work.
             self._tables(keeper)
@@ -132,7 +135,9 @@ class Rebuild:
             name = f"onefold_rebuild_{oid}_{self.name}"[:_NAME_MAX]
             asked = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
             if keeper.execute(asked, (name,)).fetchone() == (False,):
-                raise UserError(f"another rebuild of {self.name} is under way", "Wait for its end.", REFUSED)
+                raise UserError(
+                    Code.COMMAND_RUNNING, f"another rebuild of {self.name} is under way", "Wait for its end.", REFUSED
+                )
             try:
                 _make_database(keeper, name)
                 yield make_conninfo(self._dsn, dbname=name)
@@ -259,6 +264,7 @@ class Rebuild:
         for (topic, _), at in held.items():
             if ids.get(topic) != at.topic_id:
                 raise UserError(
+                    Code.TOPIC_RECREATED,
                     f"the live tables were filled from another {topic} than the one that is there now",
                     f"Replace all rows: onefold rebuild {self.name}",
                     REFUSED,
@@ -278,16 +284,20 @@ class Rebuild:
                 begun = {place: reach.start for place, reach in topics.reach(self._reads).items() if reach.start > 0}
                 compacted = [topic for topic in self._reads if topics.is_compacted(topic)]
         except SinkError as error:
-            raise UserError(str(error), "Nothing was changed; run it again.") from None
+            raise UserError(error.code, str(error), "Nothing was changed; run it again.") from None
         for (topic, partition), start in begun.items():
             raise UserError(
+                Code.RECORDS_DELETED,
                 f"{topic}/{partition} begins at offset {start}: rows of the deleted records could not be rebuilt",
                 "Nothing was changed.",
                 REFUSED,
             )
         for topic in compacted:
             raise UserError(
-                f"{topic} is compacted: records that made rows may be gone from it", "Nothing was changed.", REFUSED
+                Code.TOPIC_COMPACTED,
+                f"{topic} is compacted: records that made rows may be gone from it",
+                "Nothing was changed.",
+                REFUSED,
             )
 
     def _processors_behind(self) -> int:
@@ -319,6 +329,7 @@ class Rebuild:
         for name in merges.written(self._pipeline):
             if name in shared:
                 raise UserError(
+                    Code.SHARED_DATA,
                     f"{shared[name]} writes to {name} too, and its rows would be deleted",
                     "Nothing was changed.",
                     REFUSED,
@@ -328,6 +339,7 @@ class Rebuild:
         for table in there:
             if not table.key and set(ORIGIN) <= set(table.names):
                 raise UserError(
+                    Code.TABLE_KEYLESS,
                     f"{table.name} has no key by which its rows could be compared",
                     'Give it a primary key; where each record makes one row, (topic, partition, "offset") is one.',
                     REFUSED,
@@ -350,6 +362,7 @@ def _make_database(keeper: psycopg.Connection[Any], name: str) -> None:
     except psycopg.errors.InsufficientPrivilege:
         (user,) = keeper.execute("SELECT current_user").fetchone() or ("",)
         raise UserError(
+            Code.POSTGRES_REFUSES,
             f"the rebuild needs a temporary database, and {user} may not create one",
             f"Run ALTER ROLE {user} CREATEDB, ask again, and take it back afterwards.",
         ) from None

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate.errors import UserError
 from onefold.operate.merges import ORIGIN
@@ -144,7 +145,9 @@ def same(live: Table, other: Table) -> Table:
 
 
 def _unlike(table: str, what: str) -> UserError:
-    return UserError(f"{table} {what}", "Alter the table, or its schema file, and ask again.", REFUSED)
+    return UserError(
+        Code.TABLE_DIFFERS, f"{table} {what}", "Alter the table, or its schema file, and ask again.", REFUSED
+    )
 
 
 def replace_rows(live: psycopg.Connection[Any], other: psycopg.Connection[Any], table: Table, number: int) -> Replaced:

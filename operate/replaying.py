@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.operate import pipelines
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, said
 from onefold.operate.errors import UserError
@@ -348,6 +349,7 @@ def _fenced(domain: str) -> Iterator[None]:
         cause = error.__context__
         if isinstance(cause, KafkaException) and cause.args[0].code() in FENCED:
             raise UserError(
+                Code.COMMAND_RUNNING,
                 f"another replay of {domain} has begun; what this one had under way was taken back",
                 "Run this replay again when the other one has ended: no dead letter is replayed twice.",
             ) from None

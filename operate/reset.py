@@ -32,6 +32,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import emptying, pipelines, positions, replicas, reset_session
 from onefold.operate.dead_letters import said
@@ -94,12 +95,14 @@ class Reset:
         """Raises UserError (exit code 3) where more than this pipeline's own numbers would be gone, or less than all of them."""
         if self._jobs is not None and self._keep_tables:
             raise UserError(
+                Code.SHARED_DATA,
                 f"{self.name} has jobs, and its workers would take the rows that stay for those of the new records",
                 "Leave --keep-tables out.",
                 REFUSED,
             )
         if foreign := set(self._reports) - (set(self._topology.inputs) - set(self._topology.fed)):
             raise UserError(
+                Code.JOBS_WRONG,
                 f"reports names {min(foreign)}, which is no input of {self.name} that its workers write",
                 "Take it out: what is in that list is deleted.",
                 REFUSED,
@@ -108,6 +111,7 @@ class Reset:
         deleted = [*self._derived(), *(self._own_inputs() if self._inputs else [])]
         if shared := [topic for topic in deleted if topic in others]:
             raise UserError(
+                Code.SHARED_DATA,
                 f"{shared[0]} is a topic of {others[shared[0]]} too, and would be deleted",
                 f"Start {others[shared[0]]} over by hand at the same time, or not at all.",
                 REFUSED,
@@ -151,6 +155,7 @@ class Reset:
         ]
         if mine:
             raise UserError(
+                Code.STILL_RUNNING,
                 f"{self.name} runs: {', '.join(mine)}",
                 "Run `onefold down`, then `onefold up --only kafka,postgres`, and ask again.",
                 REFUSED,
@@ -158,7 +163,10 @@ class Reset:
         with self._postgres() as connection:
             if sinks := positions.sinks(connection):
                 raise UserError(
-                    f"a sink has a session in the database: {', '.join(sinks)}", "Stop it, and ask again.", REFUSED
+                    Code.STILL_RUNNING,
+                    f"a sink has a session in the database: {', '.join(sinks)}",
+                    "Stop it, and ask again.",
+                    REFUSED,
                 )
             reset_session.refuse_beside_others(connection, self.name)
         self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])
@@ -266,7 +274,12 @@ class Reset:
         deadline = time.monotonic() + 1.5 * session / 1000
         while found := running():
             if time.monotonic() > deadline:
-                raise UserError(f"{self.name} has {who}: {', '.join(found)}", "Stop them, and ask again.", REFUSED)
+                raise UserError(
+                    Code.STILL_RUNNING,
+                    f"{self.name} has {who}: {', '.join(found)}",
+                    "Stop them, and ask again.",
+                    REFUSED,
+                )
             time.sleep(_LOOK_AGAIN_S)
 
     def _replicas(self) -> list[str]:
@@ -293,6 +306,7 @@ class Reset:
             try:
                 if producer.flush(_CALL_S * 2):
                     raise UserError(
+                        Code.TOPIC_UNWRITABLE,
                         f"Kafka did not take what is written to {self._topology.changelog} in {_CALL_S * 2:.0f} s",
                         "Run `onefold reset` again when Kafka answers; until then the pipeline may not go on.",
                         UNAVAILABLE,
@@ -315,13 +329,18 @@ class Reset:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise UserError(
+                        Code.TOPIC_UNDELETED,
                         f"topic {topic} could not be deleted: {error.args[0].str()}",
                         "What was deleted before stays deleted; run `onefold reset` again when that is mended.",
                     ) from None
         deadline = time.monotonic() + _DELETED_S
         while self._there(there):
             if time.monotonic() > deadline:
-                raise UserError(f"Kafka has not deleted {', '.join(there)} in {_DELETED_S:.0f} s", "Run it again.")
+                raise UserError(
+                    Code.TOPIC_UNDELETED,
+                    f"Kafka has not deleted {', '.join(there)} in {_DELETED_S:.0f} s",
+                    "Run it again.",
+                )
             time.sleep(_LOOK_AGAIN_S)
 
     def _there(self, topics: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate import worker_lock
 from onefold.operate.errors import UserError, of_postgres
@@ -73,12 +74,14 @@ def refuse_beside_others(connection: psycopg.Connection[Any], name: str) -> None
     found = worker_lock.holders(connection, name)
     if resets := [one for one in found if one.alone]:
         raise UserError(
+            Code.COMMAND_RUNNING,
             f"another reset of {name} is under way: {_named(resets)}",
             f"Wait for its end. End a paused one by {_end_of(resets)}",
             REFUSED,
         )
     if found:
         raise UserError(
+            Code.STILL_RUNNING,
             f"a worker of {name} has a session in the database: {_named(found)}",
             f"Stop it, also when it is paused, and run this again. If its machine is gone: {_end_of(found)}",
             REFUSED,

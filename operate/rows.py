@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from onefold import postgres
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.merges import ORIGIN
@@ -104,12 +105,17 @@ def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Map
     found = connection.execute(COLUMNS, {"table": table.as_string(connection)}).fetchall()
     columns = tuple(Column(*row) for row in found)
     if not columns:
-        raise UserError(f"there is no table {schema}.{name}", "`onefold prepare` makes the tables.", USAGE)
+        raise UserError(
+            Code.TABLE_MISSING, f"there is no table {schema}.{name}", "`onefold prepare` makes the tables.", USAGE
+        )
     key = _key(f"{schema}.{name}", columns, given)
     rows = _rows(connection, table, columns, key)
     if len(rows) > 1:
         raise UserError(
-            f"several rows of {schema}.{name} have that key", "The view has no key; name more columns.", USAGE
+            Code.KEY_WRONG,
+            f"several rows of {schema}.{name} have that key",
+            "The view has no key; name more columns.",
+            USAGE,
         )
     if not rows:
         return Row(columns, key, None, None, None, None)
@@ -122,12 +128,19 @@ def _key(table: str, columns: Sequence[Column], given: Mapping[str, str]) -> dic
     key = sorted((column for column in columns if column.place is not None), key=lambda column: column.place or 0)
     names = [column.name for column in key or columns]
     if unknown := [name for name in given if name not in names]:
-        raise UserError(f"{unknown[0]} is no key column of {table}", f"Its key is: {', '.join(names)}.", USAGE)
+        raise UserError(
+            Code.KEY_WRONG, f"{unknown[0]} is no key column of {table}", f"Its key is: {', '.join(names)}.", USAGE
+        )
     if not key:
         return dict(given)
     if missing := [column.name for column in key if not column.nullable and column.name not in given]:
         example = " ".join(f"{name}=…" for name in names)
-        raise UserError(f"the key of {table} has {missing[0]} too", f"Write: onefold explain {table} {example}", USAGE)
+        raise UserError(
+            Code.KEY_WRONG,
+            f"the key of {table} has {missing[0]} too",
+            f"Write: onefold explain {table} {example}",
+            USAGE,
+        )
     return {column.name: given.get(column.name) for column in key}
 
 
@@ -148,7 +161,7 @@ def _rows(
     try:
         return connection.execute(asked).fetchall()
     except psycopg.DataError as error:
-        raise UserError(f"the table has no such key: {first_line(error)}", exit_code=USAGE) from None
+        raise UserError(Code.KEY_WRONG, f"the table has no such key: {first_line(error)}", exit_code=USAGE) from None
 
 
 def _condition(name: str, kind: str, value: str | None) -> sql.Composable:

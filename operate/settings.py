@@ -17,6 +17,7 @@ import platformdirs
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import hiding, hosts, origins, state
 from onefold.operate.errors import UserError
@@ -231,6 +232,7 @@ class Settings(BaseSettings):
             return pipeline.decided_tables
         if self.decided_tables and pipeline.decision_logs is not None:
             raise UserError(
+                Code.SETTING_WRONG,
                 f"ONEFOLD_DECIDED_TABLES needs a decision log for each task, and those of {pipeline.name} share some",
                 "Leave decision_logs out of its declaration, or set ONEFOLD_DECIDED_TABLES=off",
                 USAGE,
@@ -288,7 +290,9 @@ class Settings(BaseSettings):
             kafka_client.producer(client)
         except KafkaException as error:
             reason = hiding.scrub(error.args[0].str(), self.kafka_options)
-            raise UserError(f"the Kafka settings cannot be used: {reason}", _help(), USAGE) from None
+            raise UserError(
+                Code.KAFKA_SETTING_WRONG, f"the Kafka settings cannot be used: {reason}", _help(), USAGE
+            ) from None
         return client
 
     def as_environment(self) -> dict[str, str]:
@@ -305,6 +309,7 @@ class Settings(BaseSettings):
         found = getattr(self, name) or self.running.get(name)
         if not found:
             raise UserError(
+                Code.STACK_STOPPED,
                 f"there is no {product} to talk to: the embedded stack in {self.home} is not running",
                 f"Start it with `onefold up`, or set {PREFIX}{name.upper()} to a {product} of your own.",
             )
@@ -326,13 +331,13 @@ def load() -> Settings:
     except ValidationError as error:
         # A default that rests on a wrong value is not a fault of its own.
         found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
-        raise UserError("; ".join(map(_sentence, found)), _help(), USAGE) from None
+        raise UserError(Code.SETTING_WRONG, "; ".join(map(_sentence, found)), _help(), USAGE) from None
     except UnicodeDecodeError:
-        raise UserError(f"{ENVIRONMENT_FILE} is not text in UTF-8", _help(), USAGE) from None
+        raise UserError(Code.NOT_UTF8, f"{ENVIRONMENT_FILE} is not text in UTF-8", _help(), USAGE) from None
     except ValueError as error:  # a value that should be JSON and is not
         name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "")
         raise UserError(
-            f"{PREFIX}{name.upper()} is not valid JSON", 'Write it like {"name": "value"}.', USAGE
+            Code.SETTING_WRONG, f"{PREFIX}{name.upper()} is not valid JSON", 'Write it like {"name": "value"}.', USAGE
         ) from None
 
 
@@ -347,7 +352,7 @@ def _check_names() -> None:
     found = origins.misspelt(Settings, PREFIX, files())
     if found:
         wrong = "; ".join(f"{name} is no setting, {meant} is" for name, meant in found)
-        raise UserError(wrong, _help(), USAGE)
+        raise UserError(Code.SETTING_WRONG, wrong, _help(), USAGE)
 
 
 def _names(value: str) -> list[str]:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.operate import private
 from onefold.operate.errors import UserError
 
@@ -41,6 +42,7 @@ def load(file: Path) -> dict[str, Any]:
     version = found.get("version", 1)
     if not isinstance(version, int) or version > VERSION:
         raise UserError(
+            Code.NEWER_VERSION,
             f"{file} was written by a newer Onefold, in version {version}, and this one knows versions up to {VERSION}",
             "Use the newer one, or stop the stack with it and take the file away.",
         )

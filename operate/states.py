@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import SEE_STATUS, UserError
@@ -72,7 +73,9 @@ def position(text: str) -> tuple[int | None, int]:
     partition, colon, offset = text.rpartition(":")
     numbers = [partition, offset] if colon else [offset]
     if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
-        raise UserError(f"{text!r} is no place in a changelog", "Write PARTITION:OFFSET, as in 0:1200.", USAGE)
+        raise UserError(
+            Code.ARGUMENT_WRONG, f"{text!r} is no place in a changelog", "Write PARTITION:OFFSET, as in 0:1200.", USAGE
+        )
     return (int(partition) if colon else None), int(offset)
 
 
@@ -106,7 +109,7 @@ def _look(settings: Settings, domain: str, progress: Told | None) -> Iterator[_L
         topology = loading.load_topology(pipelines.found()[name])
         codec = loading.codec_of(topology, settings.schema_registry_url)
     except (Faulty, ProcessorError) as fault:
-        raise UserError(str(fault), exit_code=USAGE) from None
+        raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
 
     def decode(data: bytes) -> Any:
         return json.loads(codec.encode_state(codec.decode_state(topology, data)))
@@ -117,7 +120,7 @@ def _look(settings: Settings, domain: str, progress: Told | None) -> Iterator[_L
         except Silent as silent:
             if silent.trouble is not None:
                 raise UserError.of(silent.trouble) from None
-            raise UserError(str(silent), SEE_STATUS) from None
+            raise UserError(Code.KAFKA_SILENT, str(silent), SEE_STATUS) from None
 
 
 class _Look:
@@ -139,12 +142,16 @@ class _Look:
         changelog = self._topology.changelog
         partitions = self._reader.partitions(changelog)
         if not partitions:
-            raise UserError(f"Kafka has no topic {changelog}", "`onefold prepare` makes the topics.")
+            raise UserError(
+                Code.TOPIC_MISSING, f"Kafka has no topic {changelog}", "`onefold prepare` makes the topics."
+            )
         partition = partition_of(key, partitions)
         wanted, as_of = (None, None) if at is None else position(at)
         if wanted is not None and wanted != partition:
             raise UserError(
-                f"the key {key} lives in partition {partition} of {changelog}, and not in {wanted}", exit_code=USAGE
+                Code.ARGUMENT_WRONG,
+                f"the key {key} lives in partition {partition} of {changelog}, and not in {wanted}",
+                exit_code=USAGE,
             )
         bounds = self._reader.bounds(changelog, partition)
         end = bounds.end if as_of is None else min(bounds.end, as_of + 1)

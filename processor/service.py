@@ -147,9 +147,9 @@ def _ended(error: Refused | Retriable, status: Status, patience_s: float) -> int
     """Say why the process ends. Returns the exit code."""
     status.write("stopped", str(error))
     if isinstance(error, Refused | Unauthenticated):
-        log.error(str(error))
+        log.error(str(error), code=str(error.code))
         return USAGE if isinstance(error, Misconfigured) else REFUSED
-    log.error(f"{error} (waited {patience_s:.0f} s)")
+    log.error(f"{error} (waited {patience_s:.0f} s)", code=str(error.code))
     return UNAVAILABLE
 
 
@@ -386,7 +386,7 @@ def _wait_for_topics(
                 raise
             status.write("waiting", str(error))
             if str(error) != said:
-                log.warning("waiting", reason=str(error))
+                log.warning("waiting", reason=str(error), code=str(error.code))
                 said = str(error)
         stop.wait(1.0)
     return 0

@@ -12,6 +12,7 @@ import fastavro
 import fastavro.schema
 
 from onefold import pipelines
+from onefold.error_codes import Code
 from onefold.proof import avro, defaults
 from onefold.proof.verdict import CannotTell
 
@@ -42,7 +43,7 @@ class Contracts(dict[str, Contract]):
         self.faults: list[str] = []
 
     def __missing__(self, topic: str) -> Contract:
-        raise CannotTell("; ".join(self.faults) or f"no schema names the topic {topic}")
+        raise CannotTell(Code.SCHEMA_MISSING, "; ".join(self.faults) or f"no schema names the topic {topic}")
 
     @contextmanager
     def noting(self, path: Path) -> Iterator[None]:

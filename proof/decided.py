@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 
+from onefold.error_codes import Code
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
@@ -77,8 +78,9 @@ class Decided:
             return
         if proposal["kind"] == "open" and proposal["version"] != (before.version if before else 0) + 1:
             raise CannotTell(
+                Code.TABLES_OF_OTHER_TOPICS,
                 f"task {record.partition} was decided by Kafka transactions before {record.topic}/{record.partition}/"
-                f"{record.offset}, and tables that are filled from the log do not have that"
+                f"{record.offset}, and tables that are filled from the log do not have that",
             )
         version = proposal["version"] + (proposal["kind"] != "open")
         ends = {topic: (topic_id, end) for topic, (topic_id, _, end) in inputs.items()}
@@ -96,7 +98,7 @@ class Decided:
         if not record.value or not record.value[0]:
             return None
         if record.value[0] > _FORMAT:
-            raise CannotTell(f"{record.topic} is written by a newer Onefold; verify with that one")
+            raise CannotTell(Code.NEWER_VERSION, f"{record.topic} is written by a newer Onefold; verify with that one")
         try:
             stream = io.BytesIO(record.value[1:])
             found: Any = fastavro.schemaless_reader(stream, self._schemas[0], None)

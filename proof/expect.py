@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
+from onefold.error_codes import Code
 from onefold.proof.contracts import contract_of, contracts
 from onefold.proof.decode import Inadmissible, Registry, decode, decode_output
 from onefold.proof.fates import Counts, Fate
@@ -94,7 +95,10 @@ class Table:
         named = {column.name: column for column in self.only or map(Column, fields)}
         named |= {column.name: column for column in self.but}
         if missing := {column.name for column in named.values() if not column.kind} - fields.keys():
-            raise CannotTell(f"the schema of {self.topic} has no field {min(missing)!r}, and its model gives no kind")
+            raise CannotTell(
+                Code.MODEL_WRONG,
+                f"the schema of {self.topic} has no field {min(missing)!r}, and its model gives no kind",
+            )
         kinds = {name: column.kind or kind_of(fields[name]["type"]) for name, column in named.items()}
         return tuple(replace(column, kind=kinds[name]) for name, column in named.items())
 
@@ -298,7 +302,8 @@ class Oracle:
         model = self.expected.model
         if not hasattr(model, "tick"):
             raise CannotTell(
-                f"the verification model of {self._workload.name} says that it has ticks, and has no function tick"
+                Code.MODEL_WRONG,
+                f"the verification model of {self._workload.name} says that it has ticks, and has no function tick",
             )
         changed = cast(TickingModel, model).tick(at_ms, source)
         self._ticked[record.partition] = at_ms
@@ -308,7 +313,8 @@ class Oracle:
         model = self.expected.model
         if not hasattr(model, "delete"):
             raise CannotTell(
-                f"the verification model of {self._workload.name} says that tombstones are events, and has no function delete"
+                Code.MODEL_WRONG,
+                f"the verification model of {self._workload.name} says that tombstones are events, and has no function delete",
             )
         return cast(DeletingModel, model).delete(key, source)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
@@ -205,7 +206,10 @@ class Judge:
         self._log.check_partitions((*self._work.reads, self._changelog))
         for (topic, partition), start in self._log.starts().items():
             if start > self._log.positions[topic, partition] and topic != self._changelog:
-                raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
+                raise CannotTell(
+                    Code.RECORDS_DELETED,
+                    f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
+                )
 
     def _take(self, record: Record) -> None:
         self._read += 1
@@ -257,7 +261,10 @@ class Judge:
             for partition in self._share.of(self._log.topics[topic].partitions):
                 at = self._reached(partition).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
-                    raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
+                    raise CannotTell(
+                        Code.TOPIC_RECREATED,
+                        f"the processor has read another topic {topic}, which has been recreated since",
+                    )
                 if at.get("next_offset", 0) < ends[topic, partition]:
                     done = at.get("next_offset", 0)
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
@@ -293,7 +300,10 @@ class Judge:
             for partition in self._share.of(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
-                    raise CannotTell(f"the sink has written another topic {topic}, which has been recreated since")
+                    raise CannotTell(
+                        Code.TOPIC_RECREATED,
+                        f"the sink has written another topic {topic}, which has been recreated since",
+                    )
                 if landed < ends[topic, partition]:
                     return f"the sink has written {topic}/{partition} up to {landed} of {ends[topic, partition]}"
         return ""
@@ -334,7 +344,7 @@ class Judge:
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
         findings += [*expected.fed.findings(), *self._judge_counts(expected, counted)]
         if self._ask_receipts() != self._replays.receipts:
-            raise CannotTell("dead letters were replayed while this was going on; ask again")
+            raise CannotTell(Code.CHANGED_MEANWHILE, "dead letters were replayed while this was going on; ask again")
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.doubled())
         others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from onefold.error_codes import Code
 from onefold.proof import moments
 from onefold.proof.verdict import CannotTell
 
@@ -131,6 +132,7 @@ def kind_of(schema: Any) -> str:
     kind = logical if logical in KINDS else carrier
     if kind not in KINDS:
         raise CannotTell(
-            f"a column cannot be of the type {schema}: name the table's columns in its model, without this one"
+            Code.MODEL_WRONG,
+            f"a column cannot be of the type {schema}: name the table's columns in its model, without this one",
         )
     return str(kind)

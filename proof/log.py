@@ -25,6 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
@@ -93,7 +94,8 @@ class Log:
         for topic, count in counts.items():
             if count != counts[fewest]:
                 raise CannotTell(
-                    f"topic {topic} has {count} partitions, and {fewest} {counts[fewest]}: no processor reads all of them"
+                    Code.PARTITIONS_CHANGED,
+                    f"topic {topic} has {count} partitions, and {fewest} {counts[fewest]}: no processor reads all of them",
                 )
 
     def check_states(self, pipeline: str, progress: Mapping[str, Any], topic: str) -> None:
@@ -103,8 +105,9 @@ class Log:
         states, now = progress.get("partitions"), self.topics[topic].partitions
         if states not in (None, now):
             raise CannotTell(
+                Code.PARTITIONS_CHANGED,
                 f"the states of {pipeline} are of {states} partitions, and its topics have {now}: keys would move away from "
-                f"them. Start over with `onefold reset {pipeline}`"
+                f"them. Start over with `onefold reset {pipeline}`",
             )
 
     def go_on(self, positions: dict[Place, int]) -> None:
@@ -168,14 +171,17 @@ class Log:
             elif behind and time.monotonic() - quiet_since > _NO_PROGRESS_S:
                 topic, partition = min(behind)
                 at, end = positions[topic, partition], ends[topic, partition]
-                raise CannotTell(f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}")
+                raise CannotTell(
+                    Code.TOPIC_UNREADABLE,
+                    f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}",
+                )
 
     def _take(self, message: Message, take: Callable[[Record], None]) -> None:
         error = message.error()
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if not error.retriable():
-                raise CannotTell(f"{topic or 'the log'} cannot be read: {error.str()}")
+                raise CannotTell(Code.TOPIC_UNREADABLE, f"{topic or 'the log'} cannot be read: {error.str()}")
             return  # librdkafka tries again
         assert topic is not None, "records and ends are of a topic"
         assert partition is not None, "and of a partition"
@@ -242,9 +248,11 @@ class Log:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise CannotTell(f"there is no topic {name}") from None
+                    raise CannotTell(Code.TOPIC_MISSING, f"there is no topic {name}") from None
                 if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise CannotTell(kafka_client.cannot_describe(self._admin, [name]).sentence) from None
+                    raise CannotTell(
+                        Code.KAFKA_RIGHT, kafka_client.cannot_describe(self._admin, [name]).sentence
+                    ) from None
                 raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
             found[name] = Topic(str(answer.topic_id), len(answer.partitions))
         return found
@@ -253,7 +261,9 @@ class Log:
 def cannot_tell(error: KafkaException, admin: kafka_client.Admin, what: str) -> CannotTell:
     """Why a call failed: what has failed and Kafka's own words, or why the cluster is out of reach."""
     found = kafka_client.explain(error.args[0], admin)
-    return CannotTell(found.sentence if found else f"{what}: {error.args[0].str()}")
+    if found:
+        return CannotTell(found.code, found.sentence)
+    return CannotTell(Code.KAFKA_CALL_FAILED, f"{what}: {error.args[0].str()}")
 
 
 def read_last(

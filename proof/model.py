@@ -13,6 +13,7 @@ has to hold tens of millions of rows, or that adds all of them up at the end, is
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.proof.expect import Table, View, Workload
 from onefold.proof.record import Source
 from onefold.proof.verdict import CannotTell
@@ -56,7 +57,7 @@ class Rows:
         try:
             row = tuple(fields[name] for name in self._names)
         except KeyError as name:
-            raise CannotTell(f"the model gives no {name} for a row of {self._table.name}") from None
+            raise CannotTell(Code.MODEL_WRONG, f"the model gives no {name} for a row of {self._table.name}") from None
         key = tuple(fields[name] for name in self._table.key)
         self.expected[key] = row, self.source
         if len(fields) > len(self._names):
@@ -105,7 +106,7 @@ class _Made:
         if not isinstance(key, str):
             return str(key(value))
         if key not in value:
-            raise CannotTell(f"the model's key {key!r} is no field of the inputs of {source.topic}")
+            raise CannotTell(Code.MODEL_WRONG, f"the model's key {key!r} is no field of the inputs of {source.topic}")
         return str(value[key])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:

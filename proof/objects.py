@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from onefold import packages
+from onefold.error_codes import Code
 from onefold.proof.verdict import CannotTell
 
 OBJECTS, MARKS = "objects/", "marks/"
@@ -68,7 +69,8 @@ class Bucket:
             import boto3  # a judge of pipelines without objects needs no client of S3
         except ModuleNotFoundError:
             raise CannotTell(
-                f"objects in S3 are read by boto3, which is not installed: {packages.install('s3')}"
+                Code.PACKAGE_MISSING,
+                f"objects in S3 are read by boto3, which is not installed: {packages.install('s3')}",
             ) from None
 
         self._client: Any = boto3.client("s3", endpoint_url=endpoint, region_name=_ANY_REGION if endpoint else None)
@@ -111,4 +113,4 @@ def open_store(url: str, endpoint: str | None = None) -> Store:
         return Folder(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
         return Bucket(parts.netloc, parts.path.strip("/"), endpoint)
-    raise CannotTell(f"{url} is no object store: say file:///folder or s3://bucket/prefix")
+    raise CannotTell(Code.SETTING_WRONG, f"{url} is no object store: say file:///folder or s3://bucket/prefix")

@@ -10,6 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from onefold.error_codes import Code
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
@@ -48,8 +49,9 @@ class Order:
             place = (topic, record.partition)
             if topic not in self._inputs or not self._ordered.get(place, 0) <= start < end:
                 raise CannotTell(
+                    Code.PROGRESS_UNKNOWN,
                     f"{record.topic}/{record.partition}/{record.offset} has {topic} processed from {start} to {end}, "
-                    f"which cannot follow the records processed before"
+                    f"which cannot follow the records processed before",
                 )
             self._ordered[place] = end
             runs.append((topic, start, end))
@@ -86,8 +88,11 @@ def _decode(record: Record) -> list[tuple[str, int, int]]:
         body = json.loads(record.value or b"")
         if body["version"] > _VERSION:
             raise CannotTell(
-                f"{record.topic} is written by a newer Onefold, in version {body['version']}; verify with that one"
+                Code.NEWER_VERSION,
+                f"{record.topic} is written by a newer Onefold, in version {body['version']}; verify with that one",
             )
         return [(str(topic), int(start), int(end)) for topic, start, end in body["runs"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise CannotTell(f"{record.topic}/{record.partition}/{record.offset} cannot be read: {error}") from None
+        raise CannotTell(
+            Code.RECORD_UNREADABLE, f"{record.topic}/{record.partition}/{record.offset} cannot be read: {error}"
+        ) from None

@@ -7,6 +7,7 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.proof import avro
 from onefold.proof.decode import Inadmissible
 from onefold.proof.verdict import CannotTell
@@ -28,7 +29,9 @@ class Registry:
 
     def __init__(self, url: str) -> None:
         if not url.startswith(("http://", "https://")):
-            raise CannotTell(f"the schema registry's address is {url!r}, which is no http or https one")
+            raise CannotTell(
+                Code.REGISTRY_WRONG, f"the schema registry's address is {url!r}, which is no http or https one"
+            )
         self._url = url.rstrip("/")
         # A schema, or why there is none.
         self._schemas: dict[int, avro.Written | str] = {}
@@ -61,7 +64,9 @@ class Registry:
             try:
                 subject, version = urllib.parse.quote(reference["subject"], safe=""), int(reference["version"])
             except (LookupError, TypeError, ValueError):
-                raise CannotTell(f"the schema registry at {self._url} has a reference without a version") from None
+                raise CannotTell(
+                    Code.REGISTRY_WRONG, f"the schema registry at {self._url} has a reference without a version"
+                ) from None
             path = f"subjects/{subject}/versions/{version}?deleted=true"
             if path in above:
                 raise avro.Refused("it refers to itself")
@@ -85,13 +90,19 @@ class Registry:
             if error.code == _NOT_FOUND and _says_no_such_schema(error):
                 return None
             more = " and is no schema registry?" if error.code == _NOT_FOUND else ""
-            raise CannotTell(f"the schema registry at {self._url} answers {error.code}{more}") from None
+            raise CannotTell(
+                Code.REGISTRY_SILENT, f"the schema registry at {self._url} answers {error.code}{more}"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
-            raise CannotTell(f"the schema registry at {self._url} cannot be reached: {error}") from None
+            raise CannotTell(
+                Code.REGISTRY_SILENT, f"the schema registry at {self._url} cannot be reached: {error}"
+            ) from None
         except (ValueError, RecursionError):
             pass
         if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-            raise CannotTell(f"the schema registry at {self._url} answers without a schema for {path}")
+            raise CannotTell(
+                Code.REGISTRY_WRONG, f"the schema registry at {self._url} answers without a schema for {path}"
+            )
         return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.proof.log import Log, cannot_tell
 from onefold.proof.owner import Owner
 from onefold.proof.record import Record, Source, source_of
@@ -75,7 +76,7 @@ def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> S
         if topic not in admin.list_topics(timeout=_ANSWER_S).topics:
             # Kafka lists no topic that one may not describe, and an input record that was put back counts once.
             if kafka_client.undescribable(admin, [topic], _ANSWER_S):
-                raise CannotTell(kafka_client.cannot_describe(admin, [topic]).sentence)
+                raise CannotTell(Code.KAFKA_RIGHT, kafka_client.cannot_describe(admin, [topic]).sentence)
             return frozenset()
     except KafkaException as error:
         raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
@@ -85,7 +86,9 @@ def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> S
         try:
             topic_id = json.loads(record.value or b"")["topic_id"]
         except (ValueError, KeyError, TypeError):
-            raise CannotTell(f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read") from None
+            raise CannotTell(
+                Code.RECORD_UNREADABLE, f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read"
+            ) from None
         first = source_of(record.key)
         if first is not None and topic_ids.get(first.topic) == topic_id:
             found.add(first)

@@ -7,6 +7,7 @@ import psycopg
 from psycopg import sql
 
 from onefold import postgres
+from onefold.error_codes import Code
 from onefold.proof.expect import Expected, Table, View, Workload
 from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS, taking
@@ -53,9 +54,9 @@ class Snapshot:
                 dsn, "onefold verify", autocommit=False, settings=_SETTINGS, patience_s=patience_s
             )
         except postgres.Unfit as error:
-            raise CannotTell(str(error)) from None
+            raise CannotTell(Code.POSTGRES_UNFIT, str(error)) from None
         except psycopg.OperationalError as error:
-            raise CannotTell(f"the database opens no session: {first_line(error)}") from None
+            raise CannotTell(Code.POSTGRES_SILENT, f"the database opens no session: {first_line(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
         if name:
@@ -307,7 +308,7 @@ def unanswered(error: psycopg.Error, what: str = "the database does not answer a
     """Why a question to the database has no answer."""
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
         what = "the database does not answer"
-    return CannotTell(f"{what}: {first_line(error)}")
+    return CannotTell(Code.POSTGRES_REFUSES, f"{what}: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onefold import exit_codes
+from onefold.error_codes import CodedError
 
 VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
 EXIT_CODES = {VALID: exit_codes.OK, INVALID: exit_codes.FAILED, UNKNOWN: exit_codes.UNKNOWN}
@@ -44,7 +45,7 @@ KINDS = {
 }
 
 
-class CannotTell(Exception):
+class CannotTell(CodedError):
     """Something keeps the judge from seeing everything; the text is the reason, in one sentence."""
 
 
@@ -92,6 +93,7 @@ class Verdict:
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
         processes: how many judged, each a share of the log.
+        code: of the error that keeps the verifier from a verdict, or "".
     """
 
     domain: str
@@ -106,6 +108,7 @@ class Verdict:
     proved_at: str = ""
     note: str = ""
     processes: int = 1
+    code: str = ""
 
     @property
     def exit_code(self) -> int:

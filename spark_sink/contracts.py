@@ -16,6 +16,7 @@ from typing import Any
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from onefold import contract_files, lineage, names
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
@@ -138,14 +139,18 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
     plain = merges - {reduction.name for reduction in reductions}
     topics = sorted(plain | {reduction.topic for reduction in reductions})
     if not topics:
-        raise Misconfigured(f"pipeline {name!r} has no sql/merge/{name}.*.sql: the sink has nothing to write")
+        raise Misconfigured(
+            Code.SQL_WRONG, f"pipeline {name!r} has no sql/merge/{name}.*.sql: the sink has nothing to write"
+        )
     try:
         files = contract_files.by_topic(avro_root, topics)
     except contract_files.Unusable as error:
-        raise Misconfigured(str(error)) from error
+        raise Misconfigured(Code.SCHEMA_WRONG, str(error)) from error
     missing = [topic for topic in topics if topic not in files]
     if missing:
-        raise Misconfigured(f'no schema in {avro_root} names the topic {missing[0]!r} in its "topics"')
+        raise Misconfigured(
+            Code.SCHEMA_MISSING, f'no schema in {avro_root} names the topic {missing[0]!r} in its "topics"'
+        )
     contracts = {topic: _contract(*files[topic]) for topic in topics}
     for topic, contract in contracts.items():
         _check_names(files[topic][0], contract.columns, reduced=topic not in plain)
@@ -164,10 +169,11 @@ def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> N
     for name in fields:
         fault = names.added(name.lower(), origin) if reduced else names.fault_of_column(name, (*origin, ATTEMPT))
         if fault:
-            raise Misconfigured(f"{path}: field {name!r} {fault}: {advice}")
+            raise Misconfigured(Code.SCHEMA_WRONG, f"{path}: field {name!r} {fault}: {advice}")
     if twice := names.alike(fields):
         raise Misconfigured(
-            f"{path}: fields {twice[0]!r} and {twice[1]!r} differ by case only, and Spark takes them for one: {advice}"
+            Code.SCHEMA_WRONG,
+            f"{path}: fields {twice[0]!r} and {twice[1]!r} differ by case only, and Spark takes them for one: {advice}",
         )
 
 
@@ -176,12 +182,14 @@ def _contract(path: Path, schema: dict[str, Any]) -> Contract:
     try:
         before = lineage.earlier(path.parent, schema)
     except lineage.Unreadable as error:
-        raise Misconfigured(str(error)) from error
+        raise Misconfigured(Code.SCHEMA_WRONG, str(error)) from error
     named: dict[str, Any] = {}
     columns = tuple(_column(path, part, named) for part in schema["fields"])
     required = tuple(part["name"] for part in schema["fields"] if not _may_be_null(part["type"]))
     if not required:
-        raise Misconfigured(f"{path}: at least one field must not be nullable, it tells a record from garbage")
+        raise Misconfigured(
+            Code.SCHEMA_WRONG, f"{path}: at least one field must not be nullable, it tells a record from garbage"
+        )
     return Contract(
         name=contract_files.full_name(schema),
         schema=json.dumps(schema),
@@ -227,25 +235,33 @@ def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
 
 
 def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Misconfigured:
-    return Misconfigured(f"{path}: field {field['name']!r} {what}, which the sink cannot write: {advice}")
+    return Misconfigured(
+        Code.SCHEMA_WRONG, f"{path}: field {field['name']!r} {what}, which the sink cannot write: {advice}"
+    )
 
 
 def _statement(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise Misconfigured(f"{path} is not text in UTF-8, from byte {error.start} on: save it in UTF-8") from error
+        raise Misconfigured(
+            Code.NOT_UTF8, f"{path} is not text in UTF-8, from byte {error.start} on: save it in UTF-8"
+        ) from error
 
 
 def _reduction(path: Path, merges: set[str]) -> Reduction:
     name, topic = path.stem, path.stem.rpartition(".")[0]
     if name not in merges:
-        raise Misconfigured(f"sql/reduce/{path.name} has no sql/merge/{path.name} that takes what it gives")
+        raise Misconfigured(
+            Code.SQL_WRONG, f"sql/reduce/{path.name} has no sql/merge/{path.name} that takes what it gives"
+        )
     if topic in merges:
-        raise Misconfigured(f"topic {topic!r} has both sql/merge/{topic}.sql and sql/reduce/{path.name}: choose one")
+        raise Misconfigured(
+            Code.SQL_WRONG, f"topic {topic!r} has both sql/merge/{topic}.sql and sql/reduce/{path.name}: choose one"
+        )
     pieces = tuple(_BATCH.split(_statement(path)))
     if len(pieces) < 2:
-        raise Misconfigured(f"sql/reduce/{path.name} does not read from :batch")
+        raise Misconfigured(Code.SQL_WRONG, f"sql/reduce/{path.name} does not read from :batch")
     return Reduction(name, topic, pieces)
 
 
@@ -258,5 +274,5 @@ def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, reads: s
     path = sql_root / "merge" / f"{name}.sql"
     pieces = tuple(_STAGE.split(_statement(path)))
     if len(pieces) < 2:
-        raise Misconfigured(f"sql/merge/{path.name} does not read from :stage")
+        raise Misconfigured(Code.SQL_WRONG, f"sql/merge/{path.name} does not read from :stage")
     return Target(name, columns, pieces, bool(reads), reads)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from onefold.error_codes import Code
 from onefold.processor.core.decision import Decision, History, Kind, Next, Position, Proposal, Range, Standing
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused as NotDecidable
@@ -111,7 +112,7 @@ def seen(offset: int, fingerprint: int, written: int, about: str | None) -> Seen
         return Seen(offset, fingerprint, 0, None)
     read = json.loads(about)
     if "refused" in read:
-        raise Refused(read["refused"])
+        raise Refused(Code.NEWER_VERSION, read["refused"])
     inputs = {topic: Range(*part) for topic, part in read["inputs"].items()}
     kind = Kind(read["kind"])
     proposal = Proposal(read["task"], read["version"], inputs, read["proposer"], None, kind, read["log_id"])
@@ -141,17 +142,19 @@ def decide(
                 continue
             if decision.proposal.kind is Kind.OPEN and decision.proposal.version != version + 1:
                 raise Refused(
+                    Code.TABLES_OF_OTHER_TOPICS,
                     f"task {partition} was decided by Kafka transactions before {topic}/{partition}@{record.offset}, and "
-                    f"their records are in its output topics alone: write the tables from those topics"
+                    f"their records are in its output topics alone: write the tables from those topics",
                 )
             version = decision.position.version
             decisions.append(decision)
             written += record.written
     except NotDecidable as error:
-        raise Refused(f"{topic}/{partition}: {error}") from error
+        raise Refused(error.code, f"{topic}/{partition}: {error}") from error
     if history.offset_next != offsets.stop:
         raise Refused(
-            f"{topic}/{partition} gives no record at offset {history.offset_next}, and should: it lost records"
+            Code.DECISIONS_LOST,
+            f"{topic}/{partition} gives no record at offset {history.offset_next}, and should: it lost records",
         )
     return Decisions(
         offsets.start,
@@ -168,8 +171,9 @@ def _refuse_shared(where: str, partition: int, proposal: Proposal | None) -> Non
     """Every task that is decided in a log is opened there."""
     if proposal is not None and proposal.kind is Kind.OPEN and proposal.task != partition:
         raise Refused(
+            Code.TABLES_OF_OTHER_TOPICS,
             f"{where} opens task {proposal.task}: tables cannot be filled from a log that tasks share; write the tables "
-            f"from its output topics"
+            f"from its output topics",
         )
 
 
@@ -178,8 +182,9 @@ def refuse_closed(topic: str, decided: Mapping[int, Decided]) -> None:
     for partition, at in sorted(decided.items()):
         if at is not None and at["closed"]:
             raise Refused(
+                Code.TABLES_OF_OTHER_TOPICS,
                 f"task {partition} went back to Kafka transactions, and what it writes now is in its output topics alone, while "
-                f"the tables are filled from {topic}: start its replicas again"
+                f"the tables are filled from {topic}: start its replicas again",
             )
 
 

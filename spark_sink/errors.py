@@ -10,14 +10,15 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 
 if TYPE_CHECKING:
     import psycopg
 
 
-class SinkError(Exception):
-    """A sentence for the user. `exit_code` is the process's exit code if the sink cannot continue."""
+class SinkError(CodedError):
+    """The root. `exit_code` is the process's exit code if the sink cannot continue."""
 
     exit_code = FAILED
 
@@ -43,7 +44,7 @@ class Overlap(SinkError):
     """
 
     def __init__(self, start_offsets: dict[tuple[str, int], int]) -> None:
-        super().__init__("another sink has written a part of the batch")
+        super().__init__(Code.POSITIONS_MOVED, "another sink has written a part of the batch")
         self.start_offsets = start_offsets
 
 

@@ -109,7 +109,7 @@ def run(
         rehearse = _rehearsal(pipelines, checkpoint_root)
         return _land(plans, planned, left_out, held, status, patience_s, start, gate, rehearse)
     except SinkError as error:
-        log.error(sentence(error))
+        log.error(sentence(error), code=str(error.code))
         status.write("waiting", sentence(error))
         return error.exit_code
 
@@ -184,7 +184,7 @@ class LeftOut:
             pause_s = _AGAIN_S if before is None else min(2 * before.pause_s, _AGAIN_LATEST_S)
             self._broken[name] = _Broken(error, pause_s, self._clock() + pause_s)
             if before is None or sentence(before.error) != sentence(error):
-                log.error(f"{name} is left out: {sentence(error)}")
+                log.error(f"{name} is left out: {sentence(error)}", code=str(error.code))
             self._telemetry.stands(name, "", self._clock(), f"it is left out: {sentence(error)}")
             self._telemetry.faulty(name, f"it is left out: {sentence(error)}")
 

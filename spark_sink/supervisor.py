@@ -6,6 +6,7 @@ from typing import Protocol
 import psycopg
 import structlog
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import (
     Misconfigured,
     Refused,
@@ -104,7 +105,7 @@ class QuerySupervisor:
             self.query.start()
         except Waiting as error:
             if isinstance(error, Unauthenticated) and not self._has_run:
-                raise Refused(str(error)) from error
+                raise Refused(error.code, str(error)) from error
             self._note(error, now)
         else:
             self.running = self._has_run = True
@@ -119,14 +120,15 @@ class QuerySupervisor:
             self._trouble_since = now
         if reason != self.trouble:
             unexpected = None if isinstance(failure, SinkError | OSError) else failure
-            log.warning(f"{self.query.name}: {reason}; starting again from Postgres")
+            code = {"code": str(failure.code)} if isinstance(failure, SinkError) else {}
+            log.warning(f"{self.query.name}: {reason}; starting again from Postgres", **code)
             log.debug(f"{self.query.name}: the whole story", exc_info=unexpected)
         self.trouble = reason
         self._not_before = now + self._pause_s
         # a power of the starts would overflow one day
         self._pause_s = min(2 * self._pause_s, _longest_pause_s(failure))
         if now - self._trouble_since > self._patience_s:
-            raise Waiting(f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")
+            raise Waiting(Code.GAVE_UP, f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")
 
 
 def _longest_pause_s(failure: BaseException) -> float:

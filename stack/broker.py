@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold import class_archive, jvm
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
@@ -63,6 +64,7 @@ class Broker:
         """
         if "," in str(self.home):
             raise UserError(
+                Code.FOLDER_UNUSABLE,
                 f"Kafka cannot have its data in {self.home}: it reads a comma as the end of a folder's name",
                 "Set ONEFOLD_HOME to a folder that has no comma in its path.",
                 USAGE,
@@ -74,6 +76,7 @@ class Broker:
         if not (data / "meta.properties").exists():
             if data.is_dir() and any(data.iterdir()):
                 raise UserError(
+                    Code.DATA_DIRECTORY,
                     f"{data} holds files, and meta.properties, which each storage of Kafka has, is missing",
                     "Put the file back, or set ONEFOLD_HOME to a folder of its own.",
                     USAGE,
@@ -151,7 +154,7 @@ class Broker:
         )
         if done.returncode != 0:
             reason = jvm.last_words(done.stdout + done.stderr, done.returncode)
-            raise UserError(f"Kafka could not format its storage in {draft}: {reason}")
+            raise UserError(Code.SERVICE_FAILED, f"Kafka could not format its storage in {draft}: {reason}")
         properties.unlink()
         (draft / MADE_BY).write_text(f"{self.version}\n", encoding="utf-8")
         draft.rename(self.home / "data")  # in the place of an empty folder, if there is one
@@ -161,6 +164,7 @@ class Broker:
         made = made_by.read_text(encoding="utf-8").strip() if made_by.exists() else MADE_BEFORE
         if _release(made) > _release(self.version):
             raise UserError(
+                Code.NEWER_VERSION,
                 f"the topics in {self.home / 'data'} were written by Kafka {made}, and Kafka {self.version} does not read them",
                 "Start over with `onefold down --wipe`, or go on with the Onefold that wrote them; why it is an older Kafka is in"
                 " `onefold docs operating`, which Kafka.",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from onefold.error_codes import Code
 from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.stack import inherited
@@ -110,7 +111,9 @@ class Child:
             if ended or time.monotonic() > deadline:
                 what = "ended while starting" if ended else f"was not ready after {timeout_s:.0f} s {detail}".rstrip()
                 raise UserError(
-                    f"{self.service.name} {what}", f"Its log, {self.service.log}, ends with:\n{tail(self.service.log)}"
+                    Code.SERVICE_FAILED,
+                    f"{self.service.name} {what}",
+                    f"Its log, {self.service.log}, ends with:\n{tail(self.service.log)}",
                 )
             time.sleep(POLL_S)
 

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private, state
 from onefold.operate.errors import UserError
@@ -111,12 +112,14 @@ def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]
     with filelock.held(home / "run" / "lock"):
         running = state.read_running(home)
         if not running:
-            raise UserError(f"the embedded stack in {home} is not running", "Start it with `onefold up`.")
+            raise UserError(
+                Code.STACK_STOPPED, f"the embedded stack in {home} is not running", "Start it with `onefold up`."
+            )
         before = running["services"].get(name)
         services = {service.name: service for stage in Plan.read(home).stages for service in stage}
         if before is None or services[name].ready.kind == "done":
             there = [one for one in running["services"] if services[one].ready.kind != "done"]
-            raise UserError(f"there is no service {name}", f"There are: {', '.join(there)}.", USAGE)
+            raise UserError(Code.NAME_UNKNOWN, f"there is no service {name}", f"There are: {', '.join(there)}.", USAGE)
         progress.say(f"stopping {name}")
         if before["pid"]:
             end_known(before["pid"], before["create_time"], services[name].stop_s, services[name].stop_signal)
@@ -142,6 +145,7 @@ def _wait_again(home: Path, service: Service, before: dict[str, Any], progress: 
         time.sleep(POLL_S)
     progress.clear()
     raise UserError(
+        Code.SERVICE_FAILED,
         f"{service.name} {what}; it is tried further",
         f"Its log, {service.log}, ends with:\n{tail(service.log)}",
     )
@@ -239,6 +243,7 @@ def _take_in(
         return running, False
     if "version" not in running:  # 0.1.0's supervisor, which the signal would end, and all that it runs
         raise UserError(
+            Code.STACK_RUNS,
             f"the stack in {home} was started by Onefold 0.1.0, which takes in nothing while it runs",
             "Stop it with `onefold down`, and start it again.",
         )
@@ -281,7 +286,9 @@ def _wait(
         if not there():
             log = home / "logs" / "supervisor.log"
             raise UserError(
-                "the supervisor ended while it started the stack", f"Its log, {log}, ends with:\n{tail(log)}"
+                Code.SERVICE_FAILED,
+                "the supervisor ended while it started the stack",
+                f"Its log, {log}, ends with:\n{tail(log)}",
             )
         unready = [name for name in services if name not in reported]
         progress.say(f"waiting for: {', '.join(unready)}")
@@ -315,6 +322,7 @@ def _ended(entry: dict[str, Any]) -> str:
 def _not_ready(service: Service, what: str, entry: dict[str, Any], otherwise: str) -> UserError:
     detail = f" ({entry['detail'].partition(';')[0]})" if entry.get("detail") else ""
     return UserError(
+        Code.SERVICE_FAILED,
         f"{service.name} {what}{detail}; {otherwise}",
         f"Its log, {service.log}, ends with:\n{tail(service.log)}",
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
@@ -71,6 +72,7 @@ def claim(home: Path) -> None:
         for name in _OF_THE_STACK:
             if _is_filled(home, name):
                 raise UserError(
+                    Code.DATA_DIRECTORY,
                     f"{home / name} holds files, and no stack of Onefold has made them",
                     "Set ONEFOLD_HOME to a folder of its own.",
                     USAGE,
@@ -95,6 +97,7 @@ def refuse_foreign(home: Path) -> None:
     for name in _MADE:
         if name != "run" and _is_filled(home, name):
             raise UserError(
+                Code.DATA_DIRECTORY,
                 f"{home} is not the data directory of a stack of Onefold, and nothing was removed",
                 f"It has the folder {name} and no marker file {private.MARKER}; `onefold config show` prints the data directory.",
                 USAGE,

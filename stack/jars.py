@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
 from onefold import jvm
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.stack import filelock
@@ -74,6 +75,7 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
     folder = cache / "jars"
     if os.pathsep in str(folder):
         raise UserError(
+            Code.FOLDER_UNUSABLE,
             f"Java cannot read jars in {folder}: in its class path a colon is the end of a file's name",
             "Set ONEFOLD_CACHE to a folder that has no colon in its path.",
             USAGE,
@@ -214,7 +216,9 @@ def _ivy_jar() -> Path:
     found = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar")) if package and package.origin else []
     if not found:
         raise UserError(
-            "pyspark is not installed where onefold runs", "Run ./onefold, which makes its own environment."
+            Code.PACKAGE_MISSING,
+            "pyspark is not installed where onefold runs",
+            "Run ./onefold, which makes its own environment.",
         )
     return found[-1]
 
@@ -261,7 +265,7 @@ def _ended_early(calls: Sequence[_IvyCall]) -> UserError | None:
         said = call.log.read_text(encoding="utf-8", errors="replace")
         if call.process is not None and call.process.returncode > 0 and ":: " not in said:
             reason = jvm.last_words(said, call.process.returncode)
-            return UserError(f"Java ({call.argv[0]}) cannot fetch jars: {reason}", ADVICE)
+            return UserError(Code.JAVA_UNUSABLE, f"Java ({call.argv[0]}) cannot fetch jars: {reason}", ADVICE)
     return None
 
 
@@ -269,10 +273,12 @@ def _download_error(wrong: Sequence[tuple[Jar, bool]]) -> UserError:
     changed = [jar for jar, arrived in wrong if arrived]
     if changed:
         return UserError(
+            Code.JARS_MISSING,
             f"{changed[0].file_name} arrived with other content than jars.lock pins, so it was thrown away",
             "Something between here and the repository changes downloads: try another network.",
         )
     return UserError(
+        Code.JARS_MISSING,
         f"could not download {len(wrong)} jar{'s' * (len(wrong) > 1)} ({wrong[0][0].file_name}"
         f"{', ...' if len(wrong) > 1 else ''}): the Maven repository did not answer",
         f"Check the network and run the command again, or set {SETTINGS_VARIABLE} to an Ivy settings file of a mirror.",

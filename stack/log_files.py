@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import logs
 from onefold.operate.errors import UserError
@@ -31,11 +32,11 @@ def files(home: Path, service: str = "") -> dict[str, Path]:
     """
     found = {path.name.removesuffix(_SUFFIX): path for path in sorted((home / "logs").glob(f"*{_SUFFIX}"))}
     if not found:
-        raise UserError(f"no stack has run in {home}", "`onefold up` starts one.")
+        raise UserError(Code.STACK_STOPPED, f"no stack has run in {home}", "`onefold up` starts one.")
     if not service:
         return found
     if service not in found:
-        raise UserError(f"there is no log of {service}", f"There are: {', '.join(found)}.", USAGE)
+        raise UserError(Code.NAME_UNKNOWN, f"there is no log of {service}", f"There are: {', '.join(found)}.", USAGE)
     return {service: found[service]}
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.stack.ports import free_ports, if_free
 from onefold.stack.service import Service
@@ -55,6 +56,8 @@ def _told(service: Service, port: int | None) -> Service:
 def _from(first: int, taken: set[int]) -> Iterator[int]:
     for port in count(first):
         if port > PORT_MAX:
-            raise UserError(f"there are not enough free ports from {first} on", f"Choose a lower {VARIABLE}, or 0.")
+            raise UserError(
+                Code.PORT_TAKEN, f"there are not enough free ports from {first} on", f"Choose a lower {VARIABLE}, or 0."
+            )
         if port not in taken and if_free(port):
             yield port

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.operate import state
 from onefold.operate.errors import UserError
 
@@ -62,7 +63,9 @@ def free_ports(count: int) -> list[int]:
             held.append(probe)
             if len(held) == count:
                 return [found.getsockname()[1] for found in held]
-        raise UserError("no free ports are left on 127.0.0.1", "Set ONEFOLD_KAFKA_PORT and ONEFOLD_POSTGRES_PORT.")
+        raise UserError(
+            Code.PORT_TAKEN, "no free ports are left on 127.0.0.1", "Set ONEFOLD_KAFKA_PORT and ONEFOLD_POSTGRES_PORT."
+        )
     finally:
         for found in held:
             found.close()
@@ -127,6 +130,8 @@ def _last(home: Path) -> Ports:
 def _asked_for(port: int, variable: str) -> int:
     if port and not if_free(port):
         raise UserError(
-            f"{variable} asks for port {port}, which another program has", "Choose another port, or 0 to pick one."
+            Code.PORT_TAKEN,
+            f"{variable} asks for port {port}, which another program has",
+            "Choose another port, or 0 to pick one.",
         )
     return port

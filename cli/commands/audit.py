@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import metrics
+from onefold.error_codes import Code
 from onefold.exit_codes import UNKNOWN, USAGE
 from onefold.operate import logs, pipelines
 from onefold.operate.errors import UserError
@@ -49,7 +50,9 @@ def command(
         settings.usable_client()
         settings.postgres()  # raises when there is none
     except UserError as error:
-        raise UserError(error.message, error.hint, UNKNOWN) from None  # 1 is what something that was found ends with
+        raise UserError(
+            error.code, error.message, error.hint, UNKNOWN
+        ) from None  # 1 is what something that was found ends with
     from onefold.operate import auditing  # imports clients of Postgres and Kafka, which `--help` does not need
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
@@ -76,9 +79,12 @@ def _all(settings: Settings, path: Path, *, alone: bool) -> int:
 
     if alone:
         raise UserError(
-            "--once and --until-found need the name of one pipeline", "Give it, as in `onefold audit runner`.", USAGE
+            Code.ARGUMENT_WRONG,
+            "--once and --until-found need the name of one pipeline",
+            "Give it, as in `onefold audit runner`.",
+            USAGE,
         )
     names = auditing.audited(settings, pipelines.domains())
     if not names:
-        raise UserError("no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)
+        raise UserError(Code.ARGUMENT_WRONG, "no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)
     return together.audit(names, path, settings.metrics_port)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from onefold.cli import asking
 from onefold.cli.console import console
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import foreign, pipelines
 from onefold.operate.errors import UserError
@@ -76,7 +77,9 @@ def command(
         return
     for name in nemesis or ():
         if name not in known:
-            raise UserError(f"there is no fault {name} for {kind}", "See them with: onefold chaos --list", USAGE)
+            raise UserError(
+                Code.NAME_UNKNOWN, f"there is no fault {name} for {kind}", "See them with: onefold chaos --list", USAGE
+            )
     domains = pipelines.checked(workload or pipelines.domains())
     if kind is Kind.EMBEDDED and (others := foreign.servers(settings)):
         asking.confirm(
@@ -118,7 +121,9 @@ def _stacks(kind: Kind, settings: Settings, domains: list[str]) -> tuple[dict[st
     """What the nemeses of each domain reach, and settings with its servers."""
     if kind is Kind.EMBEDDED:
         if not settings.running:
-            raise UserError(f"the embedded stack in {settings.home} is not running", "Start it with: onefold up")
+            raise UserError(
+                Code.STACK_STOPPED, f"the embedded stack in {settings.home} is not running", "Start it with: onefold up"
+            )
         from onefold.chaos.aim import publisher_in
         from onefold.chaos.embedded import Embedded
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import hosts, logs
 from onefold.operate.errors import UserError
@@ -36,6 +37,7 @@ def command(
 
     if not serve.is_local(host) and not expose:
         raise UserError(
+            Code.EXPOSED,
             f"{host} can be reached from other machines, and the page asks for no password",
             "Add --expose if that is meant.",
             USAGE,
@@ -43,7 +45,7 @@ def command(
     try:
         names = hosts.names(",".join([*(allowed_host or ()), settings.dashboard_hosts]))
     except ValueError as error:
-        raise UserError(f"--allowed-host cannot be used: {error}", exit_code=USAGE) from None
+        raise UserError(Code.ARGUMENT_WRONG, f"--allowed-host cannot be used: {error}", exit_code=USAGE) from None
     dsn = settings.dashboard_dsn or settings.postgres()
     listener = serve.listen(host, settings.dashboard_port if port is None else port)
     logs.configure(settings.log_format)

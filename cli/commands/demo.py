@@ -21,6 +21,7 @@ from rich.table import Table
 from onefold import postgres
 from onefold.cli import extras
 from onefold.cli.console import console
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
 from onefold.operate import pipelines, positions, producing, state, verdicts
 from onefold.operate.errors import UserError
@@ -144,7 +145,11 @@ def _kill(settings: Settings, service: str) -> None:
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
             return
-    raise UserError(f"{service} is not running, so it cannot be killed", f"Its log is in {settings.home / 'logs'}.")
+    raise UserError(
+        Code.MEASUREMENT_FAILED,
+        f"{service} is not running, so it cannot be killed",
+        f"Its log is in {settings.home / 'logs'}.",
+    )
 
 
 def _drain(settings: Settings, progress: Progress) -> None:
@@ -162,6 +167,7 @@ def _drain(settings: Settings, progress: Progress) -> None:
         if time.monotonic() - moved_at > DRAIN_S:
             waits = ", ".join(f"{domain} has {events} to go" for domain, events in shown.items() if events)
             raise UserError(
+                Code.MEASUREMENT_FAILED,
                 f"nothing more was written to PostgreSQL for {DRAIN_S:.0f} s: {waits}",
                 f"The logs are in {settings.home / 'logs'}.",
             )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 
@@ -29,7 +30,9 @@ def command(
             typer.echo(f"{name:<14}{title(file)}")
         return
     if page not in pages:
-        raise UserError(f"there is no page {page!r}", f"The pages are: {', '.join(sorted(pages))}.", USAGE)
+        raise UserError(
+            Code.NAME_UNKNOWN, f"there is no page {page!r}", f"The pages are: {', '.join(sorted(pages))}.", USAGE
+        )
     typer.echo(pages[page] if path else pages[page].read_text(encoding="utf-8"))
 
 

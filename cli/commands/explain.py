@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold import exit_codes
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.operate.reading import RECORDS_MAX
 from onefold.operate.settings import load
@@ -67,7 +68,9 @@ def given(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals or "\0" in value:
-            raise UserError(f"{word!r} is no part of a key", "Write KEY=VALUE, as in id=1.", exit_codes.USAGE)
+            raise UserError(
+                Code.ARGUMENT_WRONG, f"{word!r} is no part of a key", "Write KEY=VALUE, as in id=1.", exit_codes.USAGE
+            )
         found[name] = value
     return found
 

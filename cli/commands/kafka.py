@@ -13,6 +13,7 @@ from typing import IO, Annotated
 import typer
 
 from onefold import jvm
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import answering, hiding
 from onefold.operate.errors import UserError
@@ -59,7 +60,7 @@ def command(
     """
     main_class = TOOLS.get(tool.removeprefix("kafka-").removesuffix(".sh"))
     if main_class is None:
-        raise UserError(f"there is no tool {tool}", f"There are: {', '.join(TOOLS)}.", USAGE)
+        raise UserError(Code.NAME_UNKNOWN, f"there is no tool {tool}", f"There are: {', '.join(TOOLS)}.", USAGE)
     settings = load()
     given = with_servers(arguments or [], settings.kafka)
     login = with_login(given, settings) if SERVER not in _words(arguments or []) else None
@@ -109,7 +110,7 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
         options = java_client_options(settings.kafka(), settings.kafka_options)
     except Misconfigured as error:
         hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs operating`, a Kafka that asks who you are."
-        raise UserError(str(error), hint, USAGE) from None
+        raise UserError(Code.KAFKA_SETTING_WRONG, str(error), hint, USAGE) from None
     # In memory where there is such a thing; it is closed by whoever reads it.
     made = os.fdopen(os.memfd_create("login"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
     os.fchmod(made.fileno(), 0o600)
@@ -137,6 +138,7 @@ def check_answers(servers: Sequence[str]) -> None:
         if not host or not port.isdecimal() or int(port) >= 2**16 or _answers(host.strip("[]"), int(port)):
             return
     raise UserError(
+        Code.KAFKA_SILENT,
         f"Kafka at {hiding.address(','.join(servers))} does not answer",
         "Look with `onefold status`, or start it.",
         UNAVAILABLE,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,9 @@ def command(
     Example: onefold lint imports style
     """
     if not (ROOT / "tests").is_dir():
-        raise UserError("the checks are not part of an installation", "Run ./onefold lint in a checkout.")
+        raise UserError(
+            Code.NO_CHECKOUT, "the checks are not part of an installation", "Run ./onefold lint in a checkout."
+        )
     os.chdir(ROOT)
     # It takes this process's place, and with it the terminal and the exit code.
     os.execv(sys.executable, [sys.executable, "-m", "tests.lint", *(checks or [])])  # noqa: S606

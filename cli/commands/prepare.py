@@ -38,7 +38,11 @@ def command(
             typer.echo(f"{name}: {error.message}", err=True)
             failed.append(error)
     if failed and not keep_going:
-        raise UserError(f"{len(failed)} of {len(names)} pipelines could not be prepared", exit_code=failed[0].exit_code)
+        raise UserError(
+            failed[0].code,
+            f"{len(failed)} of {len(names)} pipelines could not be prepared",
+            exit_code=failed[0].exit_code,
+        )
     if as_json:
         typer.echo(json.dumps({"topics": topics, "schema_files": files}))
         return

@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from onefold.cli import asking
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import foreign, pipelines, producing
 from onefold.operate.errors import UserError
@@ -89,7 +90,8 @@ class _Generated:
         while (found := sum(1 for _ in islice(self._of_topic(total), self._count))) < self._count:
             if total >= SHARE_MIN * self._count:
                 raise UserError(
-                    f"the generator of {self._topology.name} makes too few events for {self._topic}: {found:,} in {total:,}"
+                    Code.NO_GENERATOR,
+                    f"the generator of {self._topology.name} makes too few events for {self._topic}: {found:,} in {total:,}",
                 )
             total *= 2
         return total
@@ -116,7 +118,9 @@ class _Lines:
             with self._file.open("rb") as lines:
                 yield from self._messages(lines)
         except OSError as error:
-            raise UserError(f"{self._file} cannot be read: {error.strerror}", exit_code=USAGE) from None
+            raise UserError(
+                Code.FILE_UNUSABLE, f"{self._file} cannot be read: {error.strerror}", exit_code=USAGE
+            ) from None
 
     def _messages(self, lines: Iterable[bytes | None]) -> Iterator[producing.Message | None]:
         for line in lines:

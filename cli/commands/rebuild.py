@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold import status_file
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -110,9 +111,15 @@ def _refuse_ended(sink: Child) -> None:
     log = sink.service.log
     detail = status_file.read(_status(log)).get("detail", "")
     if LEFT_OUT in detail:  # it would try again, in a database in which nobody mends anything
-        raise UserError(f"the rebuild's own sink cannot continue, and the tables are unchanged: {detail}", "", REFUSED)
+        raise UserError(
+            Code.SINK_STOPPED,
+            f"the rebuild's own sink cannot continue, and the tables are unchanged: {detail}",
+            "",
+            REFUSED,
+        )
     if (code := sink.poll()) is not None:
         raise UserError(
+            Code.SINK_STOPPED,
             "the rebuild's own sink exited, and the tables are unchanged",
             f"Its log, {log}, ends with:\n{tail(log)}",
             code if code > 0 else FAILED,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError, first_line, of_processor
@@ -36,7 +37,9 @@ def command(
     (name,) = pipelines.checked([domain])
     pipeline = pipelines.found()[name]
     if not pipeline.jobs:
-        raise UserError(f"{name} has no jobs", f"Declare some in {pipeline.declared_in}: `onefold docs jobs`.", USAGE)
+        raise UserError(
+            Code.NO_JOBS, f"{name} has no jobs", f"Declare some in {pipeline.declared_in}: `onefold docs jobs`.", USAGE
+        )
     since_ms = _milliseconds(since)
     try:
         for queue in pipeline.jobs:
@@ -44,7 +47,9 @@ def command(
     except postgres.Unfit:
         raise
     except psycopg.Error as error:
-        raise UserError(f"the database does not answer: {first_line(error)}", exit_code=UNAVAILABLE) from None
+        raise UserError(
+            Code.POSTGRES_SILENT, f"the database does not answer: {first_line(error)}", exit_code=UNAVAILABLE
+        ) from None
     except ProcessorError as error:
         raise of_processor(error) from None
 
@@ -83,6 +88,9 @@ def _milliseconds(text: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise UserError(
-            f"--since is {text!r}", "Write a date as 2026-11-23, or a time as 2026-11-23T12:00.", USAGE
+            Code.ARGUMENT_WRONG,
+            f"--since is {text!r}",
+            "Write a date as 2026-11-23, or a time as 2026-11-23T12:00.",
+            USAGE,
         ) from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli.commands.rebuild import replaced
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import dead_letters
 from onefold.operate.errors import UserError
@@ -35,6 +36,6 @@ def command(
     now = datetime.now(UTC)
     at_ms = dead_letters.time_ms(since, now)
     if at_ms > now.timestamp() * 1000:
-        raise UserError(f"{since} is still to come", "Write a time that has passed.", USAGE)
+        raise UserError(Code.ARGUMENT_WRONG, f"{since} is still to come", "Write a time that has passed.", USAGE)
     settings = load()
     replaced(Rebuild(domain, settings, at_ms), settings, dry_run, as_json)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold.cli import extras
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
@@ -83,7 +84,10 @@ def jobs_of(domain: str, settings: Settings) -> Jobs | None:
 def _ask(plan: Plan, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise UserError(
-            "no terminal to ask for confirmation", "Say --yes; --dry-run shows what would be deleted.", USAGE
+            Code.NOT_CONFIRMED,
+            "no terminal to ask for confirmation",
+            "Say --yes; --dry-run shows what would be deleted.",
+            USAGE,
         )
     if typer.prompt(f"Type {plan.domain} to delete all this", default="", show_default=False) != plan.domain:
         typer.echo("Nothing was deleted.")

@@ -9,6 +9,7 @@ from typing import Annotated
 import psycopg
 import typer
 
+from onefold.error_codes import Code
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
 from onefold.operate.settings import load
@@ -43,5 +44,5 @@ def _psql() -> str:
     program = postgres.binaries() / "psql"
     found = str(program) if program.exists() else shutil.which("psql")
     if not found:
-        raise UserError("there is no psql on this machine", "Install a PostgreSQL client.")
+        raise UserError(Code.PROGRAM_MISSING, "there is no psql on this machine", "Install a PostgreSQL client.")
     return found

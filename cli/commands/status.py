@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from onefold.cli import live, shown_status
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import hiding
 from onefold.operate.errors import UserError
@@ -38,7 +39,9 @@ def command(
     Example: onefold status --json
     """
     if watch and as_json:
-        raise UserError("--watch is for people, and --json for programs", "Leave one of them out.", USAGE)
+        raise UserError(
+            Code.ARGUMENT_WRONG, "--watch is for people, and --json for programs", "Leave one of them out.", USAGE
+        )
     settings = load()
     if watch:
         try:
@@ -50,6 +53,7 @@ def command(
     typer.echo(json.dumps(found, indent=1) if as_json else text)
     if found["problems"]:
         raise UserError(
+            Code.of(found["codes"][0]),
             "; ".join(found["problems"]),
             " ".join([*found["remedies"], "What was printed is what is known without it."]),
             REFUSED if found["refused"] else UNAVAILABLE,
@@ -64,12 +68,13 @@ def _watched(show_password: bool) -> Sequence[str]:
 
 def describe(settings: Settings, show_password: bool = False, guarantee: bool = True) -> dict[str, Any]:
     """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "metrics": {service: address}, "services":
-    {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and cannot be used, "remedies": [sentence] to
-    them, "refused": whether waiting does not help with one of them, "lag": {domain: {...}} as `operate.lag` has it, "held":
-    [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions": {domain: sentence} of those to whose
-    topics some were added, "not_running": [domain], "replicas": {domain: {"decisions_a_second", "unpublished", "replicas":
-    {name: {...}}}} of those that have some, "set_aside": {domain: {"records", "reason"}} of those that have some, "jobs":
-    {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
+    {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and cannot be used, "codes": [their codes],
+    "remedies": [sentence] to them, "refused": whether waiting does not help with one of them, "lag": {domain: {...}} as
+    `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions":
+    {domain: sentence} of those to whose topics some were added, "not_running": [domain], "replicas": {domain:
+    {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some, "set_aside": {domain:
+    {"records", "reason"}} of those that have some, "jobs": {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...],
+    "unknown": [...]}, {} where nobody could be asked}.
     The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
     asked for.
     """
@@ -91,6 +96,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
         },
         "services": running.get("services", {}),
         "problems": [problem.sentence for problem in problems.values()],
+        "codes": [str(problem.code) for problem in problems.values()],
         "remedies": list(dict.fromkeys(problem.remedy for problem in problems.values())),
         "refused": any(problem.refused for problem in problems.values()),
         "lag": lag,
@@ -115,9 +121,13 @@ def _not_running(running: dict[str, Any]) -> list[str]:
     ]
 
 
+_SILENT = {KAFKA: Code.KAFKA_SILENT, POSTGRES: Code.POSTGRES_SILENT}
+
+
 class _Problem(NamedTuple):
     """As `kafka_client.Trouble`, whose module is not imported for a stack that is down."""
 
+    code: Code
     sentence: str
     remedy: str = "Start it, or correct its address."
     refused: bool = False
@@ -132,7 +142,8 @@ def _problems(settings: Settings) -> dict[str, Trouble | _Problem]:
     for product, own in ((KAFKA, settings.bootstrap_servers), (POSTGRES, settings.postgres_dsn)):
         service = settings.running.get("services", {}).get(SERVERS[product])
         if not own and service is not None and service["state"] != "running":
-            problems[product] = _Problem(f"{product} does not answer: in the embedded stack it is {service['state']}")
+            sentence = f"{product} does not answer: in the embedded stack it is {service['state']}"
+            problems[product] = _Problem(_SILENT[product], sentence)
         elif own or settings.running.get("bootstrap_servers" if product == KAFKA else "postgres_dsn"):
             problems |= _asked(product, settings)
     return problems
@@ -145,14 +156,14 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
         trouble = answering.kafka(settings)
         return {product: trouble} if trouble else {}
     problem = answering.postgres(settings)
-    return {product: _Problem(problem)} if problem else {}
+    return {product: _Problem(_SILENT[product], problem)} if problem else {}
 
 
 def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:
     """The rights in Kafka without which the lag of a pipeline, or its age, is unknown; by their sentences."""
     sentences = dict.fromkeys(sentence for one in lag.values() for sentence in one["refused"])
     remedy = "Allow it with an ACL, or log in as another user."
-    return {sentence: _Problem(sentence, remedy, refused=True) for sentence in sentences}
+    return {sentence: _Problem(Code.KAFKA_RIGHT, sentence, remedy, refused=True) for sentence in sentences}
 
 
 def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:

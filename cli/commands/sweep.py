@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import extras
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -39,7 +40,7 @@ def command(
 
     known = uploads.UPLOADS.partition(".")[0]
     if pipeline != known:
-        raise UserError(f"there are no uploads of {pipeline}", f"There are: {known}.", USAGE)
+        raise UserError(Code.PIPELINE_UNKNOWN, f"there are no uploads of {pipeline}", f"There are: {known}.", USAGE)
     patience_s, settings, progress = seconds(older_than), load(), Progress()
     store = open_store(settings.object_store(), settings.objects_endpoint)
     found = []
@@ -72,7 +73,9 @@ def seconds(text: str) -> float:
     """Of "90s", "30m", "12h" or "1d". Raises UserError (exit code 2)."""
     given = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if not given:
-        raise UserError(f"{text!r} is no duration", "Write a whole number and one of s, m, h, d: 12h.", USAGE)
+        raise UserError(
+            Code.ARGUMENT_WRONG, f"{text!r} is no duration", "Write a whole number and one of s, m, h, d: 12h.", USAGE
+        )
     return int(given[1]) * _UNITS_S[given[2]]
 
 

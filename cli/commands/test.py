@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 
 # What follows is pytest's own.
@@ -44,7 +45,9 @@ def command(
     Example: onefold test -k campaigns
     """
     if not (ROOT / "tests").is_dir():
-        raise UserError("the tests are not part of an installation", "Run ./onefold test in a checkout.")
+        raise UserError(
+            Code.NO_CHECKOUT, "the tests are not part of an installation", "Run ./onefold test in a checkout."
+        )
     os.chdir(ROOT)
     tier = [*(["--fast", "-p", "randomly"] if fast else []), *(["--all"] if everything else [])]
     given = arguments or []

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from onefold.cli import extras
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import hiding, pipelines
 from onefold.operate.errors import UserError
@@ -32,7 +33,11 @@ def command(
     wanted = [name.strip() for name in only.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in control.INFRASTRUCTURE]
     if unknown:
-        raise UserError(f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}", exit_code=USAGE)
+        raise UserError(
+            Code.ARGUMENT_WRONG,
+            f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}",
+            exit_code=USAGE,
+        )
     judge = ("judge",) if settings.to_audit() else ()
     extras.require("up", "stack", *(() if wanted else ("processor", "sink", *judge)))
     progress = Progress()
@@ -61,7 +66,9 @@ def _sound() -> list[str]:
         typer.echo(f"left out: {sentence}", err=True)
     sound = [name for name, found in findings.items() if not found]
     if not sound:
-        raise UserError("no pipeline can be started", "`onefold check` lists what is wrong with each.", USAGE)
+        raise UserError(
+            Code.PIPELINE_WRONG, "no pipeline can be started", "`onefold check` lists what is wrong with each.", USAGE
+        )
     return sound
 
 

@@ -67,7 +67,7 @@ def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> tu
         settings.client()  # raises when there is none
         dsn = settings.postgres()
     except UserError as error:
-        raise UserError(error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
+        raise UserError(error.code, error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
     from onefold.operate import verdicts  # likewise
 
     progress = Progress()

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from onefold import class_archive
+from onefold.error_codes import Code
 from onefold.exit_codes import INTERRUPTED
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
@@ -45,7 +46,7 @@ def command() -> None:
         try:
             return warm.make(file, pipelines.found().pipelines.values(), spark, home)
         except SinkError as error:
-            raise UserError(sentence(error)) from None
+            raise UserError(Code.CLASSES_NOT_ARCHIVED, sentence(error)) from None
 
     _note("Spark", "the sink", archive.place(settings.cache, spark, home), of_spark, progress)
     _note(
@@ -75,7 +76,11 @@ def _note(product: str, who: str, file: Path | None, make: Callable[[Path], bool
             # At once: PySpark would go on to ask the JVM, which is gone, and tell of that at length.
             os._exit(INTERRUPTED if isinstance(asked, KeyboardInterrupt) else 128 + signal.SIGTERM)
     if not made:
-        raise UserError(f"Java wrote no classes of {product} down", "Nothing but the time of a start depends on it.")
+        raise UserError(
+            Code.CLASSES_NOT_ARCHIVED,
+            f"Java wrote no classes of {product} down",
+            "Nothing but the time of a start depends on it.",
+        )
     progress.done(f"{who}'s next start takes its classes from {file}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold.cli import metrics
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import logs, pipelines
 from onefold.operate.errors import UserError
@@ -43,7 +44,10 @@ def command(
     without = [name for name in names if not known[name].jobs]
     if without:
         raise UserError(
-            f"{without[0]} has no jobs", f"Declare some in {known[without[0]].declared_in}: `onefold docs jobs`.", USAGE
+            Code.NO_JOBS,
+            f"{without[0]} has no jobs",
+            f"Declare some in {known[without[0]].declared_in}: `onefold docs jobs`.",
+            USAGE,
         )
     client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
     status = os.environ.get("ONEFOLD_STATUS_FILE")
@@ -88,9 +92,9 @@ def prepare(dsn: str) -> None:
     try:
         migrate(dsn, ENGINE, ENGINE_SQL)
     except Unfit as error:
-        raise Misconfigured(str(error)) from error
+        raise Misconfigured(error.code, str(error)) from error
     except SinkError as error:
-        raise Refused(str(error)) from error
+        raise Refused(error.code, str(error)) from error
 
 
 def context_of(pipeline: Pipeline, settings: Settings, client: dict[str, str]) -> Context:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.jobs.objects.store import MARKS, OBJECTS, checked, checked_prefix
 from onefold.jobs.protocols import Mark, Missing
 from onefold.operate import private
@@ -187,6 +188,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
+            Code.OBJECTS_SILENT,
             f"the store of objects cannot use {path}: {error.strerror or error}",
             "See whether there is room, and whether you may read and write there; or set ONEFOLD_OBJECTS to another place.",
         ) from error

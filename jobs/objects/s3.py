@@ -15,6 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.objects.store import MARKS, OBJECTS, checked, checked_prefix
 from onefold.jobs.protocols import Mark, Missing
@@ -171,7 +172,9 @@ class S3Store:
                 if _code(error) not in ("ConditionalRequestConflict", "409"):
                     raise
         if self._conditional:
-            raise UserError(f"{self._where}: others write {name} all the time", "Try again.", UNAVAILABLE)
+            raise UserError(
+                Code.OBJECTS_SILENT, f"{self._where}: others write {name} all the time", "Try again.", UNAVAILABLE
+            )
         if self.size(name) is not None:
             return False
         write()
@@ -229,18 +232,22 @@ class S3Store:
             code = _code(error)
             if code == "NoSuchBucket":
                 raise UserError(
-                    f"{self._where} has no bucket {self._bucket}", "Make it, or correct ONEFOLD_OBJECTS."
+                    Code.OBJECTS_REFUSED,
+                    f"{self._where} has no bucket {self._bucket}",
+                    "Make it, or correct ONEFOLD_OBJECTS.",
                 ) from None
             if code in DENIED:
                 raise self._denied(code) from None
             # Such as that it has too much to do: it may do it later.
             raise UserError(
+                Code.OBJECTS_SILENT,
                 f"{self._where} did not do what the store of objects asked for: {first_line(error)}",
                 "Try again.",
                 UNAVAILABLE,
             ) from None
         except BotoCoreError as error:
             raise UserError(
+                Code.OBJECTS_SILENT,
                 f"the store of objects at {self._where} does not answer: {first_line(error)}",
                 "See whether it runs, and whether ONEFOLD_OBJECTS and ONEFOLD_OBJECTS_ENDPOINT are right.",
                 UNAVAILABLE,
@@ -248,6 +255,7 @@ class S3Store:
 
     def _denied(self, reason: str) -> UserError:
         return UserError(
+            Code.OBJECTS_REFUSED,
             f"{self._where} does not let us use the bucket {self._bucket} ({reason})",
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may list, read, write and delete there.",
         )

@@ -49,6 +49,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused
 
@@ -186,23 +187,27 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
     if stored is None:
         if log.start > 0:
             raise Refused(
+                Code.DECISIONS_LOST,
                 f"the decision log starts at offset {log.start}: what was decided before cannot be known from it. "
-                f"Start from a copy that knows"
+                f"Start from a copy that knows",
             )
         return Standing(log.topic_id, 0, None)
     if stored.log_id != log.topic_id:
         raise Refused(
+            Code.DECISIONS_LOST,
             f"the decision log was deleted and created again, or its tasks shared in another way "
-            f"({stored.log_id} then, {log.topic_id} now): the log does not have the next decision"
+            f"({stored.log_id} then, {log.topic_id} now): the log does not have the next decision",
         )
     if stored.offset > log.end:
         raise Refused(
-            f"the decision log ends at offset {log.end}, but {stored.offset} was reached before: it lost records"
+            Code.DECISIONS_LOST,
+            f"the decision log ends at offset {log.end}, but {stored.offset} was reached before: it lost records",
         )
     if stored.offset < log.start:
         raise Refused(
+            Code.DECISIONS_LOST,
             f"the decision log starts at offset {log.start}, but {stored.offset} comes next: decisions were deleted unread. "
-            f"See `onefold docs operating`, resetting a pipeline"
+            f"See `onefold docs operating`, resetting a pipeline",
         )
     return stored
 
@@ -233,7 +238,8 @@ class History:
         """
         if offset != self.offset_next:
             raise Refused(
-                f"offset {self.offset_next} of the decision log comes next, and {offset} came: records in between are missing"
+                Code.DECISIONS_LOST,
+                f"offset {self.offset_next} of the decision log comes next, and {offset} came: records in between are missing",
             )
         self.offset_next = offset + 1
         if proposal is None:

@@ -14,9 +14,11 @@ ProcessorError
     |__ Misconfigured   a pipeline's declaration or a contract is wrong: stop, nothing but an edit can help
 """
 
+from onefold.error_codes import Code, CodedError
 
-class ProcessorError(Exception):
-    """The root; its message is one sentence for a person."""
+
+class ProcessorError(CodedError):
+    """The root."""
 
 
 class Retriable(ProcessorError):
@@ -51,6 +53,10 @@ class Damaged(Corrupted):
 
 class Rejected(ProcessorError):
     """This record can never be processed: a dead letter with the reason, and go on."""
+
+    def __init__(self, message: str = "", code: Code = Code.REJECTED) -> None:
+        super().__init__(code, message)
+        self.args = (message, code)
 
 
 class Refused(ProcessorError):

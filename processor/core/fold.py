@@ -21,6 +21,7 @@ from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.topology import EmitChange, Tick, Topology
 from onefold.processor.core.values import (
@@ -177,11 +178,13 @@ def _fold_records(
 def tombstone_key(record_key: bytes | None) -> str:
     """The state key that a tombstone is for. Raises `Rejected` when its Kafka key is none."""
     if record_key is None:
-        raise Rejected("the value is null, and there is no key that says what is deleted")
+        raise Rejected("the value is null, and there is no key that says what is deleted", Code.VALUE_UNREADABLE)
     try:
         return record_key.decode()
     except UnicodeDecodeError as error:
-        raise Rejected(f"the value is null, and its key is no UTF-8 text that says what is deleted: {error}") from None
+        raise Rejected(
+            f"the value is null, and its key is no UTF-8 text that says what is deleted: {error}", Code.VALUE_UNREADABLE
+        ) from None
 
 
 def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Record], Any], into: _Into) -> None:
@@ -191,7 +194,9 @@ def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Rec
     try:
         at_ms: int = decode(record).at_ms
         if not 0 <= at_ms <= TICK_MS_MAX:
-            raise Rejected(f"at_ms is {at_ms}; a time is from 0 to {TICK_MS_MAX} milliseconds since 1970")
+            raise Rejected(
+                f"at_ms is {at_ms}; a time is from 0 to {TICK_MS_MAX} milliseconds since 1970", Code.OUTPUT_WRONG
+            )
         if at_ms <= into.ticked_ms:
             into.ignored += 1  # somebody else wrote it as well, or by a clock that is behind
             return

@@ -11,6 +11,7 @@ something else, a record of a new kind, another way to write a state.
 from collections.abc import Mapping
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 
 #: The greatest that this version knows. What a task decides by Kafka transactions is in format 1, what a decision log
@@ -30,14 +31,17 @@ def check_format(body: Mapping[str, Any], what: str) -> None:
         ValueError: the number is none.
     """
     if body.get("resetting") is True:
-        raise Refused(f"{what} is of a reset that is incomplete: run `onefold reset` of the pipeline again")
+        raise Refused(
+            Code.RESET_INCOMPLETE, f"{what} is of a reset that is incomplete: run `onefold reset` of the pipeline again"
+        )
     number = body.get("version", 1)
     if type(number) is not int or number < 1:
         raise ValueError(f"{number!r} is no version")
     if number > FORMAT:
         raise Refused(
+            Code.NEWER_VERSION,
             f"{what} was written by a newer Onefold, in format {number}, and this one knows formats up to {FORMAT}: "
-            f"start the newer one again. See `onefold docs operating`, upgrading, and back"
+            f"start the newer one again. See `onefold docs operating`, upgrading, and back",
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Event, Outputs
 
@@ -72,8 +73,9 @@ class Tick:
         every_ms = self.every_s * 1000
         if not _TICK_MIN_MS <= every_ms <= _TICK_MAX_MS or every_ms != round(every_ms):
             raise Refused(
+                Code.PIPELINE_WRONG,
                 f"a tick every {self.every_s} s cannot be; say every_s in seconds from {_TICK_MIN_MS // 1000} to "
-                f"{_TICK_MAX_MS // 1000}, in whole milliseconds"
+                f"{_TICK_MAX_MS // 1000}, in whole milliseconds",
             )
 
     @property
@@ -132,15 +134,22 @@ class Topology:
     def __post_init__(self) -> None:
         if self.tombstones not in get_args(Tombstones):
             known = ", ".join(map(repr, get_args(Tombstones)))
-            raise Refused(f"{self.name} has tombstones={self.tombstones!r}; it is one of {known}")
+            raise Refused(Code.PIPELINE_WRONG, f"{self.name} has tombstones={self.tombstones!r}; it is one of {known}")
         if self.keys.keys() != set(self.inputs):
-            raise Refused(f"{self.name} has keys for {', '.join(self.keys)}, and reads {', '.join(self.inputs)}")
+            raise Refused(
+                Code.PIPELINE_WRONG,
+                f"{self.name} has keys for {', '.join(self.keys)}, and reads {', '.join(self.inputs)}",
+            )
         if self.ticks in (*self.inputs, *self.outputs):
             raise Refused(
-                f"{self.ticks} is the topic of the ticks of {self.name}; give its input or output another name"
+                Code.PIPELINE_WRONG,
+                f"{self.ticks} is the topic of the ticks of {self.name}; give its input or output another name",
             )
         if self.inputs and self.fed == self.inputs:
-            raise Refused(f"{self.name} reads only what it writes itself, so that nothing would ever come to it")
+            raise Refused(
+                Code.PIPELINE_WRONG,
+                f"{self.name} reads only what it writes itself, so that nothing would ever come to it",
+            )
 
     @cached_property
     def keys(self) -> Mapping[str, Key]:

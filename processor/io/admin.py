@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
@@ -116,14 +117,16 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
         if topic not in there and topic not in topology.fed:
             check_visible(admin, [topic])
             raise Retriable(
-                f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up"
+                Code.TOPIC_MISSING,
+                f"topic {topic} does not exist; make it with kafka-topics.sh --create --topic {topic}, or onefold up",
             )
     counts = {topic: there[topic] for topic in (*topology.reads, topology.changelog) if topic in there}
     if len(set(counts.values())) > 1:
         raise Refused(
+            Code.PARTITIONS_CHANGED,
             f"inputs and changelog must have the same number of partitions, but have {counts}: "
             f"keys would move away from their states. Start over with `onefold reset {topology.name}`, or make new topics and "
-            f"replay into them"
+            f"replay into them",
         )
     return next(iter(counts.values()))
 
@@ -147,7 +150,7 @@ def decision_logs(admin: AdminClient, topic: str) -> int:
     found = existing(admin).get(topic)
     if not found:
         check_visible(admin, [topic])
-        raise Retriable(f"topic {topic} does not exist")
+        raise Retriable(Code.TOPIC_MISSING, f"topic {topic} does not exist")
     return found
 
 
@@ -337,7 +340,7 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
     while unread:
         message = consumer.poll(CALL_TIMEOUT_S)
         if message is None:
-            raise Retriable(f"the end of {starts[0].topic} cannot be read")
+            raise Retriable(Code.TOPIC_UNREADABLE, f"the end of {starts[0].topic} cannot be read")
         error = message.error()
         if error is None and message.key() == PROGRESS_KEY:
             partition, value = message.partition(), message.value()
@@ -369,7 +372,7 @@ def connect(client: Mapping[str, str]) -> AdminClient:
     try:
         return kafka_client.admin(client)
     except KafkaException as error:
-        raise Refused(f"the Kafka settings cannot be used: {error.args[0].str()}") from None
+        raise Refused(Code.KAFKA_SETTING_WRONG, f"the Kafka settings cannot be used: {error.args[0].str()}") from None
 
 
 def existing(admin: AdminClient) -> dict[str, int]:

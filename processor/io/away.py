@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io.kafka_errors import check_reachable
 
@@ -36,5 +37,5 @@ class Away:
         try:
             consumer.list_topics(self._topic, timeout=self._answer_s)
         except KafkaException:
-            raise Retriable(f"Kafka does not answer: {self._trouble.str()}") from None
+            raise Retriable(Code.KAFKA_SILENT, f"Kafka does not answer: {self._trouble.str()}") from None
         self._trouble = None

@@ -16,6 +16,7 @@ import fastavro.schema
 import msgspec
 
 from onefold import contract_files, lineage
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.io import defaults, logical, schemas
 from onefold.processor.io.avro_reader import Writer, writer
@@ -91,14 +92,16 @@ def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str
     try:
         found = contract_files.by_topic(folder, topics)
     except contract_files.Unusable as error:
-        raise Refused(str(error)) from error
+        raise Refused(Code.SCHEMA_WRONG, str(error)) from error
     made: dict[int, Contract] = {}
     for topic, (path, raw) in found.items():
         if id(raw) not in made and (topics is None or topic in topics):
             try:
                 made[id(raw)] = _contract(raw, lineage.earlier(folder, raw))
             except (Rejected, lineage.Unreadable) as error:
-                raise Refused(str(error) if isinstance(error, lineage.Unreadable) else f"{path}: {error}") from error
+                raise Refused(
+                    Code.SCHEMA_WRONG, str(error) if isinstance(error, lineage.Unreadable) else f"{path}: {error}"
+                ) from error
             except (
                 ValueError,
                 TypeError,
@@ -107,7 +110,7 @@ def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str
                 AttributeError,
                 fastavro.schema.SchemaParseException,
             ) as error:
-                raise Refused(f"{path} is no usable schema: {error}") from error
+                raise Refused(Code.SCHEMA_WRONG, f"{path} is no usable schema: {error}") from error
     return {topic: made[id(raw)] for topic, (_, raw) in found.items() if id(raw) in made}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
 from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, decision_logs, delete_before, identity, offset_at
@@ -93,11 +94,15 @@ class KafkaDecisionLog:
         try:
             self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._on_delivery)
         except BufferError:
-            raise Retriable("the producer's queue is full: nothing that was appended is answered") from None
+            raise Retriable(
+                Code.TOPIC_UNWRITABLE, "the producer's queue is full: nothing that was appended is answered"
+            ) from None
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() in TOO_MUCH:
-                raise TooMuch(f"a proposal could not be appended: {cause.name()}: {cause.str()}") from error
+                raise TooMuch(
+                    Code.TOO_LARGE, f"a proposal could not be appended: {cause.name()}: {cause.str()}"
+                ) from error
             raise translate(cause, "appending a proposal") from error
         self._producer.poll(0)
 
@@ -112,7 +117,10 @@ class KafkaDecisionLog:
         for message in messages:
             error = message.error()
             if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                raise Corrupted("the next decisions in the log were deleted meanwhile: starting from the changelog")
+                raise Corrupted(
+                    Code.DECISIONS_LOST,
+                    "the next decisions in the log were deleted meanwhile: starting from the changelog",
+                )
             offset = position_after(message, "reading the decision log") - 1
             if error is None:
                 found.append((offset, message.value()))
@@ -129,7 +137,7 @@ class KafkaDecisionLog:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             if failure.code() in TOO_MUCH:
-                raise TooMuch(f"a proposal could not be appended: {failure.name()}: {failure.str()}")
+                raise TooMuch(Code.TOO_LARGE, f"a proposal could not be appended: {failure.name()}: {failure.str()}")
             raise translate(failure, "appending a proposal")
 
     def older_than(self, age_s: float) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Damaged, Refused
 
 # Of what the engine may take: a third is the cache of blocks as they are on disk, the rest what was written last and waits to be
@@ -88,8 +89,9 @@ class RocksDisk:
                     self._tidy()
             except OSError as error:
                 raise Refused(
+                    Code.STATES_FOLDER,
                     f"states cannot be kept on disk in {self._folder}: {error.strerror}. "
-                    f"Set ONEFOLD_STATE_HOME to a folder that can be written to, or ONEFOLD_STATE=memory"
+                    f"Set ONEFOLD_STATE_HOME to a folder that can be written to, or ONEFOLD_STATE=memory",
                 ) from error
         return self._path
 
@@ -102,7 +104,8 @@ class RocksDisk:
             if (lock := _locked(path)) is not None:
                 return path, lock
         raise Refused(
-            f"{_FOLDERS_MAX} processes have states of task {self._partition} in {self._folder}: end those that hang"
+            Code.STATES_FOLDER,
+            f"{_FOLDERS_MAX} processes have states of task {self._partition} in {self._folder}: end those that hang",
         )
 
     def _tidy(self) -> None:
@@ -194,7 +197,8 @@ class RocksEngine:
 
 def _damaged(error: Exception) -> Damaged:
     return Damaged(
-        f"states on disk cannot be used: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        Code.STATES_DAMAGED,
+        f"states on disk cannot be used: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
     )
 
 

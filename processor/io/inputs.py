@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.owner import Owner
@@ -157,6 +158,7 @@ def position_after(message: Message, doing: str) -> int:
         return offset
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Refused(
-            f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}"
+            Code.RECORDS_DELETED,
+            f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}",
         )
     raise translate(error, doing)

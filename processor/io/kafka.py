@@ -15,6 +15,7 @@ from functools import partial
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.abc import ChangelogIs, Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
@@ -149,7 +150,7 @@ class KafkaSession(KafkaInputs):
                     break
         doing = f"taking over {self._transactional_id}"
         if found := kafka_client.explain(refused.args[0], self._client):
-            raise Retriable(f"{doing}: {found.sentence}") from refused
+            raise Retriable(found.code, f"{doing}: {found.sentence}") from refused
         raise translate(refused.args[0], doing) from refused
 
     def changelog_is(self) -> ChangelogIs:
@@ -192,8 +193,9 @@ class KafkaSession(KafkaInputs):
             while position < end:
                 if time.monotonic() > deadline:
                     raise Retriable(
+                        Code.TOPIC_UNREADABLE,
                         f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there "
-                        f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was"
+                        f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was",
                     )
                 # librdkafka's consume waits until it has all that it may return, or the time is over
                 for message in (*consumer.consume(1, 0.05), *consumer.consume(RESTORE_AT_ONCE, 0)):
@@ -212,7 +214,7 @@ class KafkaSession(KafkaInputs):
     def begin(self) -> bool:
         """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
         if self._begun:
-            raise Corrupted("a transaction is open already")
+            raise Corrupted(Code.TRANSACTION_LOST, "a transaction is open already")
         try:
             with raising("begin"):
                 self._writer.poll(0)
@@ -225,7 +227,7 @@ class KafkaSession(KafkaInputs):
                 self._writer.begin_transaction()
         except Abortable as error:
             # Nothing was begun, so there is nothing to abort and nothing to read again.
-            raise Corrupted(str(error)) from error
+            raise Corrupted(error.code, str(error)) from error
         self._begun = True
         return reinitialised
 
@@ -259,8 +261,9 @@ class KafkaSession(KafkaInputs):
             cause = error.args[0]
             if cause.code() in FENCED:
                 raise translate(cause, "produce") from error
-            kind = TooMuch if cause.code() in TOO_MUCH else Abortable
-            raise kind(f"a record could not be produced: {cause.name()}: {cause.str()}") from error
+            too_much = cause.code() in TOO_MUCH
+            kind, code = (TooMuch, Code.TOO_LARGE) if too_much else (Abortable, Code.TRANSACTION_LOST)
+            raise kind(code, f"a record could not be produced: {cause.name()}: {cause.str()}") from error
 
     def _wait_for_room(self, add: Callable[[], None]) -> None:
         deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
@@ -270,7 +273,7 @@ class KafkaSession(KafkaInputs):
             with contextlib.suppress(BufferError):
                 add()
                 return
-        raise TooMuch(f"the producer's queue was full for {DELIVERY_TIMEOUT_MS / 1000:g} s")
+        raise TooMuch(Code.TOO_LARGE, f"the producer's queue was full for {DELIVERY_TIMEOUT_MS / 1000:g} s")
 
     def commit(self) -> None:
         """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
@@ -288,7 +291,7 @@ class KafkaSession(KafkaInputs):
             except Retriable as error:
                 self._ambiguous.signs.append("commit was called again")
                 if time.monotonic() > deadline:
-                    raise Corrupted(f"the outcome of a commit stays unknown: {error}") from error
+                    raise Corrupted(Code.COMMIT_UNKNOWN, f"the outcome of a commit stays unknown: {error}") from error
         self._begun = False
         if time.monotonic() - started > AMBIGUOUS_CALL_S:
             self._ambiguous.signs.append("commit was slow")

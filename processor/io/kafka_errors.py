@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.errors import (
     Abortable,
     Corrupted,
@@ -64,20 +65,22 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
     """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
     sentence = f"{doing}: {error.name()}: {error.str()}"
     if error.code() in kafka_client.FORBIDDEN:
-        return Forbidden(sentence)
+        return Forbidden(Code.KAFKA_RIGHT, sentence)
     if error.code() in FENCED:
-        return Fenced(sentence)
+        return Fenced(Code.FENCED, sentence)
     if error.txn_requires_abort():
-        return (TooMuch if error.code() in TOO_MUCH else Abortable)(sentence)
+        if error.code() in TOO_MUCH:
+            return TooMuch(Code.TOO_LARGE, sentence)
+        return Abortable(Code.TRANSACTION_LOST, sentence)
     if error.retriable():
-        return Retriable(sentence)
-    return Corrupted(sentence)
+        return Retriable(Code.KAFKA_CALL_FAILED, sentence)
+    return Corrupted(Code.KAFKA_CALL_FAILED, sentence)
 
 
 def again_or_never(error: KafkaError, doing: str) -> Retriable | Refused:
     """The same for whoever can simply do it again: a right that is missing comes by no waiting, and all else may pass."""
     found = translate(error, doing)
-    return found if isinstance(found, Refused) else Retriable(str(found))
+    return found if isinstance(found, Refused) else Retriable(found.code, str(found))
 
 
 def check_reachable(client: Mapping[str, Any]) -> None:
@@ -89,7 +92,7 @@ def check_reachable(client: Mapping[str, Any]) -> None:
     """
     found = kafka_client.trouble(client)
     if found is not None and not found.partial:
-        raise (Unauthenticated if found.refused else Retriable)(found.sentence)
+        raise (Unauthenticated if found.refused else Retriable)(found.code, found.sentence)
 
 
 def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
@@ -104,7 +107,7 @@ def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
     except KafkaException as error:
         raise unanswered(error, f"{', '.join(topics)} cannot be described", admin) from error
     if hidden:
-        raise Forbidden(kafka_client.cannot_describe(admin, hidden).sentence)
+        raise Forbidden(Code.KAFKA_RIGHT, kafka_client.cannot_describe(admin, hidden).sentence)
 
 
 def unanswered(error: KafkaException, what: str, admin: AdminClient) -> Refused | Retriable:
@@ -115,7 +118,7 @@ def unanswered(error: KafkaException, what: str, admin: AdminClient) -> Refused 
     """
     cause = error.args[0]
     if found := kafka_client.explain(cause, admin):
-        return (Unauthenticated if found.refused else Retriable)(found.sentence)
+        return (Unauthenticated if found.refused else Retriable)(found.code, found.sentence)
     return again_or_never(cause, what)
 
 
@@ -127,4 +130,4 @@ def raising(doing: str) -> Iterator[None]:
     except KafkaException as error:
         raise translate(error.args[0], doing) from error
     except LOST_IN_A_CALLBACK as error:
-        raise Corrupted(f"{doing}: the Kafka client failed in a callback: {error}") from error
+        raise Corrupted(Code.KAFKA_CALL_FAILED, f"{doing}: the Kafka client failed in a callback: {error}") from error

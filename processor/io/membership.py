@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import group_of
@@ -76,7 +77,7 @@ class Membership:
         """
         if not self._member.rejoin() or (consumer := self._member.consumer) is None:
             time.sleep(timeout_s)
-            raise Retriable(_fenced(self._topology))
+            raise Retriable(Code.GROUP_LEFT, _fenced(self._topology))
         message = consumer.poll(timeout_s)
         error = message.error() if message is not None else None
         if error is None:
@@ -84,16 +85,17 @@ class Membership:
             return
         if self._member.is_fence(error):
             self._take_away(self._has)
-            raise Retriable(_fenced(self._topology))
+            raise Retriable(Code.GROUP_LEFT, _fenced(self._topology))
         self._member.check_session(error)
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise Refused(f"not allowed in the group {group_of(self._topology)}: {error.str()}")
+            raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {group_of(self._topology)}: {error.str()}")
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise Retriable(
+                Code.GROUP_LEFT,
                 f"a processor of another version has tasks of {self._topology.name} and shares them in another way; "
-                f"this one begins when the last of those has ended"
+                f"this one begins when the last of those has ended",
             )
-        raise Retriable(f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
+        raise Retriable(Code.KAFKA_CALL_FAILED, f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
         """Commit positions to the group, as a courtesy to Kafka's own tools. Nothing reads them back as the truth."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaException
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 from onefold.processor.io.admin import connect
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
@@ -62,9 +63,10 @@ def check(tasks: int, brokers: int, *, replicated: bool) -> None:
     files = needed(tasks, brokers, replicated=replicated)
     if limit != resource.RLIM_INFINITY and files > limit:
         raise Misconfigured(
+            Code.TOO_FEW_OPEN_FILES,
             f"{tasks} tasks need about {files:,} open files, and the limit of this process is {limit:,}: raise the limit "
             "(ulimit -Hn, LimitNOFILE= of systemd, --ulimit nofile= of docker run), or start more processes of the pipeline on "
-            "other machines"
+            "other machines",
         )
 
 

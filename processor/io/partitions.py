@@ -14,6 +14,7 @@ from contextlib import suppress
 import structlog
 from confluent_kafka.admin import AdminClient
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
@@ -42,7 +43,8 @@ def check_states(admin: AdminClient, topology: Topology, partitions: int, client
         with suppress(ValueError, AttributeError):  # the task itself reports a record that cannot be read
             if moved := other_partitions(json.loads(value).get("partitions"), topology.name, partitions):
                 raise Refused(
-                    f"{moved}. Start over with `onefold reset {topology.name}`, or make new topics and replay into them"
+                    Code.PARTITIONS_CHANGED,
+                    f"{moved}. Start over with `onefold reset {topology.name}`, or make new topics and replay into them",
                 )
 
 
@@ -51,8 +53,9 @@ def check_decision_logs(admin: AdminClient, topology: Topology, wanted: int, tas
     found = min(decision_logs(admin, topology.decisions), tasks)
     if found != wanted:
         raise Refused(
+            Code.PARTITIONS_CHANGED,
             f"{topology.decisions} has {found} partitions, and {topology.name} is declared to have {wanted}: "
-            f"what is decided stays where it is. {_as_it_was(found, tasks)}"
+            f"what is decided stays where it is. {_as_it_was(found, tasks)}",
         )
 
 

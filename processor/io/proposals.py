@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
 from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.processor.core.decision_log import Body, Note
@@ -91,8 +92,9 @@ class AvroProposals:
             return None
         if value[0] > FORMAT:
             raise Refused(
+                Code.NEWER_VERSION,
                 f"the decision log has a record of format {value[0]}, and this Onefold knows formats up to {FORMAT}: "
-                f"start the newer one again"
+                f"start the newer one again",
             )
         try:
             return _decoded(value)

@@ -10,6 +10,7 @@ from itertools import groupby
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io.kafka_errors import translate
 
@@ -69,7 +70,9 @@ def between(client: Mapping[str, str], ranges: Mapping[tuple[str, int], tuple[in
                     reader.pause([TopicPartition(*place)])
             if time.monotonic() - heard > STALL_S:
                 topic, partition = min(left)
-                raise Retriable(f"{topic}/{partition} cannot be read up to offset {left[topic, partition]}")
+                raise Retriable(
+                    Code.TOPIC_UNREADABLE, f"{topic}/{partition} cannot be read up to offset {left[topic, partition]}"
+                )
 
 
 def fetch(client: Mapping[str, str], places: Iterable[Place]) -> dict[Place, Message]:
@@ -110,4 +113,4 @@ def _next(reader: Consumer, topic: str, partition: int, at: int) -> tuple[int | 
             return None, None
         if error is not None and not error.retriable():
             raise translate(error, f"reading {topic}")
-    raise Retriable(f"{topic}/{partition} cannot be read at offset {at}")
+    raise Retriable(Code.TOPIC_UNREADABLE, f"{topic}/{partition} cannot be read at offset {at}")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io import schemas
 from onefold.processor.io.avro_reader import Writer
@@ -55,7 +56,9 @@ class ConfluentRegistry:
         try:
             self._client = SchemaRegistryClient({"url": url, "timeout": TIMEOUT_S})
         except ValueError as error:
-            raise Refused(f"the schema registry's address {url!r} cannot be used: {error}") from None
+            raise Refused(
+                Code.REGISTRY_WRONG, f"the schema registry's address {url!r} cannot be used: {error}"
+            ) from None
         self._clock = clock
         # A schema, or the reason of a refusal.
         self._schemas: dict[int, Writer | _Refusal] = {}
@@ -82,7 +85,7 @@ class ConfluentRegistry:
                 self._schemas[schema_id] = _Refusal(str(reason))
         known = self._schemas[schema_id]
         if isinstance(known, _Refusal):
-            raise Rejected(known.reason)
+            raise Rejected(known.reason, Code.WRITER_SCHEMA_UNUSABLE)
         return known
 
     def _texts(self, what: str, schema: "Schema") -> list[str]:
@@ -94,15 +97,21 @@ class ConfluentRegistry:
             if (schema.schema_type or "AVRO") != "AVRO":
                 raise Rejected(
                     f"{what} is of type {schema.schema_type}{' by a reference' if opened else ''}, and in the Confluent wire "
-                    f"format only Avro is read: let the producer write Avro, or JSON text without the format's five bytes"
+                    f"format only Avro is read: let the producer write Avro, or JSON text without the format's five bytes",
+                    Code.WRITER_SCHEMA_UNUSABLE,
                 )
             for reference in schema.references or ():
                 place = str(reference.subject), int(reference.version or 0)
                 if place in opened:
-                    raise Rejected(f"{what} refers to version {place[1]} of {place[0]}, which refers to itself")
+                    raise Rejected(
+                        f"{what} refers to version {place[1]} of {place[0]}, which refers to itself",
+                        Code.WRITER_SCHEMA_UNUSABLE,
+                    )
                 if place not in texts:
                     if len(texts) + len(opened) >= REFERENCES_MAX:
-                        raise Rejected(f"{what} refers to more than {REFERENCES_MAX} schemas")
+                        raise Rejected(
+                            f"{what} refers to more than {REFERENCES_MAX} schemas", Code.WRITER_SCHEMA_UNUSABLE
+                        )
                     opened.append(place)
                     texts[place] = follow(self._fetch_version(what, *place))
                     opened.pop()
@@ -114,7 +123,7 @@ class ConfluentRegistry:
     def _refuse_unknown(self, schema_id: int) -> None:
         until, reason = self._unknown.get(schema_id, (0.0, ""))
         if schema_id > ID_MAX or until > self._clock():
-            raise Rejected(reason) if reason else _no_schema(schema_id)
+            raise Rejected(reason, Code.WRITER_SCHEMA_UNUSABLE) if reason else _no_schema(schema_id)
 
     def _remember_unknown(self, schema_id: int, reason: Rejected) -> None:
         self._unknown.pop(schema_id, None)
@@ -149,16 +158,20 @@ class ConfluentRegistry:
             if error.http_status_code == _NOT_FOUND:
                 if error.error_code not in unknown:
                     address = f"the schema registry's address {self._url}"
-                    raise Retriable(f"{address} answers 404 and is no schema registry?") from error
+                    raise Retriable(Code.REGISTRY_WRONG, f"{address} answers 404 and is no schema registry?") from error
                 raise missing() from None
-            raise Retriable(f"the schema registry at {self._url} answers {error}") from error
+            raise Retriable(Code.REGISTRY_SILENT, f"the schema registry at {self._url} answers {error}") from error
         except Exception as error:
             # Whatever the registry's HTTP library raises, the registry cannot be reached; the record is not at fault.
-            raise Retriable(f"the schema registry at {self._url} cannot be reached: {error}") from error
+            raise Retriable(
+                Code.REGISTRY_SILENT, f"the schema registry at {self._url} cannot be reached: {error}"
+            ) from error
         if not isinstance(schema.schema_str, str):
-            raise Retriable(f"the schema registry's address {self._url} answers without a schema for {what}")
+            raise Retriable(
+                Code.REGISTRY_WRONG, f"the schema registry's address {self._url} answers without a schema for {what}"
+            )
         return schema
 
 
 def _no_schema(schema_id: int) -> Rejected:
-    return Rejected(f"the schema registry knows no schema {schema_id}")
+    return Rejected(f"the schema registry knows no schema {schema_id}", Code.WRITER_SCHEMA_UNKNOWN)

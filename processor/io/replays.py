@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
@@ -94,8 +95,9 @@ class Receipts:
 
     def _refused(self, what: str) -> Refused:
         return Refused(
+            Code.REPLAYED,
             f"{what}. A replayed record could count twice: restore the topic, or begin with new inputs, by "
-            f"`onefold reset --inputs` of the pipeline"
+            f"`onefold reset --inputs` of the pipeline",
         )
 
     def of(self, place: Place, topic_id: str) -> Receipt | None:
@@ -131,7 +133,7 @@ class WithoutReplayed:
     def decode(self, record: Record) -> Any:
         """The value of an input record; raises `Rejected` also for one that was put back."""
         if (record.topic, record.partition, record.offset) in self._places:
-            raise Rejected("this record was replayed: the replayed copy counts, and this one does not")
+            raise Rejected("this record was replayed: the replayed copy counts, and this one does not", Code.REPLAYED)
         return self._codec.decode(record)
 
     def encode(self, topic: str, value: Fields) -> bytes:

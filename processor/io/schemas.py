@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import fastavro.schema
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Rejected
 from onefold.processor.io.avro_reader import Writer, writer
 
@@ -59,12 +60,12 @@ def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
     what = f"schema {schema_id} of the registry"
     size = len(text) + sum(map(len, referenced))
     if size > TEXT_BYTES_MAX:
-        raise Rejected(f"{what} has {size} characters; at most {TEXT_BYTES_MAX} are taken")
+        raise Rejected(f"{what} has {size} characters; at most {TEXT_BYTES_MAX} are taken", Code.WRITER_SCHEMA_UNUSABLE)
     try:
         raw = json.loads(text)
         parsed = writer(_Whole(map(json.loads, referenced)).of(raw, "") if referenced else raw)
     except RecursionError:
-        raise Rejected(f"{what} is nested too deep to be parsed") from None
+        raise Rejected(f"{what} is nested too deep to be parsed", Code.WRITER_SCHEMA_UNUSABLE) from None
     except (
         ValueError,
         KeyError,
@@ -75,7 +76,7 @@ def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
     ) as error:
-        raise Rejected(f"{what} cannot be parsed: {str(error)[:_REASON_MAX]}") from None
+        raise Rejected(f"{what} cannot be parsed: {str(error)[:_REASON_MAX]}", Code.WRITER_SCHEMA_UNUSABLE) from None
     check(what, parsed.plain)
     return parsed
 
@@ -141,7 +142,10 @@ def check(what: str, parsed: Any) -> None:
     """Raise `Rejected` if a parsed schema exceeds a limit; `what` names the schema."""
     weight = _weigh(what, parsed, {}, 0)
     if weight.values > VALUES_MAX:
-        raise Rejected(f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken")
+        raise Rejected(
+            f"{what} makes {weight.values} values of one record; at most {VALUES_MAX} are taken",
+            Code.WRITER_SCHEMA_UNUSABLE,
+        )
 
 
 def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
@@ -156,7 +160,7 @@ def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int)
     if isinstance(schema, str) and schema in named and schema not in _PRIMITIVES:
         known = named[schema]
         if known is None:
-            raise Rejected(f"{what} is recursive")
+            raise Rejected(f"{what} is recursive", Code.WRITER_SCHEMA_UNUSABLE)
         return known
     kind = "union" if isinstance(schema, list) else schema if isinstance(schema, str) else schema["type"]
     if kind == "union":
@@ -168,11 +172,14 @@ def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int)
         weight = named[schema["name"]] = _weigh_record(what, schema, named, level)
     elif kind == "enum":
         if len(schema["symbols"]) > SYMBOLS_MAX:
-            raise Rejected(f"{what} has an enum of {len(schema['symbols'])} symbols; at most {SYMBOLS_MAX} are taken")
+            raise Rejected(
+                f"{what} has an enum of {len(schema['symbols'])} symbols; at most {SYMBOLS_MAX} are taken",
+                Code.WRITER_SCHEMA_UNUSABLE,
+            )
         weight = named[schema["name"]] = _leaf(1)
     elif kind == "fixed":
         if not isinstance(schema["size"], int):
-            raise Rejected(f"{what} has a fixed whose size is no number")
+            raise Rejected(f"{what} has a fixed whose size is no number", Code.WRITER_SCHEMA_UNUSABLE)
         weight = named[schema["name"]] = _leaf(schema["size"])
     else:
         weight = _leaf(_BYTES.get(kind, 1))
@@ -196,7 +203,10 @@ def _weigh_record(what: str, schema: Any, named: dict[str, _Weight | None], leve
 
 def _weigh_union(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
     if len(schema) > BRANCHES_MAX:
-        raise Rejected(f"{what} has a union of {len(schema)} branches; at most {BRANCHES_MAX} are taken")
+        raise Rejected(
+            f"{what} has a union of {len(schema)} branches; at most {BRANCHES_MAX} are taken",
+            Code.WRITER_SCHEMA_UNUSABLE,
+        )
     branches = [_weigh(what, branch, named, level + 1) for branch in schema]
     return _Weight(
         max((branch.values for branch in branches), default=0),
@@ -210,9 +220,11 @@ def _weigh_items(what: str, schema: Any, named: dict[str, _Weight | None], level
     is_array = schema["type"] == "array"
     item = _weigh(what, schema["items" if is_array else "values"], named, level + 1)
     if item.slack + (0 if is_array else _leaf(1).slack) < 0:
-        raise Rejected(f"{what} has an array or a map of values that take no bytes, or nearly none")
+        raise Rejected(
+            f"{what} has an array or a map of values that take no bytes, or nearly none", Code.WRITER_SCHEMA_UNUSABLE
+        )
     return _leaf(1)._replace(depth=1 + item.depth)
 
 
 def _too_deep(what: str) -> Rejected:
-    return Rejected(f"{what} is nested deeper than {DEPTH_MAX}")
+    return Rejected(f"{what} is nested deeper than {DEPTH_MAX}", Code.WRITER_SCHEMA_UNUSABLE)

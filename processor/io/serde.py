@@ -22,6 +22,7 @@ import fastavro
 import msgspec
 from fastavro.read import SchemaResolutionError
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Corrupted, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
@@ -99,9 +100,11 @@ class AvroCodec:
         if not data:
             if data is None and record.topic in self._may_be_null:
                 return None
-            raise Rejected("the value is empty" if data is not None else "the value is null")
+            raise Rejected("the value is empty" if data is not None else "the value is null", Code.VALUE_UNREADABLE)
         if len(data) > INPUT_BYTES_MAX:
-            raise Rejected(f"the value has {len(data)} bytes; at most {INPUT_BYTES_MAX} are taken")
+            raise Rejected(
+                f"the value has {len(data)} bytes; at most {INPUT_BYTES_MAX} are taken", Code.VALUE_TOO_LARGE
+            )
         first = data[0]
         if first == 0xC3:
             return self._decode_single_object(record.topic, data)
@@ -115,23 +118,25 @@ class AvroCodec:
             unchecked, checked = self._decode_json[record.topic]
             return (checked if _BACKSLASH in data and _NUL_ESCAPED in data else unchecked)(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Rejected(f"not JSON of {self._inputs[record.topic].name}: {error}") from None
+            raise Rejected(f"not JSON of {self._inputs[record.topic].name}: {error}", Code.VALUE_UNREADABLE) from None
 
     def _decode_single_object(self, topic: str, data: bytes) -> Any:
         return _single_object(self._inputs[topic], data)
 
     def _decode_confluent(self, topic: str, data: bytes) -> Any:
         if len(data) < _CONFLUENT_HEADER_BYTES:
-            raise Rejected("the value is cut off within the Confluent header")
+            raise Rejected("the value is cut off within the Confluent header", Code.VALUE_UNREADABLE)
         if self._registry is None:
-            raise Rejected("Confluent wire format, but no schema registry is set (schema.registry.url)")
+            raise Rejected(
+                "Confluent wire format, but no schema registry is set (schema.registry.url)", Code.WRITER_SCHEMA_UNKNOWN
+            )
         contract = self._inputs[topic]
         schema_id = int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big")
         writer = self._registry.schema(schema_id)
         if (other := self._other_units.get((topic, schema_id))) is None:
             other = self._other_units[topic, schema_id] = units.other(writer.counted, contract.writer.counted)
         if other:
-            raise Rejected(f"its writer's {other.format(contract.name)}")
+            raise Rejected(f"its writer's {other.format(contract.name)}", Code.WRITER_SCHEMA_UNUSABLE)
         return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.reader))
 
     def read_plainly(self, record: Record) -> Any:
@@ -144,7 +149,7 @@ class AvroCodec:
             prefix = data[: len(contract.prefix)]
             writer = contract.writer if prefix == contract.prefix else contract.earlier.get(prefix)
             if writer is None:
-                raise Rejected(f"unknown schema fingerprint {prefix[2:].hex()}")
+                raise Rejected(f"unknown schema fingerprint {prefix[2:].hex()}", Code.WRITER_SCHEMA_UNKNOWN)
             return _read(data, len(prefix), writer, None)
         if data.startswith(b"\0") and len(data) >= _CONFLUENT_HEADER_BYTES and self._registry is not None:
             writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
@@ -152,14 +157,14 @@ class AvroCodec:
         try:
             return json.loads(data)  # takes more than msgspec does, as NaN
         except (ValueError, RecursionError) as error:
-            raise Rejected(f"not JSON: {error}") from None
+            raise Rejected(f"not JSON: {error}", Code.VALUE_UNREADABLE) from None
 
     def encode(self, topic: str, value: Fields) -> bytes:
         """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
         try:
             data = self._encode[topic](value)
         except _AVRO_ERRORS as error:
-            raise Rejected(f"its output to {topic} breaks the schema: {error}") from None
+            raise Rejected(f"its output to {topic} breaks the schema: {error}", Code.OUTPUT_WRONG) from None
         if len(data) >= OUTPUT_BYTES_MAX:
             raise _too_large(data, topic)
         return data
@@ -177,7 +182,8 @@ class AvroCodec:
             return self._state_decode(data)
         except msgspec.MsgspecError as error:
             raise Corrupted(
-                f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}"
+                Code.STATE_UNREADABLE,
+                f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}",
             ) from None
 
 
@@ -200,8 +206,11 @@ def _single_object(contract: Contract, data: bytes) -> Any:
     if (was := contract.earlier.get(data[: len(contract.prefix)])) is not None:
         return _convert(contract, _read(data, len(contract.prefix), was, contract.reader))
     if not data.startswith(SINGLE_OBJECT):
-        raise Rejected("the value is neither JSON text nor Avro")
-    raise Rejected(f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}")
+        raise Rejected("the value is neither JSON text nor Avro", Code.VALUE_UNREADABLE)
+    raise Rejected(
+        f"unknown schema fingerprint {data[2:10].hex()}; {contract.name} has {contract.prefix[2:].hex()}",
+        Code.WRITER_SCHEMA_UNKNOWN,
+    )
 
 
 def _json_decoders(contract: Contract) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
@@ -220,7 +229,7 @@ def _refuse_depth(data: bytes) -> None:
     for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
         depth += 1 if bracket in b"[{" else -1
         if depth > DEPTH_MAX:
-            raise Rejected(f"the JSON text is nested deeper than {DEPTH_MAX}")
+            raise Rejected(f"the JSON text is nested deeper than {DEPTH_MAX}", Code.VALUE_TOO_LARGE)
 
 
 def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
@@ -234,10 +243,12 @@ def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
         if end == len(data):
             return value if reader is None else _resolved(data, start, writer, reader)
     except IndexError:
-        raise Rejected("the Avro body is cut off") from None
+        raise Rejected("the Avro body is cut off", Code.VALUE_UNREADABLE) from None
     except _AVRO_ERRORS as error:
-        raise Rejected(f"the Avro body cannot be read: {error or type(error).__name__}") from None
-    raise Rejected(f"the Avro body has {len(data) - end} bytes more than its value")
+        raise Rejected(
+            f"the Avro body cannot be read: {error or type(error).__name__}", Code.VALUE_UNREADABLE
+        ) from None
+    raise Rejected(f"the Avro body has {len(data) - end} bytes more than its value", Code.VALUE_UNREADABLE)
 
 
 def _resolved(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
@@ -250,8 +261,10 @@ def _convert(contract: Contract, value: Any) -> Any:
     try:
         return msgspec.convert(value, contract.type, dec_hook=convert)
     except msgspec.ValidationError as error:
-        raise Rejected(f"not {contract.name}: {error}") from None
+        raise Rejected(f"not {contract.name}: {error}", Code.VALUE_UNREADABLE) from None
 
 
 def _too_large(data: bytes, topic: str) -> Rejected:
-    return Rejected(f"its record for {topic} has {len(data)} bytes; less than {OUTPUT_BYTES_MAX} can be written")
+    return Rejected(
+        f"its record for {topic} has {len(data)} bytes; less than {OUTPUT_BYTES_MAX} can be written", Code.OUTPUT_WRONG
+    )

@@ -15,6 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.io.kafka_errors import again_or_never
 
@@ -68,8 +69,9 @@ def check_session(error: KafkaError, session_timeout_ms: int) -> None:
     """Raises `Misconfigured` when the error says that the brokers do not allow this time-out of a session."""
     if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
         raise Misconfigured(
+            Code.SESSION_LIMIT,
             f"the brokers do not allow a session of {session_timeout_ms / 1000:g} s: it is not between their "
-            f"group.min.session.timeout.ms and group.max.session.timeout.ms. Set ONEFOLD_SESSION_TIMEOUT_S"
+            f"group.min.session.timeout.ms and group.max.session.timeout.ms. Set ONEFOLD_SESSION_TIMEOUT_S",
         )
 
 
@@ -173,8 +175,9 @@ class StaticMember:
             return True
         if coordinator == self._seen_by:
             raise Refused(
+                Code.INSTANCE_TAKEN,
                 f"another live {self._who} has the instance name {self._instance!r} in the group {self._group}. "
-                f"Stop it, or start this one with another --instance"
+                f"Stop it, or start this one with another --instance",
             )
         # A new coordinator gives each member a whole session, dead members too.
         self._seen_by = coordinator

@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.fold import States, fold
 from onefold.processor.core.topology import EmitChange, Topology
@@ -74,8 +75,9 @@ class Bugs:
                 in_a_row += 1
                 if in_a_row == IN_A_ROW_MAX or in_a_row == len(records) >= ALL_OF_MIN:
                     raise Refused(
+                        Code.HANDLER_FAILS,
                         f"{topology.name} fails at {in_a_row} records in a row, the last of them {record.source.decode()}: "
-                        f"{reason}. None of them went to the dead-letter topic. Fix the handler, and start the pipeline again"
+                        f"{reason}. None of them went to the dead-letter topic. Fix the handler, and start the pipeline again",
                     ) from error
             else:
                 ahead.changes |= transaction.changes

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity
 from onefold.processor.core.errors import Corrupted, Damaged, Refused
 from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
@@ -118,13 +119,16 @@ class Progress:
                 bool(body.get("keeps_log", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Corrupted(f"the changelog's progress record cannot be read: {error}") from error
+            raise Corrupted(Code.CHANGELOG_WRONG, f"the changelog's progress record cannot be read: {error}") from error
 
     def advanced(self, offsets_next: Mapping[str, int], counts: Counts, ticked_ms: int = 0) -> "Progress":
         """The progress after one more transaction. It never goes back."""
         for topic, offset in offsets_next.items():
             if offset < self.offsets_next[topic]:
-                raise Corrupted(f"progress of {topic} would go back from {self.offsets_next[topic]} to {offset}")
+                raise Corrupted(
+                    Code.CHANGELOG_WRONG,
+                    f"progress of {topic} would go back from {self.offsets_next[topic]} to {offset}",
+                )
         offsets = {**self.offsets_next, **offsets_next}
         return replace(
             self,
@@ -140,8 +144,9 @@ class Progress:
             known = self.topic_ids.get(topic, topic_id)
             if known != topic_id:
                 raise Refused(
+                    Code.TOPIC_RECREATED,
                     f"topic {topic} was deleted and created again (id {known} then, {topic_id} now): "
-                    f"its records are not the ones behind the stored state. See `onefold docs operating`, resetting a pipeline"
+                    f"its records are not the ones behind the stored state. See `onefold docs operating`, resetting a pipeline",
                 )
 
     def checked(self, identities: Mapping[str, Identity]) -> "Progress":
@@ -157,11 +162,13 @@ class Progress:
             offset = self.offsets_next[topic]
             if offset > identity.end:
                 raise Refused(
-                    f"topic {topic} ends at offset {identity.end}, but {offset} was reached before: the log lost records"
+                    Code.RECORDS_LOST,
+                    f"topic {topic} ends at offset {identity.end}, but {offset} was reached before: the log lost records",
                 )
             if offset < identity.start:
                 raise Refused(
-                    f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread"
+                    Code.RECORDS_DELETED,
+                    f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread",
                 )
         topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
         offsets = {topic: self.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
@@ -211,13 +218,13 @@ def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Prog
     for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
         last = others[key]
         if last is None:
-            raise Corrupted(f"{topology.changelog} holds a deleted {key[:20]!r} record")
+            raise Corrupted(Code.CHANGELOG_WRONG, f"{topology.changelog} holds a deleted {key[:20]!r} record")
         if key == PROGRESS_KEY:
             progress = Progress.decode(last)
         elif key == QUARANTINE_KEY:
             quarantine = Quarantine.decode(last)
         else:
-            raise Corrupted(f"{topology.changelog} holds a record of unknown kind {key[:20]!r}")
+            raise Corrupted(Code.CHANGELOG_WRONG, f"{topology.changelog} holds a record of unknown kind {key[:20]!r}")
     return progress, quarantine
 
 
@@ -240,8 +247,9 @@ def fitting() -> Iterator[None]:
         raise
     except Corrupted as error:
         raise Refused(
+            Code.STATE_UNREADABLE,
             f"{error}. Another version wrote it: a new field needs a default, and a renamed one keeps the name that is stored "
-            f"(`onefold docs evolution`)"
+            f"(`onefold docs evolution`)",
         ) from error
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Inputs, Write
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.fold import States, fold
@@ -86,7 +87,7 @@ class Compute:
 
         def decode(record: Record) -> object:
             if record in rejected:
-                raise Rejected(rejected[record])
+                raise Rejected(rejected[record], Code.REJECTED)
             return self._codec.decode(record)
 
         while True:

@@ -144,11 +144,12 @@ class TaskLoop:
                 wait_s = backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
                 self._enter(Phase.WAITING, str(error))
                 self._figures.started_over()
-                log.warning("task starts over", partition=self.partition, reason=str(error), wait_s=wait_s)
+                about = {"reason": str(error), "code": str(error.code), "wait_s": wait_s}
+                log.warning("task starts over", partition=self.partition, **about)
             except Fenced as error:
                 self.fenced = True
                 self._enter(Phase.STOPPED, str(error))
-                log.warning("task was taken over", partition=self.partition, reason=str(error))
+                log.warning("task was taken over", partition=self.partition, reason=str(error), code=str(error.code))
                 return
             except GeneratorExit:
                 raise  # whoever drives it has let go of it, as kill -9 does: nothing more may happen
@@ -198,7 +199,7 @@ class TaskLoop:
             task.turn()
         except Abortable as error:
             # The session has aborted and rewound to the progress: the same records come again.
-            log.warning("transaction aborted", partition=self.partition, reason=str(error))
+            log.warning("transaction aborted", partition=self.partition, reason=str(error), code=str(error.code))
             self._aborts += 1
             self._figures.aborted()
             self._enter(Phase.WAITING, str(error))

@@ -19,6 +19,7 @@ transaction, and the readers nothing.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Transactions, Write
 from onefold.processor.core.decision import Decision, History, Kind, Proposal, begin
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
@@ -209,7 +210,7 @@ class Publisher:
         body: Body = decision.proposal.body
         log = before.decided_in
         if log is None:
-            raise Corrupted("a decision comes after the log was closed")
+            raise Corrupted(Code.CHANGELOG_WRONG, "a decision comes after the log was closed")
         closed = decision.proposal.kind is Kind.CLOSE
         return replace(
             before,

@@ -98,7 +98,8 @@ class Publishing:
             if not isinstance(error, Abortable):
                 self._leave()
             self._failures += 1
-            log.warning("publishing starts over", partition=self._replica.partition, reason=str(error))
+            about = {"reason": str(error), "code": str(error.code)}
+            log.warning("publishing starts over", partition=self._replica.partition, **about)
             return backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
         except Refused:
             self._leave()

@@ -17,6 +17,7 @@ a few small batches at the next start, never an answer.
 import json
 from dataclasses import dataclass, fields
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Corrupted
 
 # Records in one transaction at levels 0, 1 and 2. So many are only there when there is a backlog: a row that changed often is
@@ -63,7 +64,9 @@ class Quarantine:
                 raise ValueError(f"level {found.level!r} and tries {found.tries!r} are none")
             return found
         except (ValueError, TypeError) as error:
-            raise Corrupted(f"the changelog's crash quarantine record cannot be read: {error}") from error
+            raise Corrupted(
+                Code.CHANGELOG_WRONG, f"the changelog's crash quarantine record cannot be read: {error}"
+            ) from error
 
     def successor(self) -> "Quarantine":
         """What the next owner begins with."""

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
 from onefold.processor.core.decision import Decision, Kind, Proposal
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
@@ -265,10 +266,11 @@ class Replica:
         if proposal.kind is Kind.CLOSE:
             self._keeping.drop()
             if self._catching_up:
-                raise Corrupted("the task was taken back since its states on disk were written")
+                raise Corrupted(Code.REPLICAS_CHANGED, "the task was taken back since its states on disk were written")
             raise Refused(
+                Code.REPLICAS_CHANGED,
                 f"{self.topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
-                f"{self.partition} back. Start this one again to have replicas"
+                f"{self.partition} back. Start this one again to have replicas",
             )
         if prepared is not None:
             changes, needed = prepared.changes, self._keeping.needed(prepared.states)

@@ -6,6 +6,7 @@ truth: what does not fit then is in everybody's way for ever. So it is looked at
 
 from collections.abc import Callable, Iterable, Mapping
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import TooMuch
 
@@ -40,7 +41,10 @@ class Sizes:
             self._limits = self._ask()  # somebody may have raised them
         for topic, size in sizes:
             if size > self._limits[topic]:
-                raise TooMuch(f"{topic} takes records of {self._limits[topic]:,} bytes, and one of {size:,} came of it")
+                raise TooMuch(
+                    Code.TOO_LARGE,
+                    f"{topic} takes records of {self._limits[topic]:,} bytes, and one of {size:,} came of it",
+                )
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:

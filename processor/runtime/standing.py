@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity, Inputs, Transactions
 from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
 from onefold.processor.core.decision_log import Body, DecisionLog
@@ -23,13 +24,13 @@ def check_log(progress: Progress, log: Identity) -> None:
     memory is of the time before. It could go on from the same version and offsets there, and would be believed.
     """
     if progress.decided_in is not None and progress.decided_in.log_id != log.topic_id:
-        raise Corrupted("the decision log was made again: what was decided before is dropped")
+        raise Corrupted(Code.DECISIONS_LOST, "the decision log was made again: what was decided before is dropped")
 
 
 def standing_of(progress: Progress) -> Standing:
     """Where a reader goes on that has what the changelog has. Raises `Corrupted` when no log has the task."""
     if progress.decided_in is None:
-        raise Corrupted("the changelog says that the task is decided by Kafka transactions")
+        raise Corrupted(Code.REPLICAS_CHANGED, "the changelog says that the task is decided by Kafka transactions")
     log_id, offset, opened = progress.decided_in
     inputs = {topic: Next(progress.topic_ids[topic], at) for topic, at in progress.offsets_next.items()}
     if opened:
@@ -79,7 +80,7 @@ def restored(
         log.seek(standing.offset - 1)
         if digest(read_on(log)[0][1] or b"") != found.decided:
             keeping.drop()
-            raise Corrupted("the decision log has lost decisions that the states on disk know of")
+            raise Corrupted(Code.DECISIONS_LOST, "the decision log has lost decisions that the states on disk know of")
     log.seek(standing.offset)
     return found, History({inputs.partition: standing})
 
@@ -92,8 +93,9 @@ def _refuse_other_inputs(topology: Topology, progress: Progress) -> None:
     if decided_in is not None and decided_in.opened and before != now:
         changes = [f"{'with' if topic in now else 'without'} {topic}" for topic in sorted(before ^ now)]
         raise Refused(
+            Code.INPUTS_CHANGED,
             f"{topology.name} reads other inputs now, {', '.join(changes)}, and decisions go on with those that they began with. "
-            f"Stop all replicas, let one process run with ONEFOLD_REPLICAS=1, and start the replicas again"
+            f"Stop all replicas, let one process run with ONEFOLD_REPLICAS=1, and start the replicas again",
         )
 
 
@@ -103,7 +105,8 @@ def read_on(log: DecisionLog) -> Sequence[tuple[int, bytes | None]]:
         if found := log.read(WAIT_S):
             return found
     raise Retriable(
-        "the decision log does not give what it holds: its partition has no leader, or it is shorter than it was"
+        Code.TOPIC_UNREADABLE,
+        "the decision log does not give what it holds: its partition has no leader, or it is shorter than it was",
     )
 
 

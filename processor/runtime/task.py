@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from itertools import chain
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity, Session, Write
 from onefold.processor.core.errors import Abortable, Refused, TooMuch
 from onefold.processor.core.topology import Topology
@@ -87,7 +88,8 @@ class Task:
         if restored.progress.decided_in is not None:
             if self._take_back is None:
                 raise Refused(
-                    f"{self.topology.name} has replicas: its task {self._session.partition} is decided in a log"
+                    Code.REPLICAS_CHANGED,
+                    f"{self.topology.name} has replicas: its task {self._session.partition} is decided in a log",
                 )
             self._take_back()
             restored = self._keeping.restore(self._session)
@@ -240,7 +242,7 @@ class Task:
             self._commit(self.progress)
         except TooMuch as error:
             # Two small records are not too much: it is no fault of the record that comes next.
-            raise Abortable(str(error)) from error
+            raise Abortable(error.code, str(error)) from error
         self._recovery.quarantine = quarantine
 
     def _write(self, writes: Iterable[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:

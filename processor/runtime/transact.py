@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Transactions, Write
 from onefold.processor.core.errors import Corrupted
 from onefold.processor.core.topology import PROGRESS_KEY
@@ -66,6 +67,7 @@ class Transact:
         # The place in the decision log may move without a version: it must not go back either.
         if (committed.transactions, committed.decided_in) != (known.transactions, known.decided_in):
             raise Corrupted(
+                Code.FENCED,
                 f"task {self._partition} was another's meanwhile: the changelog has {committed.transactions} transactions, "
-                f"we know of {known.transactions}"
+                f"we know of {known.transactions}",
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.testing.log import SimulatedLog
@@ -53,7 +54,7 @@ class SimulatedDecisionLog:
         try:
             found, self._offset = self._log.read(self._topic, self._partition, self._offset)
         except Refused as error:
-            raise Corrupted(str(error)) from error
+            raise Corrupted(error.code, str(error)) from error
         return [(offset, entry.value) for offset, entry in found]
 
     def rest(self) -> None:
@@ -65,7 +66,7 @@ class SimulatedDecisionLog:
         self._answers = [reads - 1 for reads in self._answers]
         if self._answers and self._answers[0] <= 0:
             del self._answers[0]
-            raise TooMuch("a proposal could not be appended")
+            raise TooMuch(Code.TOO_LARGE, "a proposal could not be appended")
 
     def older_than(self, age_s: float) -> int:
         """No time passes here: all but the young ones."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Damaged
 
 
@@ -56,7 +57,7 @@ class SimulatedDisk:
         """The engine, with what was in it."""
         name = self._taken()
         if name in self._files.torn:
-            raise Damaged("the files are corrupted")
+            raise Damaged(Code.STATES_DAMAGED, "the files are corrupted")
         return SimulatedEngine(self._files.writes.setdefault(name, []))
 
     def clear(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import fastavro
 
 from onefold import pipelines
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.ticks import tick_record
@@ -69,7 +70,7 @@ class TopologyDriver:
         found = contracts if isinstance(contracts, Mapping) else load(Path(contracts), wanted)
         for topic in wanted:
             if topic not in found:
-                raise Refused(f"no schema names the topic {topic} in its topics")
+                raise Refused(Code.SCHEMA_MISSING, f"no schema names the topic {topic} in its topics")
         self.topology = topology
         self.codec = AvroCodec(topology, found)
         self.log = log or SimulatedLog()
@@ -238,4 +239,4 @@ def _declared(name: str, folder: Path) -> Path:
     try:
         return pipelines.find(folder)[name].contracts
     except pipelines.Faulty as fault:
-        raise Refused(f"{fault}; or say contracts=") from fault
+        raise Refused(Code.SCHEMA_MISSING, f"{fault}; or say contracts=") from fault

@@ -12,6 +12,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Headers
@@ -117,7 +118,7 @@ class SimulatedLog:
     ) -> tuple[list[tuple[int, Entry]], int]:
         """Committed records from an offset on, and the offset to go on from. Raises `Refused` when that offset is gone."""
         if start < self._topics[topic].starts.get(partition, 0):
-            raise Refused(f"{topic}/{partition} no longer holds the next offset")
+            raise Refused(Code.RECORDS_DELETED, f"{topic}/{partition} no longer holds the next offset")
         entries = self._topics[topic].partitions[partition]
         end = self.stable(topic, partition)
         found: list[tuple[int, Entry]] = []
@@ -185,7 +186,7 @@ class SimulatedLog:
     def _current(self, transactional_id: str, epoch: int) -> _Producer:
         producer = self._producers[transactional_id]
         if producer.epoch != epoch:
-            raise Fenced(f"{transactional_id} has epoch {producer.epoch}; {epoch} is over")
+            raise Fenced(Code.FENCED, f"{transactional_id} has epoch {producer.epoch}; {epoch} is over")
         return producer
 
     def _finish(self, producer: _Producer, outcome: str) -> None:

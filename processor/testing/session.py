@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import ChangelogIs, Identity, Write, transactional_id
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
 from onefold.processor.core.owner import Owner
@@ -97,7 +98,8 @@ class SimulatedSession(SimulatedInputs):
             yield entry.key or b"", entry.value
         if position < end and not stable:
             raise Retriable(
-                f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there"
+                Code.TOPIC_UNREADABLE,
+                f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there",
             )
 
     def last_progress(self, *, stable: bool = False) -> bytes | None:
@@ -108,7 +110,7 @@ class SimulatedSession(SimulatedInputs):
     def begin(self) -> bool:
         """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
         if self._begun:
-            raise Corrupted("a transaction is open already")
+            raise Corrupted(Code.TRANSACTION_LOST, "a transaction is open already")
         reinitialised = self.ambiguous
         if reinitialised:
             self.epoch = self._log.init(self._id)
@@ -120,7 +122,7 @@ class SimulatedSession(SimulatedInputs):
         """Add records to the open transaction."""
         for topic, partition, key, value, headers in writes:
             if len(value or b"") > self._log.bytes_max.get(topic, UNLIMITED):
-                raise TooMuch(f"a record is too large for {topic}")
+                raise TooMuch(Code.TOO_LARGE, f"a record is too large for {topic}")
             self._log.write(self._id, self.epoch, topic, partition, key, value, headers or ())
 
     def produce_progress(self, write: Write) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.live import Live
 from onefold.proof.audit.tables import Ledger, Tables
@@ -200,7 +201,7 @@ class Auditor:
         self._take_figures()
         self._name([])
         if held := following.held(_OPEN_S):
-            raise CannotTell(held)
+            raise CannotTell(Code.TOPIC_UNREADABLE, held)
         self._say(self._waits)
         self._leave(following)
         return level

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any, cast
 
+from onefold.error_codes import Code
 from onefold.proof.audit.gate import Gate
 from onefold.proof.audit.owed import Owed
 from onefold.proof.audit.pending import Pending
@@ -136,7 +137,10 @@ class Following:
         self._owed = Owed(work, self._oracle.expected.fed, self._decided)
         for (topic, partition), start in starts.items():
             if (topic, partition) in self._followed and start > positions[topic, partition]:
-                raise CannotTell(f"{topic}/{partition} starts at offset {start}: what was before is gone from the log")
+                raise CannotTell(
+                    Code.RECORDS_DELETED,
+                    f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
+                )
         with closing(Log(self._client, [self._topics.changelog])) as changelog:
             changelog.read(changelog.stable_ends(), self._take_progress, self._alive)
             positions |= changelog.positions
@@ -156,7 +160,10 @@ class Following:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
         reached, self.began_at = dict(self._progress), self._ends_of_written()
         if ahead := self._outputs.ahead_of(reached):
-            raise CannotTell(f"the processor does not say that it has taken {ahead}, of which there are results")
+            raise CannotTell(
+                Code.PROGRESS_UNKNOWN,
+                f"the processor does not say that it has taken {ahead}, of which there are results",
+            )
         later: list[Record] = []
         late: set[tuple[Place, Place]] = set()
 
@@ -336,7 +343,10 @@ class Following:
             if topic not in self._log.topics:
                 continue
             if topic_id != self._log.topics[topic].topic_id:
-                raise CannotTell(f"the processor has read another topic {topic}, which has been recreated since")
+                raise CannotTell(
+                    Code.TOPIC_RECREATED,
+                    f"the processor has read another topic {topic}, which has been recreated since",
+                )
             self._progress[topic, task] = at
 
     def _heard(self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None) -> None:

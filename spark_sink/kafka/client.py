@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -86,9 +87,14 @@ def _translate(librdkafka: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     rest = dict(librdkafka)
     for name in sorted(rest):
         if name in ("bootstrap.servers", "metadata.broker.list"):
-            raise Misconfigured(f"the Kafka setting {name!r} has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS")
+            raise Misconfigured(
+                Code.KAFKA_SETTING_WRONG,
+                f"the Kafka setting {name!r} has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS",
+            )
         if name in _OURS:
-            raise Misconfigured(f"the Kafka setting {name!r} is Onefold's own, and cannot be changed")
+            raise Misconfigured(
+                Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} is Onefold's own, and cannot be changed"
+            )
     options = {name: rest.pop(name) for name in _SAME if name in rest}
     if (idle := rest.pop("connections.max.idle.ms", None)) is not None:
         options["connections.max.idle.ms"] = "-1" if idle == "0" else idle  # never, in the one and in the other
@@ -96,8 +102,9 @@ def _translate(librdkafka: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     identity = _identity(rest)
     if rest:
         raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG,
             f"the Kafka setting {min(rest)!r} is not among those that the processor and the sink both know, "
-            "or does not go with the others"
+            "or does not go with the others",
         )
     return options, identity
 
@@ -109,16 +116,23 @@ def _security(rest: dict[str, str]) -> dict[str, str]:
     options = {}
     protocol = rest.pop("security.protocol", "plaintext").lower()
     if protocol not in _PROTOCOLS:
-        raise Misconfigured(f"the Kafka setting 'security.protocol' has to be one of {', '.join(_PROTOCOLS)}")
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG, f"the Kafka setting 'security.protocol' has to be one of {', '.join(_PROTOCOLS)}"
+        )
     if protocol != "plaintext":
         options["security.protocol"] = protocol.upper()
     mechanism, other = rest.pop("sasl.mechanism", None), rest.pop("sasl.mechanisms", None)
     if mechanism and other and mechanism != other:
-        raise Misconfigured("the Kafka settings 'sasl.mechanism' and 'sasl.mechanisms' are the same one: give one")
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG,
+            "the Kafka settings 'sasl.mechanism' and 'sasl.mechanisms' are the same one: give one",
+        )
     mechanism = mechanism or other
     if mechanism is None:
         if protocol.startswith("sasl"):
-            raise Misconfigured(f"the Kafka setting 'security.protocol' {protocol} needs a 'sasl.mechanism'")
+            raise Misconfigured(
+                Code.KAFKA_SETTING_WRONG, f"the Kafka setting 'security.protocol' {protocol} needs a 'sasl.mechanism'"
+            )
         return options
     if mechanism in _PASSWORD_MODULES:
         user, password = (_needed(rest, name, mechanism) for name in ("sasl.username", "sasl.password"))
@@ -128,7 +142,7 @@ def _security(rest: dict[str, str]) -> dict[str, str]:
         options |= more
     else:
         known = ", ".join((*_PASSWORD_MODULES, _TOKEN))
-        raise Misconfigured(f"the Kafka setting 'sasl.mechanism' has to be one of {known}")
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting 'sasl.mechanism' has to be one of {known}")
     return {**options, "sasl.mechanism": mechanism, "sasl.jaas.config": login}
 
 
@@ -150,7 +164,8 @@ def _token(rest: dict[str, str]) -> tuple[dict[str, str], str]:
     if method == "default" and rest.pop(unsecured, "false").lower() == "true":
         return {}, _jaas(_TOKEN_MODULE, _unsecured_login(_needed(rest, "sasl.oauthbearer.config", unsecured)))
     raise Misconfigured(
-        f"the Kafka setting 'sasl.mechanism' {_TOKEN} needs 'sasl.oauthbearer.method' oidc, or {unsecured!r} true"
+        Code.KAFKA_SETTING_WRONG,
+        f"the Kafka setting 'sasl.mechanism' {_TOKEN} needs 'sasl.oauthbearer.method' oidc, or {unsecured!r} true",
     )
 
 
@@ -159,7 +174,7 @@ def _unsecured_login(config: str) -> dict[str, str]:
     parts = dict(_pair(part, setting) for part in filter(None, config.split(" ")))
     principal, scope = parts.pop("principal", None), parts.pop("scope", None)
     if not principal:
-        raise Misconfigured(f"the Kafka setting {setting!r} needs a principal=")
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {setting!r} needs a principal=")
     login = {f"unsecuredLoginStringClaim_{parts.get('principalClaimName', 'sub')}": principal}
     if scope:  # the first character separates the values
         login[f"unsecuredLoginListClaim_{parts.get('scopeClaimName', 'scope')}"] = f",{scope}"
@@ -169,14 +184,14 @@ def _unsecured_login(config: str) -> dict[str, str]:
         elif name.startswith("extension_"):
             login[f"unsecuredLoginExtension_{name.removeprefix('extension_')}"] = value
         else:
-            raise Misconfigured(f"the Kafka setting {setting!r} has an unknown part: {name}=")
+            raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {setting!r} has an unknown part: {name}=")
     return login
 
 
 def _pair(part: str, setting: str) -> tuple[str, str]:
     name, equals, value = part.partition("=")
     if not (equals and _NAME.fullmatch(name)):
-        raise Misconfigured(f"the Kafka setting {setting!r} is not a list of name=value")
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {setting!r} is not a list of name=value")
     return name, value
 
 
@@ -185,7 +200,8 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     for name in options:
         if not _NAME.fullmatch(name):
             raise Misconfigured(
-                f"the Kafka setting 'sasl.oauthbearer.config' has a claim that Java cannot have: {name}"
+                Code.KAFKA_SETTING_WRONG,
+                f"the Kafka setting 'sasl.oauthbearer.config' has a claim that Java cannot have: {name}",
             )
     return " ".join([module, "required", *(f"{name}={_quoted(value)}" for name, value in options.items())]) + ";"
 
@@ -198,7 +214,7 @@ def _quoted(text: str) -> str:
 
 def _needed(rest: dict[str, str], name: str, because: str) -> str:
     if not (value := rest.pop(name, "")):
-        raise Misconfigured(f"the Kafka setting {name!r} is missing: {because} needs it")
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} is missing: {because} needs it")
     return value
 
 
@@ -209,12 +225,15 @@ def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
     if rest.pop("enable.ssl.certificate.verification", "true").lower() != "true":
         raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG,
             "the Kafka setting 'enable.ssl.certificate.verification' cannot be false: the sink's client always checks "
-            "the broker's certificate; name who signed it in 'ssl.ca.location'"
+            "the broker's certificate; name who signed it in 'ssl.ca.location'",
         )
     location, text = _one_of(rest, _AUTHORITY)
     if location == "probe" or (location is not None and Path(location).is_dir()):
-        raise Misconfigured("the Kafka setting 'ssl.ca.location' has to be one file of certificates in PEM")
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG, "the Kafka setting 'ssl.ca.location' has to be one file of certificates in PEM"
+        )
     if location is not None:
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
     if text is not None:
@@ -222,7 +241,8 @@ def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
     if (names := rest.pop("ssl.endpoint.identification.algorithm", None)) is not None:
         if names not in ("none", "https"):
             raise Misconfigured(
-                "the Kafka setting 'ssl.endpoint.identification.algorithm' has to be one of none, https"
+                Code.KAFKA_SETTING_WRONG,
+                "the Kafka setting 'ssl.endpoint.identification.algorithm' has to be one of none, https",
             )
         options["ssl.endpoint.identification.algorithm"] = "" if names == "none" else names
     return options
@@ -238,9 +258,14 @@ def _identity(rest: dict[str, str]) -> dict[str, str]:
         _one_of(dict(rest), pair)
         found |= {name: rest.pop(name) for name in pair if name in rest}
     if len(found) == 1:
-        raise Misconfigured(f"the Kafka setting {min(found)!r} needs the other half: a certificate and its key")
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG,
+            f"the Kafka setting {min(found)!r} needs the other half: a certificate and its key",
+        )
     if found and _STORE in rest:
-        raise Misconfigured(f"the Kafka settings {min(found)!r} and {_STORE!r} say the same: give one")
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG, f"the Kafka settings {min(found)!r} and {_STORE!r} say the same: give one"
+        )
     if _STORE in rest:
         found = {name: rest.pop(name) for name in (_STORE, _STORE_PASSWORD) if name in rest}
     elif found and _KEY_PASSWORD in rest:
@@ -251,7 +276,9 @@ def _identity(rest: dict[str, str]) -> dict[str, str]:
 def _one_of(rest: dict[str, str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
     location, text = rest.pop(pair[0], None), rest.pop(pair[1], None)
     if location is not None and text is not None:
-        raise Misconfigured(f"the Kafka settings {pair[0]!r} and {pair[1]!r} say the same: give one")
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG, f"the Kafka settings {pair[0]!r} and {pair[1]!r} say the same: give one"
+        )
     return location, text
 
 
@@ -274,9 +301,11 @@ def _unpacked(identity: dict[str, str]) -> tuple[str, str]:
     try:
         store = pkcs12.load_pkcs12(_bytes(identity, _STORE), None if password is None else password.encode())
     except ValueError as error:
-        raise Misconfigured(f"the Kafka setting {_STORE!r} is no PKCS#12, or its password is wrong") from error
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG, f"the Kafka setting {_STORE!r} is no PKCS#12, or its password is wrong"
+        ) from error
     if store.key is None or store.cert is None:
-        raise Misconfigured(f"the Kafka setting {_STORE!r} holds no certificate with its key")
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {_STORE!r} holds no certificate with its key")
     chain = [held.certificate.public_bytes(Encoding.PEM).decode() for held in (store.cert, *store.additional_certs)]
     return "".join(chain), _pkcs8(store.key)
 
@@ -285,7 +314,7 @@ def _chain(identity: dict[str, str]) -> str:
     name = _named(identity, _CERTIFICATE)
     chain = _PEM_CERTIFICATE.findall(_text(identity, name))
     if not chain:
-        raise Misconfigured(f"the Kafka setting {name!r} holds no certificate in PEM")
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} holds no certificate in PEM")
     return "\n".join(chain)
 
 
@@ -298,12 +327,12 @@ def _key(identity: dict[str, str]) -> str:
     sentence = f"the Kafka setting {name!r} holds no private key in PEM, {reason}"
     found = _PEM_KEY.search(_text(identity, name))  # other things may stand before it, as parameters of a curve
     if not found:
-        raise Misconfigured(sentence)
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, sentence)
     unlocks = password.encode() if password and "ENCRYPTED" in found[0] else None
     try:
         return _pkcs8(load_pem_private_key(found[0].encode(), unlocks))
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Misconfigured(sentence) from error
+        raise Misconfigured(Code.KAFKA_SETTING_WRONG, sentence) from error
 
 
 def _pkcs8(key: "PrivateKeyTypes") -> str:
@@ -324,4 +353,6 @@ def _bytes(identity: dict[str, str], name: str) -> bytes:
     try:
         return Path(identity[name]).read_bytes()
     except OSError as error:
-        raise Misconfigured(f"the Kafka setting {name!r} names a file that cannot be read: {error.strerror}") from error
+        raise Misconfigured(
+            Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} names a file that cannot be read: {error.strerror}"
+        ) from error

@@ -14,6 +14,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client
+from onefold.error_codes import Code
 from onefold.processor.io import ask
 from onefold.spark_sink.errors import Refused, Unauthenticated, Waiting
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
@@ -66,11 +67,16 @@ class Topics:
             self._consumer.unassign()
         error = message.error() if message is not None else None
         if error is not None and error.code() in kafka_client.FORBIDDEN:
-            raise Refused(f"Kafka at {self._servers} does not let {topic}/{partition} be read: {error.str()}")
+            raise Refused(
+                Code.KAFKA_RIGHT, f"Kafka at {self._servers} does not let {topic}/{partition} be read: {error.str()}"
+            )
         if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
             return None
         if error is not None:
-            raise Waiting(f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}")
+            raise Waiting(
+                Code.TOPIC_UNREADABLE,
+                f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}",
+            )
         found = message.offset()
         assert found is not None, "a record lies at an offset"
         headers = frozenset(header[0] for header in message.headers() or ())
@@ -97,7 +103,9 @@ class Topics:
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                         raise
-                    raise Refused(kafka_client.cannot_describe(self._admin, [topic]).sentence) from None
+                    raise Refused(
+                        Code.KAFKA_RIGHT, kafka_client.cannot_describe(self._admin, [topic]).sentence
+                    ) from None
         return found
 
     def _reach(self, topic: str, partition: int) -> Reach:
@@ -105,7 +113,9 @@ class Topics:
         with _kafka_errors(self._servers, self._admin):
             found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)
         if found is None:  # what the library says when it took too long
-            raise Waiting(f"Kafka at {self._servers} does not say how far {topic}/{partition} reaches")
+            raise Waiting(
+                Code.TOPIC_UNREADABLE, f"Kafka at {self._servers} does not say how far {topic}/{partition} reaches"
+            )
         return Reach(*found)
 
 
@@ -127,7 +137,7 @@ class Ends:
                 for partition in there[topic].partitions
             }
             if not asked:
-                raise Waiting(f"Kafka at {self._servers} shows none of the topics")
+                raise Waiting(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
             answers = self._admin.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
             )
@@ -145,9 +155,9 @@ def _kafka_errors(servers: str, client: kafka_client.Admin) -> Iterator[None]:
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            raise Waiting(f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
+            raise Waiting(Code.TOPIC_MISSING, f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
         if cause.code() in kafka_client.FORBIDDEN:
-            raise Refused(f"Kafka at {servers} refuses: {cause.str()}") from None
+            raise Refused(Code.KAFKA_RIGHT, f"Kafka at {servers} refuses: {cause.str()}") from None
         if found := kafka_client.explain(cause, client):
-            raise (Unauthenticated if found.refused else Waiting)(found.sentence) from None
-        raise Waiting(f"Kafka at {servers} does not answer: {cause.str()}") from None
+            raise (Unauthenticated if found.refused else Waiting)(found.code, found.sentence) from None
+        raise Waiting(Code.KAFKA_SILENT, f"Kafka at {servers} does not answer: {cause.str()}") from None

@@ -10,6 +10,7 @@ from dataclasses import replace
 import psycopg
 import structlog
 
+from onefold.error_codes import Code
 from onefold.spark_sink import decisions
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.decisions import Decided
@@ -131,7 +132,7 @@ class Batches:
             OffsetRange(*key, self._next.get(key, 0), end, self._ids[key[0]]) for key, end in sorted(ends.items())
         ]
         if any(part.end < part.start for part in ranges):
-            raise Rewind("Spark's checkpoint goes back behind the batch before")
+            raise Rewind(Code.CHECKPOINT_LOST, "Spark's checkpoint goes back behind the batch before")
         covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
@@ -352,7 +353,9 @@ def _with_last_records(batch: Batch, staged: Staged) -> Batch:
         part for part in ranges if part.last_record is not None and part.start <= part.last_record.offset < part.end
     ]
     if len(inside) != len(staged.last_records):
-        raise Rewind("the rows of a batch lie outside of the offsets that Spark's checkpoint gives it")
+        raise Rewind(
+            Code.CHECKPOINT_LOST, "the rows of a batch lie outside of the offsets that Spark's checkpoint gives it"
+        )
     return replace(batch, ranges=ranges)
 
 

@@ -4,6 +4,7 @@ Kafka itself says nothing when a topic was deleted and made anew, or when its lo
 are just numbers, and readers go on in the middle of other data.
 """
 
+from onefold.error_codes import Code
 from onefold.spark_sink.decisions import Decided, log_of, refuse_closed
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import ledger
@@ -51,8 +52,9 @@ def choose_source(connection: Connection, sink: str, writer: str, topics: Topics
     if not decided:
         if known:
             raise Refused(
+                Code.TABLES_OF_OTHER_TOPICS,
                 f"the tables of {sink} are filled from {log}, and cannot be filled from its output topics as well: start its "
-                f"replicas again, or start {sink} over, see `onefold docs operating`"
+                f"replicas again, or start {sink} over, see `onefold docs operating`",
             )
         return
     topic_id = topics.ids([log])[log]
@@ -60,8 +62,9 @@ def choose_source(connection: Connection, sink: str, writer: str, topics: Topics
     for partition, reach in sorted(new.items()):
         if reach.start > 0:
             raise Refused(
+                Code.RECORDS_DELETED,
                 f"{log}/{partition} begins at offset {reach.start}: what came true before cannot be known from it; "
-                f"leave decided_tables out, or start {sink} over, or restore a backup of Postgres that knows it"
+                f"leave decided_tables out, or start {sink} over, or restore a backup of Postgres that knows it",
             )
     if new:
         ledger.open_log(connection, sink, topic_id, sorted(new), writer)
@@ -102,24 +105,26 @@ def same_topics(topics: Topics, ids: dict[str, str]) -> None:
     """
     for topic, topic_id in topics.ids(sorted(ids)).items():
         if topic_id != ids[topic]:
-            raise Refused(_made_anew(topic, ids[topic], topic_id))
+            raise Refused(Code.TOPIC_RECREATED, _made_anew(topic, ids[topic], topic_id))
 
 
 def _check(key: Partition, position: Position, topic_id: str, reach: Reach | None, topics: Topics) -> None:
     name = f"{key[0]}/{key[1]}"
     if position.topic_id != topic_id:
-        raise Refused(_made_anew(key[0], position.topic_id, topic_id))
+        raise Refused(Code.TOPIC_RECREATED, _made_anew(key[0], position.topic_id, topic_id))
     if reach is None:
-        raise Refused(f"Postgres holds records of {name}, and Kafka has no such partition")
+        raise Refused(Code.PARTITIONS_CHANGED, f"Postgres holds records of {name}, and Kafka has no such partition")
     if position.next_offset > reach.end:
         raise Refused(
+            Code.RECORDS_LOST,
             f"{name} ends at offset {reach.end}, but Postgres holds everything below {position.next_offset}: "
-            "Kafka lost records; see `onefold docs operating`"
+            "Kafka lost records; see `onefold docs operating`",
         )
     if position.next_offset < reach.start:
         raise Refused(
+            Code.RECORDS_DELETED,
             f"{name} begins at offset {reach.start}, but Postgres needs {position.next_offset} next: "
-            "Kafka deleted records before the sink wrote them; see `onefold docs operating`"
+            "Kafka deleted records before the sink wrote them; see `onefold docs operating`",
         )
     _check_last(name, key, position, reach, topics)
 
@@ -133,8 +138,9 @@ def _check_last(name: str, key: Partition, position: Position, reach: Reach, top
     if found == last.fingerprint or (found is None and topics.is_compacted(key[0])):
         return
     raise Refused(
+        Code.TOPIC_RECREATED,
         f"the record at {name}, offset {last.offset}, is not the one that was written: "
-        "the topic was recreated; see `onefold docs operating`"
+        "the topic was recreated; see `onefold docs operating`",
     )
 
 

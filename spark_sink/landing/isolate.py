@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
@@ -160,7 +161,8 @@ class Sifted(DriverStaged):
         for table, error in doubtful.items():
             if self.refused[table] == self.counted[table]:
                 raise Stopped(
-                    f"PostgreSQL refuses every row of a batch for {table}: {sentence(error)}. The sink wrote none of these rows"
+                    Code.ROWS_REFUSED,
+                    f"PostgreSQL refuses every row of a batch for {table}: {sentence(error)}. The sink wrote none of these rows",
                 ) from error
 
     def _stop_beyond_the_bound(self, table: str, error: psycopg.Error) -> None:
@@ -177,8 +179,9 @@ class Sifted(DriverStaged):
             here = f"{refused:,} of {rows:,} {what}"
             before = f", after {self._bound.runs[table]:,} in the batches before"
         raise Stopped(
+            Code.ROWS_REFUSED,
             f"PostgreSQL refuses {here} for {table}{before}: {sentence(error)}. The sink wrote none of these {what}: mend the "
-            f"table or sql/merge/{table}.sql"
+            f"table or sql/merge/{table}.sql",
         ) from error
 
     def _uncopied(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
@@ -264,8 +267,9 @@ class Sifted(DriverStaged):
             if connection.closed or not may_blame_a_row(error):
                 raise
             raise Stopped(
+                Code.ROWS_REFUSED,
                 f"PostgreSQL refuses what sql/reduce/{self._merging}.sql makes of a batch without records: {sentence(error)}. "
-                f"The sink wrote none of these rows: mend the table or sql/merge/{self._merging}.sql"
+                f"The sink wrote none of these rows: mend the table or sql/merge/{self._merging}.sql",
             ) from error
 
     def _apply_reduced(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:

@@ -8,6 +8,7 @@ a sink could read is kept in Postgres.
 
 from collections.abc import Iterable
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import SINGLE_OBJECT_MARKER, Domain
 from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing import ledger
@@ -38,9 +39,10 @@ def recognise(connection: Connection, domain: Domain) -> None:
     if forgotten and any(position.last_record for position in ledger.positions(connection, domain.name).values()):
         topic, header = min(forgotten)
         raise Refused(
+            Code.SCHEMA_UNKNOWN,
             f"{topic} has records of a schema that avro/ does not have (fingerprint {header[2:].hex()}): if a newer version "
             f"of {domain.name} wrote them, start that version's sink; if the schema was changed here, "
-            f"`onefold contracts {domain.name} --restore` puts the earlier one into avro/earlier/"
+            f"`onefold contracts {domain.name} --restore` puts the earlier one into avro/earlier/",
         )
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -62,8 +64,9 @@ def refuse_newer(connection: Connection, domain: Domain) -> None:
     if unknown := _unknown(connection, domain, schemas(domain)):
         topic, header = min(unknown)
         raise Refused(
+            Code.SCHEMA_UNKNOWN,
             f"a sink of another version of {domain.name} has started, which knows a schema of {topic} that this one does not "
-            f"(fingerprint {header[2:].hex()}): that sink continues alone"
+            f"(fingerprint {header[2:].hex()}): that sink continues alone",
         )
 
 
@@ -83,7 +86,10 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
         if number < _ASKED_MAX:
             record = records.record_from(topic, partition, offset)
             if record is None or record.offset != offset:
-                raise Waiting(f"Kafka does not have {topic}/{partition}@{offset} any more, which was just read")
+                raise Waiting(
+                    Code.RECORDS_DELETED,
+                    f"Kafka does not have {topic}/{partition}@{offset} any more, which was just read",
+                )
             if _SOURCE_HEADER not in record.headers:
                 continue
             what = f"a processor's record at offset {offset}"
@@ -91,9 +97,10 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
             what = f"more than {_ASKED_MAX:,} records, up to offset {offset},"
         fingerprint = header.removeprefix(SINGLE_OBJECT_MARKER).hex()
         raise Refused(
+            Code.SCHEMA_UNKNOWN,
             f"{topic}/{partition} has {what} of a schema that this sink does not know (fingerprint {fingerprint}): start the "
             f"sink of the version that wrote it; if that version was given up, put its schema into avro/earlier/, or reject its "
-            f"records with ONEFOLD_ALLOW=unknown_contracts"
+            f"records with ONEFOLD_ALLOW=unknown_contracts",
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from psycopg.types.json import Jsonb
 
+from onefold.error_codes import Code
 from onefold.spark_sink.decisions import Decided, Decisions, log_of, place
 from onefold.spark_sink.errors import Refused, Rewind
 from onefold.spark_sink.postgres.connection import Connection, transaction
@@ -162,8 +163,9 @@ def open_log(connection: Connection, sink: str, topic_id: str, partitions: Seque
         ).fetchone()
         if held is not None:
             raise Refused(
+                Code.TABLES_OF_OTHER_TOPICS,
                 f"the tables of {sink} hold records of {held[0]}, and cannot be filled from {log} as well: keep writing from its "
-                f"output topics, or reset {sink}, see `onefold docs operating`"
+                f"output topics, or reset {sink}, see `onefold docs operating`",
             )
         # An older sink would land the output topics, and everything a second time.
         connection.execute("UPDATE onefold.version SET number = greatest(number, 2)")
@@ -235,7 +237,7 @@ def _lock(connection: Connection, batch: Batch) -> dict[Partition, tuple[int, st
         ),
     ).fetchall()
     if any(elsewhere for *_, elsewhere in rows):
-        raise Rewind(f"the tables of {batch.sink} are filled from {log} now")
+        raise Rewind(Code.POSITIONS_MOVED, f"the tables of {batch.sink} are filled from {log} now")
     return {
         (topic, partition): (next_offset, topic_id, decided)
         for topic, partition, next_offset, topic_id, decided, _ in rows
@@ -244,17 +246,24 @@ def _lock(connection: Connection, batch: Batch) -> dict[Partition, tuple[int, st
 
 def _continues(part: OffsetRange, stored: dict[Partition, tuple[int, str, Decided]]) -> bool:
     if part.key not in stored:
-        raise Rewind(f"Postgres holds no position for {part.topic}/{part.partition}")
+        raise Rewind(Code.POSITIONS_MOVED, f"Postgres holds no position for {part.topic}/{part.partition}")
     next_offset, topic_id, decided = stored[part.key]
     if topic_id != part.topic_id:
-        raise Rewind(f"{part.topic}/{part.partition} was read from topic id {part.topic_id}, Postgres holds {topic_id}")
+        raise Rewind(
+            Code.POSITIONS_MOVED,
+            f"{part.topic}/{part.partition} was read from topic id {part.topic_id}, Postgres holds {topic_id}",
+        )
     if next_offset < part.start:
         raise Rewind(
+            Code.POSITIONS_MOVED,
             f"the batch of {part.topic}/{part.partition} starts at {part.start}, "
-            f"Postgres needs {next_offset} next: going back to it"
+            f"Postgres needs {next_offset} next: going back to it",
         )
     if part.decisions is not None and next_offset <= part.end and decided != part.decisions.decided_at(next_offset):
-        raise Rewind(f"what is decided in {part.topic}/{part.partition} below {next_offset} is not what Postgres holds")
+        raise Rewind(
+            Code.POSITIONS_MOVED,
+            f"what is decided in {part.topic}/{part.partition} below {next_offset} is not what Postgres holds",
+        )
     return True
 
 
@@ -286,7 +295,10 @@ def _swap(connection: Connection, batch: Batch, ranges: list[OffsetRange], start
         ),
     ).rowcount
     if swapped != len(ranges):
-        raise Rewind(f"{swapped} of {len(ranges)} positions could be moved: the ledger changed under a lock")
+        raise Rewind(
+            Code.POSITIONS_MOVED,
+            f"{swapped} of {len(ranges)} positions could be moved: the ledger changed under a lock",
+        )
 
 
 def _decided_after(part: OffsetRange) -> Jsonb | None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import HEADER_BYTES, REJECTED, SINGLE_OBJECT_MARKER, Target
 from onefold.spark_sink.errors import Rewind, may_blame_a_row
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
@@ -263,7 +264,10 @@ class ExecutorStaged:
             count = sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self.relation(name))
             row = connection.execute(count).fetchone()
             if row != (self._rows[name],):
-                raise Rewind(f"{row and row[0]} of {self._rows[name]} staged rows for {name} are left in Postgres")
+                raise Rewind(
+                    Code.POSITIONS_MOVED,
+                    f"{row and row[0]} of {self._rows[name]} staged rows for {name} are left in Postgres",
+                )
 
     def relation(self, target: str) -> sql.Composable:
         """The rows of the attempts that were reported, and of no others."""

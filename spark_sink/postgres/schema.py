@@ -7,6 +7,7 @@ its files, which are applied before those of any pipeline.
 import hashlib
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 from onefold.spark_sink.postgres.schema_files import files
@@ -63,8 +64,9 @@ def _check_version(connection: Connection) -> None:
     ((number,),) = connection.execute("SELECT number FROM onefold.version").fetchall()
     if number > KNOWN_VERSION:
         raise Refused(
+            Code.NEWER_VERSION,
             f"a newer Onefold has made version {number} of the tables in the schema onefold, and this one knows versions "
-            f"up to {KNOWN_VERSION}: start the newer one again. See `onefold docs operating`, upgrading, and back"
+            f"up to {KNOWN_VERSION}: start the newer one again. See `onefold docs operating`, upgrading, and back",
         )
 
 
@@ -87,8 +89,9 @@ def _apply(connection: Connection, pipeline: str, path: Path, applied: dict[str,
         return False
     if path.name in applied:
         raise Misconfigured(
+            Code.SQL_CHANGED,
             f"sql/schema/{path.name} was changed after it was applied to this database: "
-            "restore it, and put the change into a new file"
+            "restore it, and put the change into a new file",
         )
     with transaction(connection):
         connection.execute(path.read_bytes())

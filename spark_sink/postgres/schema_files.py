@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 
 
@@ -15,7 +16,8 @@ def files(pipeline: str, sql_root: Path) -> list[Path]:
     for path in found:
         if "." not in path.stem:
             raise Misconfigured(
+                Code.SQL_WRONG,
                 f"sql/schema/{path.name} does not say whose it is: name it <pipeline>.{path.stem}.sql "
-                "(what was applied under the old name is not applied again)"
+                "(what was applied under the old name is not applied again)",
             )
     return [path for path in found if path.stem.partition(".")[0] == pipeline]

@@ -10,6 +10,7 @@ import shutil
 import stat
 from pathlib import Path
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing.ledger import Partition
 
@@ -52,7 +53,9 @@ def ends(path: Path, batch_id: int) -> dict[Partition, int]:
             for partition, offset in partitions.items()
         }
     except (OSError, ValueError, IndexError, AttributeError, TypeError) as error:
-        raise Rewind(f"Spark's checkpoint was lost or damaged ({type(error).__name__})") from error
+        raise Rewind(
+            Code.CHECKPOINT_LOST, f"Spark's checkpoint was lost or damaged ({type(error).__name__})"
+        ) from error
 
 
 def _alive(pid: str) -> bool:

@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from onefold import jvm
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 
 #: In the folder that Spark works in. For a developer: what matters to a user the sink says itself, in one sentence each.
@@ -104,8 +105,9 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
     """
     if "," in str(scratch):
         raise Misconfigured(
+            Code.SPARK_NOT_STARTED,
             f"Spark cannot work in {scratch}: it reads a comma as the end of a folder's name; set ONEFOLD_HOME to a folder that "
-            "has no comma in its path"
+            "has no comma in its path",
         )
     log4j = scratch / "log4j2.properties"
     if log4j.exists():  # else the folder is somebody else's so far

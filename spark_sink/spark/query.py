@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from onefold.error_codes import Code
 from onefold.postgres import HeldUp, Unfit
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Rewind, Verdict, Waiting, sentence, verdict
@@ -76,35 +77,35 @@ class Query:
         try:
             self.stop()
         except (PySparkException, Py4JError) as error:
-            raise Waiting("Spark does not end the query; it is asked again") from error
+            raise Waiting(Code.SPARK_QUERY, "Spark does not end the query; it is asked again") from error
         try:
             with ExitStack() as held:
                 self._begin(held)
                 self._held = held.pop_all()
         except Unfit as error:
-            raise Misconfigured(str(error)) from error
+            raise Misconfigured(Code.POSTGRES_UNFIT, str(error)) from error
         except HeldUp as error:
-            raise Waiting(str(error)) from error
+            raise Waiting(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
-                raise Waiting(f"Postgres does not answer: {sentence(error)}") from error
+                raise Waiting(Code.POSTGRES_SILENT, f"Postgres does not answer: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
-                raise Waiting(f"Postgres refuses to begin: {sentence(error)}") from error
+                raise Waiting(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(
-                f"Postgres refuses a statement of sql/ or of the sink's own schemas: {sentence(error)}"
+                Code.SQL_WRONG, f"Postgres refuses a statement of sql/ or of the sink's own schemas: {sentence(error)}"
             ) from error
         except PySparkException as error:
-            raise Waiting(f"Spark cannot read the topics: {sentence(error)}") from error
+            raise Waiting(Code.SPARK_QUERY, f"Spark cannot read the topics: {sentence(error)}") from error
 
     def failure(self) -> BaseException | None:
         """Why nothing further lands: the query has ended, or will; None while it is healthy."""
         if self._query is None or self._batches is None:
-            return Waiting("not started yet")
+            return Waiting(Code.SPARK_QUERY, "not started yet")
         active = self._query.isActive  # asked first: whatever ends it is noted before
         # our own error first: Spark's is a wrapper around it, and of one in landing it hears only at the next batch
         if self._batches.failure is not None or active:
             return self._batches.failure
-        return self._query.exception() or Waiting("Spark ended the query")
+        return self._query.exception() or Waiting(Code.SPARK_QUERY, "Spark ended the query")
 
     def displaced(self) -> Rewind | None:
         """Why the query must go back although no batch came to notice it: Postgres holds less than it has landed.
@@ -120,7 +121,10 @@ class Query:
             at = stored.get((topic, partition))
             if at is None or at.next_offset < offset:
                 needs = "nothing" if at is None else f"everything below {at.next_offset}"
-                return Rewind(f"{topic}/{partition} was written below {offset}, but Postgres holds {needs}: going back")
+                return Rewind(
+                    Code.POSITIONS_MOVED,
+                    f"{topic}/{partition} was written below {offset}, but Postgres holds {needs}: going back",
+                )
         return None
 
     def stop(self) -> None:
@@ -192,7 +196,7 @@ def _rehearse(connection: Connection, stage: Stage) -> None:
         except psycopg.Error as error:
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise
-            raise Misconfigured(f"sql/merge/{name}.sql does not work: {sentence(error)}") from error
+            raise Misconfigured(Code.SQL_WRONG, f"sql/merge/{name}.sql does not work: {sentence(error)}") from error
         finally:
             if not connection.closed:
                 connection.execute("ROLLBACK")

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from onefold import names
+from onefold.error_codes import Code
 from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
 from onefold.spark_sink.errors import Misconfigured, sentence
@@ -77,9 +78,11 @@ def _check_names(reduction: Reduction, columns: list[str]) -> None:
     where = f"sql/reduce/{reduction.name}.sql"
     for name in columns:
         if fault := names.fault_of_column(name, (contracts.ATTEMPT,)):
-            raise Misconfigured(f"{where}: column {name!r} {fault}: give the column another name")
+            raise Misconfigured(Code.SQL_WRONG, f"{where}: column {name!r} {fault}: give the column another name")
     if twice := names.alike(columns) or next(((n, n) for n in columns if columns.count(n) > 1), None):
-        raise Misconfigured(f"{where}: columns {twice[0]!r} and {twice[1]!r} are one to Spark: rename one of them")
+        raise Misconfigured(
+            Code.SQL_WRONG, f"{where}: columns {twice[0]!r} and {twice[1]!r} are one to Spark: rename one of them"
+        )
 
 
 def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tuple[str, str]]:
@@ -89,7 +92,9 @@ def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tu
     try:
         return spark.sql(f"SELECT * FROM {_over(reduction, f'TABLE {_NOTHING}')}").dtypes
     except PySparkException as error:
-        raise Misconfigured(f"sql/reduce/{reduction.name}.sql does not work: {sentence(error)}") from error
+        raise Misconfigured(
+            Code.SQL_WRONG, f"sql/reduce/{reduction.name}.sql does not work: {sentence(error)}"
+        ) from error
 
 
 def _question(spark: SparkSession, domain: Domain, reduction: Reduction) -> str:
@@ -172,5 +177,7 @@ def _postgres_type(reduction: Reduction, name: str, kind: str) -> str:
     if kind.startswith("decimal"):
         return "numeric"
     if kind not in _POSTGRES_TYPES:
-        raise Misconfigured(f"sql/reduce/{reduction.name}.sql gives {name} as {kind}, which the sink cannot write")
+        raise Misconfigured(
+            Code.SQL_WRONG, f"sql/reduce/{reduction.name}.sql gives {name} as {kind}, which the sink cannot write"
+        )
     return _POSTGRES_TYPES[kind]

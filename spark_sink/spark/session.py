@@ -15,6 +15,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from onefold import jvm
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured, sentence
 from onefold.spark_sink.spark.options import options
 
@@ -75,9 +76,11 @@ def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[s
         return spark_session(jars, java_home, scratch, flags)
     except PySparkException as error:
         said = (scratch / _PRINTED).read_text(encoding="utf-8", errors="replace")
-        raise Misconfigured(f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}") from error
+        raise Misconfigured(
+            Code.JAVA_UNUSABLE, f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}"
+        ) from error
     except OSError as error:
-        raise Misconfigured(f"Spark did not start: {sentence(error)}") from error
+        raise Misconfigured(Code.SPARK_NOT_STARTED, f"Spark did not start: {sentence(error)}") from error
 
 
 def _has_a_name() -> bool:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold import class_archive
+from onefold.error_codes import Code
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import Domain, load_domain
 from onefold.spark_sink.errors import Misconfigured, Waiting, sentence
@@ -65,7 +66,7 @@ def _run(draft: Path, pipelines: Iterable[Pipeline], jars: list[Path], java_home
     try:
         jvm.wait(_EXIT_S)
     except subprocess.TimeoutExpired:
-        raise Waiting(f"the JVM did not write its classes down in {_EXIT_S:.0f} s") from None
+        raise Waiting(Code.CLASSES_NOT_ARCHIVED, f"the JVM did not write its classes down in {_EXIT_S:.0f} s") from None
 
 
 def rehearse(spark: SparkSession, enough: threading.Event, pipelines: Iterable[Pipeline], folder: Path) -> None:

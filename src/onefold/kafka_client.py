@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from onefold.error_codes import Code
 from onefold.kafka_probe import LOGIN, START, probe
 from onefold.kafka_probe import Trouble as Trouble  # what every caller handles
 
@@ -196,6 +197,7 @@ def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
     names = ", ".join(topics)
     settings = client.settings if isinstance(client, Admin) else {}
     return Trouble(
+        Code.KAFKA_RIGHT,
         f"{identity(settings)} has no right to describe {names} in Kafka, which does not say whether it exists",
         "Allow the operation Describe on it, or log in as another user.",
         refused=True,
@@ -205,6 +207,7 @@ def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
 def forbidden(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
     """The trouble of a client that lacks a right, where Kafka's own words are all that is known: an error of `FORBIDDEN`."""
     return Trouble(
+        Code.KAFKA_RIGHT,
         f"Kafka refuses {identity(settings)} a right: {error.str()}",
         "Allow it with an ACL, or log in as another user.",
         refused=True,
@@ -214,6 +217,7 @@ def forbidden(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
 def cannot_read(settings: Mapping[str, Any], topic: str) -> Trouble:
     """The trouble of a client that may describe a topic and not read it."""
     return Trouble(
+        Code.KAFKA_RIGHT,
         f"{identity(settings)} has no right to read {topic} in Kafka",
         "Allow the operation Read on it, or log in as another user.",
         refused=True,
@@ -256,7 +260,8 @@ def _connect(settings: Mapping[str, Any]) -> Trouble | None:
         sentence = (
             "an address of Kafka has an account in front of its host, which a client takes for a part of the name"
         )
-        return Trouble(sentence, "Give sasl.username and sasl.password in ONEFOLD_KAFKA_OPTIONS instead.", refused=True)
+        remedy = "Give sasl.username and sasl.password in ONEFOLD_KAFKA_OPTIONS instead."
+        return Trouble(Code.SETTING_WRONG, sentence, remedy, refused=True)
 
     def hear(error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -266,7 +271,7 @@ def _connect(settings: Mapping[str, Any]) -> Trouble | None:
         client = admin({**settings, "error_cb": hear})
     except KafkaException as error:
         sentence = f"the Kafka settings cannot be used: {error.args[0].str()}"
-        return Trouble(sentence, "Correct ONEFOLD_KAFKA_OPTIONS.", refused=True)
+        return Trouble(Code.KAFKA_SETTING_WRONG, sentence, "Correct ONEFOLD_KAFKA_OPTIONS.", refused=True)
     found = None
     looked_at: dict[str, Trouble | None] = {}
     for seconds in _ANSWER_S:
@@ -279,7 +284,7 @@ def _connect(settings: Mapping[str, Any]) -> Trouble | None:
         found = _of_bootstrap(settings, servers, heard.values(), looked_at)
         if found is not None and (found.refused or sum(_BOOTSTRAP in name for name in heard) >= len(servers)):
             break
-    return found or Trouble(f"Kafka at {','.join(servers)} does not answer", START, refused=False)
+    return found or Trouble(Code.KAFKA_SILENT, f"Kafka at {','.join(servers)} does not answer", START, refused=False)
 
 
 def _of_bootstrap(
@@ -325,16 +330,18 @@ def _told(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
     text = _STATE.sub("", error.str())
     match = _BROKER.fullmatch(text)
     if match is None:  # as of a token that no server gave
-        return Trouble(f"Kafka cannot be used: {text}", LOGIN, refused=False)
+        return Trouble(Code.KAFKA_LOGIN, f"Kafka cannot be used: {text}", LOGIN, refused=False)
     host, port, node, reason = match.group("host", "port", "node", "reason")
     broker = f"Kafka at {host}:{port}"
     if error.code() == KafkaError._AUTHENTICATION and "current SASL state" not in reason:
-        return Trouble(f"{broker} refuses {identity(settings)}: {reason}", LOGIN, refused=True)
+        return Trouble(Code.KAFKA_LOGIN, f"{broker} refuses {identity(settings)}: {reason}", LOGIN, refused=True)
     if " alert " in reason:
         sentence = f"{broker} refuses this client in the TLS handshake: {reason}"
-        return Trouble(sentence, "Give a valid client certificate in ONEFOLD_KAFKA_OPTIONS.", refused=True)
+        return Trouble(
+            Code.KAFKA_LOGIN, sentence, "Give a valid client certificate in ONEFOLD_KAFKA_OPTIONS.", refused=True
+        )
     if f"/{node}" != _BOOTSTRAP:
         broker = f"Kafka at {settings['bootstrap.servers']} advertises broker {node} as {host}:{port}, which"
         if (found := probe(settings, broker, host, int(port))) is not None:
             return found
-    return Trouble(f"{broker} does not answer: {reason}", START, refused=False)
+    return Trouble(Code.KAFKA_SILENT, f"{broker} does not answer: {reason}", START, refused=False)

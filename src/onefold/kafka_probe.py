@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 
 # A running broker answers in milliseconds.
@@ -34,12 +35,14 @@ class Trouble:
     """Why Kafka cannot be used.
 
     Attributes:
+        code: the kind of trouble.
         sentence: the broker's host and port, and the reason.
         remedy: the next step of a person.
         refused: waiting does not help: a setting, a certificate or a right is wrong. Else a server is missing.
         partial: a further broker of the cluster answers.
     """
 
+    code: Code
     sentence: str
     remedy: str
     refused: bool
@@ -64,13 +67,14 @@ def probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Tro
             connected = True
             return _talk(settings, broker, host, plain, protocol)
     except socket.gaierror as error:
-        return Trouble(
-            f"{broker} does not resolve: {error.strerror}", "Correct the address or the name service.", refused=False
-        )
+        sentence = f"{broker} does not resolve: {error.strerror}"
+        return Trouble(Code.KAFKA_SILENT, sentence, "Correct the address or the name service.", refused=False)
     except ssl.SSLCertVerificationError as error:
         reason = error.verify_message
         remedy = "Give the broker a valid certificate, or name its CA in ssl.ca.location."
-        return Trouble(f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True)
+        return Trouble(
+            Code.KAFKA_LOGIN, f"{broker} has a certificate that this client refuses: {reason}", remedy, refused=True
+        )
     except OSError as error:
         with suppress(OSError):
             if connected and (found := _other_protocol(broker, host, port, protocol)):
@@ -78,7 +82,7 @@ def probe(settings: Mapping[str, Any], broker: str, host: str, port: int) -> Tro
         reason = (
             f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
         )
-        return Trouble(f"{broker} does not answer: {reason}", START, refused=False)
+        return Trouble(Code.KAFKA_SILENT, f"{broker} does not answer: {reason}", START, refused=False)
 
 
 def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.socket, protocol: str) -> Trouble | None:
@@ -98,7 +102,7 @@ def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.soc
     if wants == sasl:
         return None
     offers = f"wants a SASL login ({', '.join(mechanisms)})" if wants else "takes no SASL login"
-    return Trouble(f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+    return Trouble(Code.KAFKA_LOGIN, f"{broker} {offers}, and security.protocol is {protocol}", _PROTOCOL, refused=True)
 
 
 # In OpenSSL's name of a peer's alert: the peer speaks TLS, and this side did not refuse the certificate.
@@ -111,7 +115,9 @@ def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble
     if protocol in ("ssl", "sasl_ssl"):
         with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
             _handshake(plain, "PLAIN")
-        return Trouble(f"{broker} speaks no TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+        return Trouble(
+            Code.KAFKA_LOGIN, f"{broker} speaks no TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True
+        )
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # the probe sends no data, and tests only for TLS
     with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
@@ -120,7 +126,9 @@ def _other_protocol(broker: str, host: str, port: int, protocol: str) -> Trouble
         except ssl.SSLError as error:  # a port that wants a client certificate speaks TLS, too
             if _ALERT not in (error.reason or ""):
                 raise
-    return Trouble(f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True)
+    return Trouble(
+        Code.KAFKA_LOGIN, f"{broker} speaks TLS, and security.protocol is {protocol}", _PROTOCOL, refused=True
+    )
 
 
 def _trusting(settings: Mapping[str, Any]) -> ssl.SSLContext:

@@ -20,6 +20,7 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
 #: How long a server may take to open a session, in seconds; libpq knows no shorter time than 2.
@@ -114,10 +115,12 @@ class Unfit(psycopg.Error):
     """This database, or what stands before it, cannot be used; the text is one sentence.
 
     Attributes:
+        code: the kind of error.
         hint: what to do about it.
         exit_code: of a process that cannot go on.
     """
 
+    code = Code.POSTGRES_UNFIT
     exit_code = USAGE
 
     def __init__(self, message: str, hint: str) -> None:

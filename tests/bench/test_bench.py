@@ -29,6 +29,7 @@ from onefold.bench.workload import workload
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
@@ -36,6 +37,7 @@ from onefold.processor.io.admin import connect
 from onefold.proof.record import Source
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.postgres import Postgres
+from tests.support.coded import code_of
 from tests.support.migrated import migrate_all
 from tests.support.needs import first_of
 from tests.support.waiting import eventually
@@ -306,7 +308,7 @@ def test_a_pipeline_without_a_workload_is_not_measured(orders: Path, which: str)
     named = bench(orders, which, "--pipeline", "orders")
     assert (named.returncode, named.stdout) == (USAGE, "")
     assert named.stderr == (
-        f"error: there is no generator of events for orders\n"
+        f"error OF-106: there is no generator of events for orders\n"
         f"  Name a module with generate(seed, count) under `workload` in {project}.\n"
     )
-    assert bench(orders, which).stderr.startswith("error: no pipeline of this project has an event generator\n")
+    assert code_of(bench(orders, which).stderr) is Code.NO_GENERATOR

@@ -11,10 +11,12 @@ from onefold.bench.peers import answers, streams
 from onefold.bench.peers.drain import Drained, Seen, stolen
 from onefold.bench.peers.turns import PEER, ratios
 from onefold.cli.commands.bench import peers
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.operate.errors import UserError
 from onefold.stack import java
 from onefold.stack.jars import LOCK_FILE, read_lock
+from tests.support.coded import raises
 
 
 def drained(seen: list[Seen]) -> Drained:
@@ -117,7 +119,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_without_a_compiler_nothing_starts(no_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "fresh_stack", lambda *given: pytest.fail("a stack was started"))
-    with pytest.raises(UserError, match="no compiler here") as caught:
+    with raises(UserError, Code.PROGRAM_MISSING) as caught:
         peers.command()
     assert caught.value.exit_code == UNAVAILABLE
     assert "JDK 17 or 21" in caught.value.hint

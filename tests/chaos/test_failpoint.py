@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from onefold.chaos import failpoint
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS, STEPS
 from onefold.spark_sink.landing.steps import STEPS as SINK_STEPS
+from tests.support.coded import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docker-compose.yml", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -53,7 +55,7 @@ def test_a_broken_value_is_one_sentence(value: str) -> None:
 @pytest.mark.parametrize("value", ["before-commit:3", "nowhere:1", "sink.nowhere:1"])
 def test_a_step_that_no_code_takes_is_refused_with_a_list_of_those_that_there_are(value: str) -> None:
     """It would never be reached, and a test that waits for the crash would prove nothing."""
-    with pytest.raises(UserError, match=f"there is no step {value.partition(':')[0]}") as caught:
+    with raises(UserError, Code.SETTING_WRONG, f"{value.partition(':')[0]}") as caught:
         failpoint.from_environment({failpoint.VARIABLE: value})
     assert caught.value.exit_code == 2
     assert all(name in caught.value.hint for name in failpoint.steps())

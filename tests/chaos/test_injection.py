@@ -9,8 +9,11 @@ import pytest
 import structlog
 
 from onefold.chaos.injection import Dice, Injected
+from onefold.error_codes import Code
+from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.operate.settings import load as load_settings
+from tests.support.coded import raises
 from tests.support.migrated import migrate_all
 
 
@@ -61,5 +64,5 @@ def test_they_are_counted_where_everybody_can_see_them(database: str, checkout: 
 
 def test_a_share_that_would_stop_everything_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_FAIL_MAP_PCT", "100")
-    with pytest.raises(Exception, match="ONEFOLD_FAIL_MAP_PCT is '100'"):
+    with raises(UserError, Code.SETTING_WRONG, "ONEFOLD_FAIL_MAP_PCT", "100"):
         load_settings()

@@ -7,9 +7,11 @@ import pytest
 from onefold import kafka_client
 from onefold.chaos import load
 from onefold.chaos.load import Load
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
+from tests.support.coded import raises
 
 NOBODY = Settings(bootstrap_servers="127.0.0.1:9")
 
@@ -36,6 +38,6 @@ def test_a_kafka_that_does_not_answer_is_one_sentence(slow: bool, monkeypatch: p
     monkeypatch.setattr(load, "CALL_S", 0.2)
     if slow:
         monkeypatch.setattr(kafka_client, "consumer", Slow)
-    with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:9 does not answer: Connection refused") as caught:
+    with raises(UserError, Code.KAFKA_SILENT, "127.0.0.1:9") as caught:
         Load("runner", NOBODY, seed=1)
     assert caught.value.exit_code == UNAVAILABLE

@@ -12,9 +12,11 @@ from onefold.chaos.containers import Containers
 from onefold.chaos.nemeses.table import PROCESSOR
 from onefold.cli.commands.kafka import TOOLS
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from tests.support.ahead import ahead
+from tests.support.coded import raises
 from tests.support.docker import ROOT
 
 
@@ -137,7 +139,7 @@ def test_what_was_not_hit_is_not_healed(docker: Docker, monkeypatch: pytest.Monk
     monkeypatch.setattr(aim, "TOLD_WITHIN_S", 0)
     stack = Containers().under("runner", Containers().settings(Settings()))
     for inject, heal in ((stack.pause, stack.resume), (stack.cut, stack.mend)):
-        with pytest.raises(UserError, match="no replica has said within 0 s"):
+        with raises(UserError, Code.FAULT_IMPOSSIBLE):
             inject(PROCESSOR)
         heal(PROCESSOR)
     assert {command[1] for command, _ in docker.done} <= {"ps", "port", "exec", "inspect"}
@@ -165,5 +167,5 @@ def test_an_elastic_pipeline_in_containers_loses_the_oldest_processor(docker: Do
 def test_containers_that_were_told_different_numbers_are_refused(docker: Docker) -> None:
     """They are a mistake already."""
     docker.given["b" * 64] = ""
-    with pytest.raises(UserError, match="not all processors of the container stack onefold have the same ONEFOLD_REPL"):
+    with raises(UserError, Code.CONTAINERS, "ONEFOLD_REPL"):
         Containers().settings(Settings())

@@ -9,10 +9,12 @@ import psutil
 import pytest
 
 from onefold.cli.commands import demo
+from onefold.error_codes import Code
 from onefold.operate import positions, state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
+from tests.support.coded import raises
 
 
 @pytest.mark.parametrize("services", [None, {}, {"sink-1": {"pid": None}}, {"sink-1": {"pid": 1}}])
@@ -29,7 +31,7 @@ def test_a_service_that_is_gone_is_a_sentence(
         me = psutil.Process()
         running = {"supervisor_pid": me.pid, "create_time": me.create_time(), "services": services}
         state.write(state.path(tmp_path), running)
-    with pytest.raises(UserError, match="sink-1 is not running, so it cannot be killed"):
+    with raises(UserError, Code.MEASUREMENT_FAILED, "sink-1"):
         demo._kill(Settings(home=tmp_path), "sink-1")
 
 
@@ -44,5 +46,5 @@ def test_the_demo_waits_as_long_as_something_is_written(
     demo._drain(Settings(home=tmp_path), Progress())
     assert next(left, None) is None
     left = itertools.chain([9], itertools.repeat(7))
-    with pytest.raises(UserError, match="nothing more was written to PostgreSQL for 180 s: runner has 7 to go"):
+    with raises(UserError, Code.MEASUREMENT_FAILED, "180"):
         demo._drain(Settings(home=tmp_path), Progress())

@@ -329,5 +329,7 @@ def test_a_verb_without_its_extra_is_one_sentence(
     assert ran.returncode == 2, ran.stderr
     first, _, checkout = ran.stderr.partition(", or ")
     wheel = rf"'\./onefold-{re.escape(metadata.version('onefold'))}-py3-none-any\.whl\[[\w,]+\]'"
-    assert re.fullmatch(rf"error: onefold {verb} needs [\w-]+: pip install {wheel} in the folder of the wheel", first)
+    assert re.fullmatch(
+        rf"error OF-130: onefold {verb} needs [\w-]+: pip install {wheel} in the folder of the wheel", first
+    )
     assert checkout == f"in a checkout ONEFOLD_PACKAGES=all ./onefold {verb}\n"

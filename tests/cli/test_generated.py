@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from onefold.cli.commands.produce import _Generated
+from onefold.error_codes import Code
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.processor import loading
+from tests.support.coded import raises
 
 #: Reports of what workers have made: nobody else has anything to report.
 BY_WORKERS = {"sheets.finished"}
@@ -79,25 +81,25 @@ def test_a_topic_that_shares_its_generator_gets_as_many_too(two: Path, topic: st
 
 def test_a_topic_that_no_generator_knows_is_one_sentence(two: Path) -> None:
     topology = SimpleNamespace(name="two", inputs=(*TWO.inputs, "two.never"))
-    with pytest.raises(UserError, match=r"makes too few events for two\.never"):
+    with raises(UserError, Code.NO_GENERATOR, "two.never"):
         list(_Generated(topology, "two.never", 3, 7))
 
 
 @pytest.mark.parametrize("topic", BY_WORKERS)
 def test_what_only_workers_write_is_not_generated(topic: str) -> None:
-    with pytest.raises(UserError, match="makes too few events"):
+    with raises(UserError, Code.NO_GENERATOR):
         list(_Generated(loading.topology_of("sheets"), topic, 1, 7))
 
 
 def test_a_domain_without_a_generator_is_one_sentence(project: Path) -> None:
     project.write_text("WORKLOAD = None", encoding="utf-8")
-    with pytest.raises(UserError, match="no generator of events for two") as caught:
+    with raises(UserError, Code.NO_GENERATOR) as caught:
         _Generated(TWO, "two.often", 3, 7)
     assert caught.value.exit_code == 2
 
 
 def test_a_generator_that_does_not_load_is_one_sentence_with_its_line(project: Path) -> None:
     project.write_text("import random\n\nrandom.no_such_thing\n", encoding="utf-8")
-    with pytest.raises(UserError, match=rf"{project.name}:3: AttributeError") as caught:
+    with raises(UserError, Code.PIPELINE_WRONG, f"{project.name}") as caught:
         _Generated(TWO, "two.often", 3, 7)
     assert caught.value.exit_code == 2

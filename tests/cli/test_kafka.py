@@ -14,10 +14,12 @@ import pytest
 from onefold.cli import main
 from onefold.cli.commands import kafka
 from onefold.cli.commands.kafka import CONFIG, check_answers, flags, with_login, with_servers
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.stack import jars, java
+from tests.support.coded import raises
 
 
 def nobody() -> str:
@@ -64,7 +66,7 @@ def test_a_file_that_is_named_is_taken_instead(named: list[str]) -> None:
 
 def test_a_certificate_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     missing = {"ssl.certificate.location": str(tmp_path / "a.pem"), "ssl.key.location": str(tmp_path / "b.pem")}
-    with pytest.raises(UserError, match="names a file that cannot be read") as caught:
+    with raises(UserError, Code.KAFKA_SETTING_WRONG) as caught:
         with_login([], Settings(bootstrap_servers="h:1", kafka_options={"security.protocol": "ssl", **missing}))
     assert caught.value.exit_code == USAGE
 
@@ -107,7 +109,7 @@ def test_a_broker_that_hangs_is_one_sentence_and_a_code(
     monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it would take the place of this test"))
     assert main.run(["kafka", "topics", "--list", "--bootstrap-server", frozen]) == UNAVAILABLE
     assert capsys.readouterr().err.splitlines() == [
-        f"error: Kafka at {frozen} does not answer", "  Look with `onefold status`, or start it.",
+        f"error OF-201: Kafka at {frozen} does not answer", "  Look with `onefold status`, or start it.",
     ]  # fmt: skip
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from tests.support.coded import code_of
 
 pytestmark = [pytest.mark.promise("locales"), pytest.mark.slow]  # starts a process a test
 
@@ -96,7 +98,7 @@ def test_an_argument_in_another_charset_is_one_sentence(foreign: dict[str, str],
     ran = onefold("verify", "z\udcfcrich", environment=foreign, folder=tmp_path)
 
     assert ran.returncode == USAGE
-    assert ran.stderr.decode().splitlines()[0] == r"error: there is no pipeline z\udcfcrich"
+    assert code_of(ran.stderr.decode(), r"z\udcfcrich") is Code.PIPELINE_UNKNOWN
 
 
 def test_a_statement_in_another_charset_is_named(tmp_path: Path) -> None:

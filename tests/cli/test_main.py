@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from onefold.cli import main
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.stack import control
+from tests.support.coded import code_of
 from tests.support.rooms import ROOMS
 from tests.support.verbs import COMMANDS
 
@@ -91,7 +93,7 @@ def test_a_subcommand_has_its_own_options_only(capsys: pytest.CaptureFixture[str
     known = {"--events", "--instances", "--metrics", "--pipeline", "--partitions", "--seed", "--json", "--help"}
     assert options == known
     assert main.run(["bench", "processor", "--kills"]) == USAGE
-    assert capsys.readouterr().err == "error: No such option: --kills\n  Try: onefold bench processor --help\n"
+    assert capsys.readouterr().err == "error OF-101: No such option: --kills\n  Try: onefold bench processor --help\n"
 
 
 @pytest.mark.parametrize(("noun", "verb"), [("dead-letters", "list"), ("dead-letters", "list-all"), ("state", "get")])
@@ -116,7 +118,7 @@ def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
 ) -> None:
     assert main.run(arguments) == 2
     told = capsys.readouterr().err
-    assert told.startswith("error: ")
+    assert told.startswith("error OF-10")
     assert len(told.strip().splitlines()) == 2
 
 
@@ -156,13 +158,12 @@ def test_a_disk_that_takes_nothing_more_is_one_sentence(
     monkeypatch.setattr(control, "up", full)
     assert main.run(["up"]) == 1
     told = capsys.readouterr().err
-    assert os.strerror(number) in told
-    assert told.startswith("error: ")
+    assert code_of(told, os.strerror(number)) is Code.DISK_FULL
 
 
 def test_a_user_error_prints_its_hint_below_its_message() -> None:
-    assert UserError("it is so", "do this").as_text() == "error: it is so\n  do this"
-    assert UserError("it is so").as_text() == "error: it is so"
+    assert UserError(Code.ARGUMENT_WRONG, "it is so", "do this").as_text() == "error OF-101: it is so\n  do this"
+    assert UserError(Code.ARGUMENT_WRONG, "it is so").as_text() == "error OF-101: it is so"
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["bench", "-h"]])

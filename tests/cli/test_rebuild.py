@@ -4,14 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from onefold import status_file
 from onefold.cli.commands import rebuild
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate.errors import UserError
 from onefold.operate.rebuild import Rebuilt
 from onefold.operate.replacing import Difference, Replaced
+from tests.support.coded import raises
 
 
 def test_what_strangers_wrote_is_text_and_no_command_to_a_terminal() -> None:
@@ -31,8 +31,6 @@ def test_a_sink_beside_that_cannot_go_on_ends_the_rebuild(tmp_path: Path) -> Non
         status_file.write(tmp_path / "rebuild-one.json", "running", detail, 0.0)
         rebuild._refuse_ended(sink)
     status_file.write(tmp_path / "rebuild-one.json", "waiting", "one is left out: PostgreSQL refuses every row", 0.0)
-    with pytest.raises(
-        UserError, match="the tables are unchanged: one is left out: PostgreSQL refuses every row"
-    ) as raised:
+    with raises(UserError, Code.SINK_STOPPED) as raised:
         rebuild._refuse_ended(sink)
     assert raised.value.exit_code == REFUSED

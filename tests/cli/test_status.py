@@ -15,10 +15,12 @@ from psycopg import sql
 
 from onefold.cli import main, shown_status
 from onefold.cli.commands import status
+from onefold.error_codes import Code
 from onefold.exit_codes import OK, UNAVAILABLE, USAGE
 from onefold.operate import facts, positions, state
 from onefold.operate.held import Held
 from onefold.operate.settings import load
+from tests.support.coded import code_of
 from tests.support.terminal import CTRL_C, ROOT, Terminal
 from tests.support.waiting import eventually
 
@@ -125,7 +127,7 @@ def test_servers_that_are_set_and_do_not_answer_are_one_sentence_and_a_code(
     code, out, err = told(capsys)
     assert code == UNAVAILABLE
     assert err.splitlines()[0] == (
-        f"error: Kafka at {NOBODY} does not answer: Connection refused; "
+        f"error OF-201: Kafka at {NOBODY} does not answer: Connection refused; "
         f"PostgreSQL at postgresql://me@{NOBODY}/none does not answer: connection refused"
     )
     assert "lag of runner            unknown to process, unknown to write" in out
@@ -249,4 +251,4 @@ def test_what_goes_wrong_while_it_is_watched_is_a_sentence(
     (tmp_path / "onefold.env").write_text("ONEFOLD_PARTITIONS=none\n", encoding="utf-8")
     with Terminal({**environment, "ONEFOLD_HOME": str(home)}, tmp_path, "status", "--watch") as terminal:
         assert terminal.ended() == USAGE
-        assert "error: ONEFOLD_PARTITIONS" in terminal.written
+        assert code_of(terminal.written, "ONEFOLD_PARTITIONS") is Code.SETTING_WRONG

@@ -11,10 +11,12 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.jobs.apps.sheets.uploads import UPLOADS, create, import_payload, to_kafka, upload
 from onefold.jobs.objects import open_store
 from onefold.jobs.objects.store import Store
 from onefold.processor.io.admin import connect
+from tests.support.coded import code_of
 from tests.support.infrastructure import delete_topics
 from tests.support.uploads import CONTENT
 from tests.support.waiting import eventually
@@ -68,18 +70,18 @@ def test_what_is_left_unfinished_is_cleared_away(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "code"),
     [
-        (["runner"], "there are no uploads of runner"),
-        (["sheets", "--older-than", "soon"], "'soon' is no duration"),
-        (["sheets", "--older-than", "-1d"], "'-1d' is no duration"),
+        (["runner"], Code.PIPELINE_UNKNOWN),
+        (["sheets", "--older-than", "soon"], Code.ARGUMENT_WRONG),
+        (["sheets", "--older-than", "-1d"], Code.ARGUMENT_WRONG),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], sentence: str, store: Store, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: Code, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sweep", *arguments]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {sentence}\n")
+    assert code_of(capsys.readouterr().err) is code
 
 
 def test_a_store_of_another_kind_is_one_sentence(
@@ -87,7 +89,7 @@ def test_a_store_of_another_kind_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("ONEFOLD_OBJECTS", "ftp://x/y")
     assert run(["sweep", "sheets"]) == 2
-    assert capsys.readouterr().err.startswith("error: 'ftp://x/y' is no store of objects\n")
+    assert code_of(capsys.readouterr().err, "ftp://x/y") is Code.SETTING_WRONG
 
 
 def test_the_log_is_asked(

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from onefold.cli import troubles
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from tests.support.coded import code_of
 
 
 def refused(number: int, path: Path | None = None) -> OSError:
@@ -68,7 +70,7 @@ def test_a_working_folder_that_was_removed_is_a_sentence(verb: str, tmp_path: Pa
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "error: the working folder was removed" in ran.stderr
+    assert code_of(ran.stderr) is Code.FOLDER_UNUSABLE
     assert "Traceback" not in ran.stderr
 
 

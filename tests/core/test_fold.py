@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.fold import fold
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record
 from onefold.processor.runtime.store import Store
 from onefold.processor.testing.partition import partition_of
+from tests.support.coded import raises
 
 HERE = partial(partition_of, partitions=1)
 
@@ -278,5 +280,5 @@ def test_each_input_may_have_a_key_of_its_own() -> None:
 
 def test_an_input_without_a_key_is_refused() -> None:
     """When it is declared, and not when its first record comes."""
-    with pytest.raises(Refused, match="two has keys for x, and reads x, y"):
+    with raises(Refused, Code.PIPELINE_WRONG):
         Topology("two", ("x", "y"), {"x": str}, Total, add, {})

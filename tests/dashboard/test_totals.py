@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from onefold.dashboard.movement import Seen
 from onefold.dashboard.totals import Asked, Looked, Totals, ask
+from onefold.error_codes import Code
 from onefold.operate import pipelines, positions
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
@@ -153,7 +154,7 @@ def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Shown, 
 
 
 def test_a_changelog_that_cannot_be_read_is_no_health(looked: Shown, away: Away) -> None:
-    away.kafka(Retriable("the end of orders.changelog cannot be read"))
+    away.kafka(Retriable(Code.KAFKA_SILENT, "the end of orders.changelog cannot be read"))
     looked.trouble(0, 0, 5)
     assert looked.after(*away.asked()) == ""
     assert "orders to process: no progress for 80 s: the end of orders.changelog cannot be read" in looked.after(

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import replaying
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted
@@ -29,6 +30,7 @@ from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.reading import between
 from onefold.proof.record import Record
+from tests.support.coded import code_of
 from tests.support.dying import dies
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import drained, instance, judge, produce, records
@@ -345,12 +347,12 @@ def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(
     assert "Traceback" not in told
 
     assert run(["dead-letters", "list", "runner"]) == REFUSED
-    assert capsys.readouterr().err.startswith("error: runner.replays/0/2 is no receipt of a replay")
+    assert code_of(capsys.readouterr().err, "runner.replays/0/2") is Code.REPLAYED
     admin = connect(site.client)  # without it nobody answers
     for answer in admin.delete_records([TopicPartition("runner.replays", 0, 1)]).values():
         answer.result()
     assert run(["dead-letters", "replay", "runner", "--all"]) == REFUSED
-    assert capsys.readouterr().err.startswith("error: runner.replays begins at offset 1, and has lost receipts")
+    assert code_of(capsys.readouterr().err, "offset 1") is Code.REPLAYED
 
 
 @pytest.mark.long  # 13 s
@@ -359,19 +361,19 @@ def test_errors_are_one_sentence(
 ) -> None:
     nothing, last = str(Place("runner.updates.dead", 0, 999)), str(Place("runner.updates.dead", 0, 2**63 - 1))
     mistakes = {
-        ("list", "nobody"): "there is no pipeline nobody",
-        ("list", "runner", "--since", "soon"): "'soon' is no time",
-        ("list", "runner", "--topic", "x"): "x is no input of runner",
-        ("show", "runner.updates"): "'runner.updates' is no place",
-        ("show", "x/0/1"): "x is no input of a pipeline",
-        ("show", nothing): f"there is no dead letter at {nothing}",
-        ("show", last): f"there is no dead letter at {last}",
-        ("show", f"runner.updates.dead/{2**31}/0"): f"'runner.updates.dead/{2**31}/0' is no place: Kafka numbers",
-        ("replay", "runner"): "it is not said which",
+        ("list", "nobody"): Code.PIPELINE_UNKNOWN,
+        ("list", "runner", "--since", "soon"): Code.ARGUMENT_WRONG,
+        ("list", "runner", "--topic", "x"): Code.PIPELINE_UNKNOWN,
+        ("show", "runner.updates"): Code.ARGUMENT_WRONG,
+        ("show", "x/0/1"): Code.PIPELINE_UNKNOWN,
+        ("show", nothing): Code.DEAD_LETTER_MISSING,
+        ("show", last): Code.DEAD_LETTER_MISSING,
+        ("show", f"runner.updates.dead/{2**31}/0"): Code.ARGUMENT_WRONG,
+        ("replay", "runner"): Code.ARGUMENT_WRONG,
     }
-    for words, sentence in mistakes.items():
+    for words, code in mistakes.items():
         assert run(["dead-letters", *words]) == USAGE
-        assert capsys.readouterr().err.startswith(f"error: {sentence}")
+        assert code_of(capsys.readouterr().err) is code
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert run(["dead-letters", "list", "runner"]) == UNAVAILABLE
-    assert capsys.readouterr().err.startswith("error: Kafka at 127.0.0.1:1 does not answer")
+    assert code_of(capsys.readouterr().err, "127.0.0.1:1") is Code.KAFKA_SILENT

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.error_codes import Code
 from onefold.proof.log import Log
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
@@ -49,7 +50,7 @@ def test_what_came_with_a_record_that_failed_is_read_as_well(client: dict[str, s
     def take(record: Record) -> None:
         if record.value in failing:
             failing.clear()
-            raise CannotTell("somebody does not answer")
+            raise CannotTell(Code.KAFKA_SILENT, "somebody does not answer")
         found.append(record.value)
 
     try:

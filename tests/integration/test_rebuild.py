@@ -18,6 +18,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from psycopg import sql
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import merges, rebuild
 from onefold.operate.errors import UserError
@@ -29,6 +30,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
+from tests.support.coded import code_of
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce
 from tests.support.rebuilt import TABLES, Site, declare, events_arrive
@@ -130,7 +132,7 @@ def test_another_rule_for_the_past(
 
     def ended() -> None:
         if said:
-            raise UserError("it has waited")
+            raise UserError(Code.ARGUMENT_WRONG, "it has waited")
 
     with made.beside() as dsn, pytest.raises(UserError, match="it has waited"):
         made.wait(dsn, ended, said.append)
@@ -163,11 +165,11 @@ def test_rows_of_records_that_are_gone_are_not_deleted(site: Site, capsys: pytes
     with closing(Topics(site.client["bootstrap.servers"], {})) as topics:
         eventually(lambda: topics.is_compacted("runner.stats"), 20, "the broker has taken it in")
     assert run(["rebuild", "runner"]) == REFUSED
-    assert "error: runner.stats is compacted: records that made rows may be gone from it" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "runner.stats") is Code.TOPIC_COMPACTED
     produce(site.client, "runner.stats", [(b"k", b"v")] * 5, partition=1)
     delete_before(admin, "runner.stats", 1, 3)
     assert run(["rebuild", "runner"]) == REFUSED
-    assert "error: runner.stats/1 begins at offset 3: rows of the deleted records" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "runner.stats/1", "offset 3") is Code.RECORDS_DELETED
     assert site.beside() == []
 
 
@@ -183,7 +185,7 @@ def test_it_is_refused_with_what_to_do(
 
     with Rebuild("runner", Settings()).beside():
         assert run(["rebuild", "runner"]) == REFUSED
-        assert "error: another rebuild of runner is under way" in capsys.readouterr().err
+        assert code_of(capsys.readouterr().err, "runner") is Code.COMMAND_RUNNING
     with psycopg.connect(site.dsn, autocommit=True) as connection:
         name = f"poor_{os.getpid()}"
         role = sql.Identifier(name)
@@ -205,7 +207,7 @@ def test_it_is_refused_with_what_to_do(
         assert "there are no tables of runner in this database yet" in sentence(FAILED)
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
     assert run(["rebuild", "runner"]) == UNAVAILABLE
-    assert capsys.readouterr().err.startswith("error: PostgreSQL does not answer")
+    assert code_of(capsys.readouterr().err) is Code.POSTGRES_SILENT
     assert run(["rebuild", "nobody"]) == USAGE
 
 
@@ -334,12 +336,12 @@ def test_a_replay_changes_rows_of_late_records_only(site: Site, beside: Beside) 
 def test_a_replay_needs_a_time_that_has_passed_and_the_topics_that_filled_the_tables(
     site: Site, beside: Beside, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for time_, sentence in (("yesterday", "'yesterday' is no time"), ("2999-01-01", "2999-01-01 is still to come")):
+    for time_ in ("yesterday", "2999-01-01"):
         assert run(["replay", "runner", "--from", time_]) == USAGE
-        assert f"error: {sentence}" in capsys.readouterr().err
+        assert code_of(capsys.readouterr().err, time_) is Code.ARGUMENT_WRONG
     beside.write(site.dsn, "UPDATE onefold.ledger SET topic_id = 'gone'")
     assert run(["replay", "runner", "--from", "1h"]) == REFUSED
-    assert "filled from another runner.stats than the one that is there now" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "runner.stats") is Code.TOPIC_RECREATED
 
 
 def test_a_table_of_two_pipelines_is_refused(
@@ -348,7 +350,7 @@ def test_a_table_of_two_pipelines_is_refused(
     written = merges.written
     monkeypatch.setattr(merges, "written", lambda one: written(one) + ["runner.stats"] * (one.name == "campaigns"))
     assert run(["rebuild", "runner"]) == REFUSED
-    assert "error: campaigns writes to runner.stats too, and its rows would be deleted" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "campaigns", "runner.stats") is Code.SHARED_DATA
 
 
 def test_a_table_that_follows_no_record_is_left_as_it_is(

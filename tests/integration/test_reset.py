@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.replicas import SILENT_S, replicas_of_all
@@ -23,6 +24,7 @@ from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity
 from onefold.proof.verify import verify
 from onefold.proof.workloads import runner
+from tests.support.coded import code_of
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, opened, produce, records
@@ -153,10 +155,10 @@ def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pyte
     with instance(site.topology, site.client, site.home / "running", session_timeout_ms=30_000):
         eventually(lambda: len(opened(site.home / "running")) == 2, 30, "it has both tasks")
         assert run(["reset", "runner", "--yes"]) == REFUSED
-    assert capsys.readouterr().err.startswith("error: runner has processors: onefold-runner-")
+    assert code_of(capsys.readouterr().err, "onefold-runner-") is Code.STILL_RUNNING
     with psycopg.connect(site.dsn, application_name="onefold-sink one"):
         assert run(["reset", "runner", "--yes"]) == REFUSED
-    assert capsys.readouterr().err.startswith("error: a sink has a session in the database: one")
+    assert code_of(capsys.readouterr().err, "one") is Code.STILL_RUNNING
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 
@@ -175,7 +177,7 @@ def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pyt
         eventually(lambda: len(opened(site.home / "idle")) == 2, 30, "it has both tasks")
         eventually(silent, 60, "it tells nothing more")
         assert run(["reset", "runner", "--yes"]) == REFUSED
-        assert capsys.readouterr().err.startswith("error: runner has processors: ")
+        assert code_of(capsys.readouterr().err, "runner") is Code.STILL_RUNNING
         assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
         idle.terminate()
         assert idle.wait(30) == 0
@@ -220,7 +222,7 @@ def test_it_looks_again_when_it_was_answered(
         monkeypatch.setattr("sys.stdin.isatty", lambda: True)
         monkeypatch.setattr("typer.prompt", answered)
         assert run(["reset", "runner"]) == REFUSED
-    assert capsys.readouterr().err.startswith("error: a sink has a session in the database: late")
+    assert code_of(capsys.readouterr().err, "late") is Code.STILL_RUNNING
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 
@@ -248,7 +250,7 @@ def test_tables_that_cannot_be_emptied_are_found_before_anything_is_deleted(
             "CREATE TRIGGER never BEFORE TRUNCATE ON runner.stats EXECUTE FUNCTION runner.never()",
         )
     assert run(["reset", "runner", "--yes"]) == FAILED
-    assert capsys.readouterr().err.startswith("error: PostgreSQL did not do it: not these\n  Nothing more was deleted;")
+    assert code_of(capsys.readouterr().err, "not these") is Code.POSTGRES_REFUSES
     assert site.ids(*ids) == ids
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
     site.fold()
@@ -263,8 +265,7 @@ def test_one_reset_at_a_time(site: Site, capsys: pytest.CaptureFixture[str]) -> 
             with pytest.raises(UserError, match="another reset of runner is under way"):
                 site.reset().run()
             assert run(["reset", "runner", "--yes"]) == REFUSED
-            said = "error: another reset of runner is under way: onefold-reset runner (pid "
-            assert capsys.readouterr().err.startswith(said)
+            assert code_of(capsys.readouterr().err, "onefold-reset runner (pid ") is Code.COMMAND_RUNNING
 
     site.reset().run(second)
 
@@ -290,7 +291,7 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     assert run(["reset", "runner"]) == USAGE
     told = capsys.readouterr()
     assert "`onefold reset runner` deletes:\n  topic runner." in told.out
-    assert "error: no terminal to ask for confirmation" in told.err
+    assert code_of(told.err) is Code.NOT_CONFIRMED
     ids = site.ids(*mine, "runner.updates")
     assert run(["reset", "runner", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {**plan, "done": True}
@@ -315,12 +316,12 @@ def test_without_servers_it_says_which(
 ) -> None:
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
     assert run(["reset", "runner", "--yes"]) == UNAVAILABLE
-    assert capsys.readouterr().err.startswith("error: PostgreSQL did not do it: connection failed")
+    assert code_of(capsys.readouterr().err) is Code.POSTGRES_SILENT
     monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 1.0)
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", site.dsn)
     assert run(["reset", "runner", "--yes"]) == UNAVAILABLE
-    assert capsys.readouterr().err.startswith("error: Kafka at 127.0.0.1:1 does not answer")
+    assert code_of(capsys.readouterr().err, "127.0.0.1:1") is Code.KAFKA_SILENT
     assert run(["reset", "nobody"]) == USAGE
 
 

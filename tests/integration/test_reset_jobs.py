@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from onefold.cli.commands.reset import jobs_of
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.jobs import topics
 from onefold.jobs.apps.sheets.effects import FINISHED, snapshots
@@ -38,6 +39,7 @@ from onefold.processor.io.admin import ask_topic_ids, connect, existing
 from onefold.processor.testing.jobs import SimulatedQueue
 from onefold.proof.verify import verify
 from onefold.proof.workloads import sheets
+from tests.support.coded import code_of
 from tests.support.command_line import Onefold
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
@@ -211,12 +213,11 @@ def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pyte
         eventually(lambda: all(map(members, QUEUES)), 60, "it works")
         (name,) = sessions()
         assert run(["reset", "sheets", "--yes"]) == REFUSED
-        said = f"error: a worker of sheets has a session in the database: {name}"
-        assert capsys.readouterr().err.startswith(said)
+        assert code_of(capsys.readouterr().err, name) is Code.STILL_RUNNING
         process.send_signal(signal.SIGSTOP)
         eventually(lambda: not any(map(members, QUEUES)), 30, "Kafka has given it up")
         assert run(["reset", "sheets", "--yes"]) == REFUSED
-        assert capsys.readouterr().err.startswith(said)
+        assert code_of(capsys.readouterr().err, name) is Code.STILL_RUNNING
         with pytest.raises(UserError, match="a worker of sheets has a session"):
             site.reset().run()
         process.send_signal(signal.SIGCONT)

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import ledger
@@ -24,7 +25,7 @@ def test_a_pipeline_is_behind_when_kafka_has_more_than_postgres(plan: Plan) -> N
         return {(topic, 0): 5}
 
     def silent(topics: list[str]) -> dict[Partition, int]:
-        raise Waiting("Kafka does not answer")
+        raise Waiting(Code.KAFKA_SILENT, "Kafka does not answer")
 
     assert behind([plan], ends) == frozenset(), "before the first start Postgres cannot tell"
     migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Disk
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.io.disk import RocksDisk
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
+from tests.support.coded import raises
 
 MEMORY = 8 << 20
 
@@ -158,7 +160,7 @@ def test_torn_and_foreign_files_are_noticed(harm: Callable[[Path], None], tmp_pa
     harm(filled(tmp_path))
     disk = RocksDisk(tmp_path, 0, MEMORY)
     assert disk.exists()
-    with pytest.raises(Damaged, match="states on disk cannot be used: "):
+    with raises(Damaged, Code.STATES_DAMAGED):
         read_all(disk)
     disk.clear()
 
@@ -167,7 +169,7 @@ def test_torn_and_foreign_files_are_noticed(harm: Callable[[Path], None], tmp_pa
 
 def test_a_folder_that_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(Refused, match=r"states cannot be kept on disk in .*ONEFOLD_STATE_HOME"):
+    with raises(Refused, Code.STATES_FOLDER, "ONEFOLD_STATE_HOME"):
         RocksDisk(tmp_path / "file" / "states", 0, MEMORY).exists()
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.processor.core.errors import Misconfigured
 from onefold.processor.io import open_files
 from onefold.processor.io.admin import create_topics
 from onefold.processor.loading import topology_of
+from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("open-files")
 
@@ -41,13 +43,11 @@ def test_the_soft_limit_is_raised_to_the_hard_one(hard: int, soft: int) -> None:
 def test_tasks_beyond_the_limit_are_refused_with_the_number_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
     open_files.check(40, 1, replicated=False)
-    with pytest.raises(
-        Misconfigured, match="64 tasks need about 1,432 open files, and the limit of this process is 1,024"
-    ):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "64", "1,432", "1,024"):
         open_files.check(64, 1, replicated=False)
-    with pytest.raises(Misconfigured, match="64 tasks need about 3,480 open files"):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "64", "3,480"):
         open_files.check(64, 1, replicated=True)
-    with pytest.raises(Misconfigured, match="40 tasks need about 1,624 open files"):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "40", "1,624"):
         open_files.check(40, 3, replicated=False)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     open_files.check(64, 3, replicated=True)
@@ -71,7 +71,7 @@ def test_those_that_there_are_count_too(monkeypatch: pytest.MonkeyPatch) -> None
     start = open_files.within_limit(pool, {}, replicated=False)
     start(iter([7]))
     assert pool.started == [7]
-    with pytest.raises(Misconfigured, match="89 tasks"):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "89"):
         start(range(50))
     assert pool.started == [7], "none is begun of what cannot be had whole"
 

@@ -15,6 +15,7 @@ from onefold.processor.core.errors import Misconfigured, ProcessorError, Retriab
 
 MODULE = """
 from onefold.effects import OnceEach
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 
 class Mails(OnceEach):
@@ -33,10 +34,10 @@ def away(context):
     raise OSError("no route to the server\\nmore")
 
 def unset(context):
-    raise UserError("MAIL_SERVER is not set")
+    raise UserError(Code.SETTING_WRONG, "MAIL_SERVER is not set")
 
 def silent(context):
-    raise UserError("the store does not answer", exit_code=69)
+    raise UserError(Code.OBJECTS_SILENT, "the store does not answer", exit_code=69)
 
 NUMBER = 7
 """

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from onefold import status_file
+from onefold.error_codes import Code
+from tests.support.coded import code_of
 from tests.support.job_project import Project
 from tests.support.waiting import eventually
 
@@ -124,10 +126,10 @@ def test_what_is_wrong_is_one_sentence(project: Project) -> None:
     (project.folder / f"{project.name}_mails.py").write_text("", encoding="utf-8")
     assert b"has no mails" in project.onefold.run("work", project.name).stdout
     failed = project.onefold.run("redrive", project.name, "--since", "yesterday")
-    assert (failed.returncode, failed.stderr.decode().splitlines()[0]) == (2, "error: --since is 'yesterday'")
+    assert (failed.returncode, code_of(failed.stderr.decode(), "yesterday")) == (2, Code.ARGUMENT_WRONG)
     failed = project.onefold.run("work", "runner", ONEFOLD_PROJECT=str(project.onefold.home))
     assert failed.returncode == 2
-    assert b"error: runner has no jobs" in failed.stderr
+    assert code_of(failed.stderr.decode(), "runner") is Code.NO_JOBS
 
 
 def test_a_checked_declaration(project: Project) -> None:

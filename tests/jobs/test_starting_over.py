@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from onefold.effects import OnceEach
+from onefold.error_codes import Code
 from onefold.jobs.context import Context
 from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.protocols import Objects
@@ -16,6 +17,7 @@ from onefold.jobs.starting_over import StartingOver
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.pipelines import Pipeline
+from tests.support.coded import raises
 
 SNAPSHOTS = ["snapshots/a", "snapshots/b", "snapshots/c"]
 
@@ -42,7 +44,7 @@ def nothing() -> None:
 
 
 def cut() -> None:
-    raise UserError("this reset's session in PostgreSQL has ended")
+    raise UserError(Code.POSTGRES_SILENT, "this reset's session in PostgreSQL has ended")
 
 
 def context(store: Objects, folder: Path) -> Context:
@@ -92,7 +94,7 @@ def test_what_is_meant_for_a_person_stays_as_it_is(
     orders: tuple[Pipeline, Mails], store: LocalStore, tmp_path: Path
 ) -> None:
     pipeline, mails = orders
-    mails.error = UserError("MAIL_SERVER is not set", "Set it.", 2)
+    mails.error = UserError(Code.ARGUMENT_WRONG, "MAIL_SERVER is not set", "Set it.", 2)
     with pytest.raises(UserError) as caught:
         StartingOver(pipeline, context(store, tmp_path)).leftovers(inputs=False)
     assert caught.value is mails.error
@@ -104,7 +106,7 @@ def test_a_reset_that_has_lost_its_session_starts_no_effect_over(
     """Also where the effect asks nobody."""
     pipeline, mails = orders
     jobs = StartingOver(pipeline, context(store, tmp_path))
-    with pytest.raises(UserError, match="session in PostgreSQL has ended"):
+    with raises(UserError, Code.POSTGRES_SILENT):
         jobs.start_over(inputs=False, still=cut)
     assert mails.started_over == 0
     jobs.start_over(inputs=False, still=nothing)
@@ -120,7 +122,7 @@ def test_a_reset_that_slept_deletes_no_snapshot_of_the_new_run(store: LocalStore
         if len([*store.ids()]) < len(SNAPSHOTS):
             cut()
 
-    with pytest.raises(UserError, match="session in PostgreSQL has ended"):
+    with raises(UserError, Code.POSTGRES_SILENT):
         jobs.start_over(inputs=False, still=still)
     assert [*store.ids()] == SNAPSHOTS[1:]
     jobs.start_over(inputs=False, still=nothing)

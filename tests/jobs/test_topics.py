@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Place
 from onefold.processor.core.errors import Forbidden, ProcessorError, Rejected, Retriable
 from onefold.processor.io import contracts
+from tests.support.coded import raises
 
 
 def decoded(**fields: object) -> str:
@@ -28,7 +30,7 @@ def test_a_log_may_have_a_long_name() -> None:
 
 def test_one_that_no_row_can_have_is_rejected() -> None:
     """Else the queue would come to it again and again, and to nothing behind it."""
-    with pytest.raises(Rejected, match="log_id has more than 1,000 bytes"):
+    with raises(Rejected, Code.JOB_WRONG, "log_id", "1,000"):
         decoded(log_id="é" * (topics.LOG_ID_BYTES_MAX // 2 + 1))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.jobs import redrive
 from onefold.jobs.protocols import Done, Job, Refuse
 from onefold.jobs.worker import STEPS, Limits, Outcome
@@ -296,7 +297,9 @@ def test_what_an_effect_raises_costs_its_own_log(place: Place, error: Exception,
 def test_a_right_that_kafka_does_not_give_ends_the_worker(place: Place) -> None:
     """It is missing for every log alike, and a person has to see it."""
     failing = Failing(A[:1])
-    failing.error = Refused("sheets.finished cannot be written to: TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+    failing.error = Refused(
+        Code.TOPIC_RECREATED, "sheets.finished cannot be written to: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    )
     place.queue.put(A[0])
     with pytest.raises(Refused):
         place.worker(failing).work(0.0)

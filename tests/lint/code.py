@@ -114,6 +114,16 @@ def exit_codes(source: Source) -> Iterator[str]:
                         yield f"{place(path, value.lineno)}: take a name of onefold.exit_codes"
 
 
+def coded_rejections(source: Source) -> Iterator[str]:
+    """`Rejected` has a code of its own only for handlers; the type asks every other error for one."""
+    for name, path in source.product.items():
+        if not name.startswith("onefold.processor.apps."):
+            for node in source.nodes(path):
+                called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                if isinstance(node, ast.Call) and called == "Rejected" and len(node.args) + len(node.keywords) < 2:
+                    yield f"{place(path, node.lineno)}: take a code of onefold.error_codes"
+
+
 def named_pipelines(source: Source) -> Iterator[str]:
     """The engine knows no pipeline by name, except where a demo or a bench shows one."""
     names = tomllib.loads((ROOT / "src" / PACKAGE / "onefold.toml").read_text(encoding="utf-8"))["pipelines"]
@@ -281,6 +291,6 @@ def _imports(source: Source, path: Path) -> Iterator[tuple[str, int]]:
 
 RULES = (
     banned_texts, names_that_nobody_holds, sleeping_tests, files_that_say_nothing, circles, second_names, faults_on_purpose,
-    readers_of_the_ledger, exit_codes, named_pipelines, makers_of_kafka_clients, askers_of_the_controller, openers_of_sessions,
-    encodings_of_the_locale, types_that_are_not_checked, folders_of_the_package, pins, vendored_files,
+    readers_of_the_ledger, exit_codes, coded_rejections, named_pipelines, makers_of_kafka_clients, askers_of_the_controller,
+    openers_of_sessions, encodings_of_the_locale, types_that_are_not_checked, folders_of_the_package, pins, vendored_files,
 )  # fmt: skip

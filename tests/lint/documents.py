@@ -13,10 +13,11 @@ from pathlib import Path
 from onefold import exit_codes as codes
 from onefold.cli.main import run
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
+from onefold.error_codes import Code
 from onefold.operate.guarantee import RULES as GUARANTEES
 from onefold.operate.settings import PREFIX, Settings
 from tests.lint.source import Source, place
-from tests.support import api, promises
+from tests.support import api, error_codes, promises
 from tests.support.rooms import ROOMS, ROOT
 from tests.support.verbs import COMMANDS
 
@@ -175,7 +176,19 @@ def promised_tests(source: Source) -> Iterator[str]:
                         if f"def {name}(" not in tests and f"/{name}.py" not in text)  # fmt: skip
 
 
+def error_pages(source: Source) -> Iterator[str]:
+    """docs/errors.md is made from the catalogue; a number is one code's, and the product has an error of each code."""
+    if source.page("docs/errors.md") != error_codes.page(source):
+        yield "docs/errors.md: make it again with python -m tests.support.error_codes"
+    names = set(error_codes.used(source))
+    yield from (
+        f"{error_codes.CATALOGUE}: no error has the code {code.name}" for code in Code if code.name not in names
+    )
+    yield from (f"{error_codes.CATALOGUE}: {code} is not above the code before it"
+                for before, code in zip(Code, list(Code)[1:], strict=False) if code.number <= before.number)  # fmt: skip
+
+
 RULES = (
     verbs, options, passwords_in_arguments, settings, variables_of_compose, names_in_merges, links_and_files,
-    pages_in_messages, readme, public_names, promised_tests,
+    pages_in_messages, readme, public_names, promised_tests, error_pages,
 )  # fmt: skip

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from onefold.cli.commands.dead_letters import common, show
+from onefold.error_codes import Code
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, place, time_ms
 from onefold.operate.errors import UserError
 from onefold.operate.merges import _COMMENT, _WRITES
@@ -25,6 +26,7 @@ from onefold.proof.owner import PIPELINE_HEADER, REPLAYS_HEADER, Owner
 from onefold.proof.record import Record as Judged
 from onefold.proof.record import Source
 from onefold.proof.replays import Replays
+from tests.support.coded import raises
 from tests.support.single_object import single_object
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -49,7 +51,7 @@ def test_a_time_is_a_moment_or_so_long_ago(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "a/b", "a/b/c", "/0/1", "a/-1/2", "a/0/²", "a/b/0/1", "a/0/1/", "x" * 10_000])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is no place") as caught:
+    with raises(UserError, Code.ARGUMENT_WRONG) as caught:
         place(text)
     assert len(caught.value.message) < 400
     assert Place.found(text) is None
@@ -185,15 +187,15 @@ def test_a_record_that_was_put_back_is_a_dead_letter_where_it_lay_first() -> Non
     wrapped = WithoutReplayed(codec, frozenset({("runner.updates", 0, 7)}))
 
     assert wrapped.decode(record._replace(offset=8)) == codec.decode(record)
-    with pytest.raises(Rejected, match="this record was replayed"):
+    with raises(Rejected, Code.REPLAYED):
         wrapped.decode(record)
 
 
 def test_nobody_goes_on_from_the_mark_of_a_reset() -> None:
     """Whoever does not know the word, as an older version, is refused by the number."""
-    with pytest.raises(Refused, match="run `onefold reset` of the pipeline again"):
+    with raises(Refused, Code.RESET_INCOMPLETE):
         Progress.decode(json.dumps(RESETTING).encode())
-    with pytest.raises(Refused, match="written by a newer Onefold"):
+    with raises(Refused, Code.NEWER_VERSION):
         Progress.decode(json.dumps({"version": RESETTING["version"]}).encode())
 
 
@@ -241,5 +243,5 @@ class TestJudge:
 
 @pytest.mark.parametrize("text", ["999999999999d", "99999999999999999999999999s"])
 def test_a_time_that_is_too_long_ago_is_none(text: str) -> None:
-    with pytest.raises(UserError, match="is no time"):
+    with raises(UserError, Code.ARGUMENT_WRONG):
         time_ms(text, datetime(2026, 11, 23, tzinfo=UTC))

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.operate import facts, settings
 from onefold.operate.errors import UserError
 from onefold.operate.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
 from onefold.processor.loading import topology_of
+from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("guarantees")
 
@@ -140,7 +142,7 @@ def test_what_may_break_is_a_list_of_names(value: str, monkeypatch: pytest.Monke
 def test_a_name_that_breaks_nothing_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt one would allow nothing, and look as if it did."""
     monkeypatch.setenv("ONEFOLD_ALLOW", value)
-    with pytest.raises(UserError, match="ONEFOLD_ALLOW") as caught:
+    with raises(UserError, Code.SETTING_WRONG, "ONEFOLD_ALLOW") as caught:
         settings.load()
     assert caught.value.exit_code == 2
     assert "unclean_leader_election" in caught.value.message

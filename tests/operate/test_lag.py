@@ -3,6 +3,7 @@
 import pytest
 
 from onefold.cli.commands import status
+from onefold.error_codes import Code
 from onefold.operate import positions
 from onefold.operate.lag import Lag, _disjoint, looked_at
 from onefold.operate.settings import Settings
@@ -26,10 +27,16 @@ def test_what_is_unknown_on_one_side_is_unknown_together() -> None:
 @pytest.mark.parametrize(
     ("error", "refused"),
     [
-        (Forbidden("no right to read runner.changelog"), ("no right to read runner.changelog",)),
-        (Unauthenticated("a wrong password"), ("a wrong password",)),
-        (Refused("the changelog is of a reset that is incomplete: run `onefold reset` of the pipeline again"), ()),
-        (Retriable("the cluster does not answer"), ()),
+        (Forbidden(Code.KAFKA_RIGHT, "no right to read runner.changelog"), ("no right to read runner.changelog",)),
+        (Unauthenticated(Code.KAFKA_LOGIN, "a wrong password"), ("a wrong password",)),
+        (
+            Refused(
+                Code.TOPIC_RECREATED,
+                "the changelog is of a reset that is incomplete: run `onefold reset` of the pipeline again",
+            ),
+            (),
+        ),
+        (Retriable(Code.KAFKA_SILENT, "the cluster does not answer"), ()),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.operate import hiding, settings
 from onefold.operate.errors import UserError
 from onefold.operate.origins import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
+from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("settings-and-secrets")
 
@@ -101,7 +103,7 @@ def test_a_misspelt_name_is_named(name: str, meant: str, where: str, monkeypatch
     else:
         Path("onefold.env").write_text(f"{name}=1\n", encoding="utf-8")
     written = name if where == "environment" else name.upper()
-    with pytest.raises(UserError, match=f"^{written} is no setting, {meant} is$") as caught:
+    with raises(UserError, Code.SETTING_WRONG, str(written), str(meant)) as caught:
         settings.load()
     assert caught.value.exit_code == 2
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.operate import private, state
 from onefold.operate.errors import UserError
 from onefold.stack import postgres
 from onefold.stack.postgres import Postgres
+from tests.support.coded import raises
 
 ROOT = os.geteuid() == 0
 as_root = pytest.mark.skipif(not ROOT, reason="only root has another account for PostgreSQL")
@@ -100,7 +102,7 @@ def test_what_a_link_leads_to_is_the_users_affair(tmp_path: Path) -> None:
 
 def test_the_machines_own_root_is_no_home() -> None:
     before = mode(Path("/"))
-    with pytest.raises(UserError, match="a folder of its own"):
+    with raises(UserError, Code.FOLDER_UNUSABLE):
         private.secure(Path("/"))
     assert mode(Path("/")) == before
 
@@ -195,5 +197,5 @@ def test_a_user_who_is_root_just_now_gets_no_second_database(open_folder: Path, 
 
 
 def test_a_home_where_no_folder_can_be_made_is_refused() -> None:
-    with pytest.raises(UserError, match="/proc/onefold: no folder can be made there"):
+    with raises(UserError, Code.FOLDER_UNUSABLE, "/proc/onefold"):
         private.secure(Path("/proc/onefold"))

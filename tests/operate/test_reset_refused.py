@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.commands.reset import jobs_of
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Objects
@@ -17,6 +18,7 @@ from onefold.operate.reset import Reset
 from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.stack.child import birth
+from tests.support.coded import raises
 
 NOBODY = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://127.0.0.1:9/none")
 
@@ -41,23 +43,21 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 def test_jobs_that_do_not_say_what_they_report_are_not_started_over(orders: Pipeline, tmp_path: Path) -> None:
     """The reports of before would lie in an input that stays."""
-    with pytest.raises(UserError, match="does not say which of its inputs its workers write") as caught:
+    with raises(UserError, Code.JOBS_WRONG) as caught:
         StartingOver(orders, context(tmp_path))
     assert (caught.value.exit_code, "Add reports = []" in caught.value.hint) == (REFUSED, True)
 
 
 def test_an_effect_that_does_not_say_how_is_not_started_over(orders: Pipeline, tmp_path: Path) -> None:
     """All mails would be sent once more."""
-    with pytest.raises(
-        UserError, match=r"the jobs of orders\.mails would be done again, and reset_mails:MAILS"
-    ) as caught:
+    with raises(UserError, Code.JOBS_WRONG, "orders.mails", "reset_mails:MAILS") as caught:
         StartingOver(replace(orders, reports=()), context(tmp_path))
     assert caught.value.exit_code == REFUSED
 
 
 def test_rows_do_not_stay_where_workers_read_them() -> None:
     """They would be taken for those of the new records."""
-    with pytest.raises(UserError, match="sheets has jobs, and its workers would take the rows that stay") as caught:
+    with raises(UserError, Code.SHARED_DATA) as caught:
         Reset("sheets", NOBODY, keep_tables=True, jobs=jobs_of("sheets", NOBODY))
     assert caught.value.exit_code == REFUSED
 
@@ -67,7 +67,7 @@ def test_a_report_that_is_no_input_of_others_is_not_deleted(topic: str) -> None:
     jobs = jobs_of("sheets", NOBODY)
     assert isinstance(jobs, StartingOver)
     jobs.reports = [topic]
-    with pytest.raises(UserError, match=f"reports names {topic}, which is no input of sheets") as caught:
+    with raises(UserError, Code.JOBS_WRONG, str(topic)) as caught:
         Reset("sheets", NOBODY, jobs=jobs)
     assert caught.value.exit_code == REFUSED
 
@@ -77,7 +77,7 @@ def test_a_report_that_is_no_input_of_others_is_not_deleted(topic: str) -> None:
 )
 def test_a_topic_of_another_pipeline_is_not_deleted(topic: str, inputs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "topics_of_others", lambda name: {topic: "shop"})
-    with pytest.raises(UserError, match=f"{topic} is a topic of shop too") as caught:
+    with raises(UserError, Code.SHARED_DATA, str(topic)) as caught:
         Reset("runner", NOBODY, inputs=inputs)
     assert caught.value.exit_code == REFUSED
 
@@ -94,19 +94,21 @@ def test_the_topics_of_others_are_those_that_they_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "said"),
+    ("service", "code"),
     [
-        ("processor-runner-1", "runner runs: processor-runner-1"),
-        ("sink-1", "runner runs: sink-1"),  # which lands every pipeline
-        ("sink-1-standby", "runner runs: sink-1-standby"),
-        ("worker-runner-1", "runner runs: worker-runner-1"),
-        ("worker-sheets-1", "PostgreSQL did not do it"),
-        ("processor-bank-1", "PostgreSQL did not do it"),  # that nobody is there is found next
+        ("processor-runner-1", Code.STILL_RUNNING),
+        ("sink-1", Code.STILL_RUNNING),  # which lands every pipeline
+        ("sink-1-standby", Code.STILL_RUNNING),
+        ("worker-runner-1", Code.STILL_RUNNING),
+        ("worker-sheets-1", Code.POSTGRES_SILENT),
+        ("processor-bank-1", Code.POSTGRES_SILENT),  # that nobody is there is found next
     ],
 )
-def test_on_the_embedded_stack_the_sink_of_all_pipelines_is_in_the_way(service: str, said: str, tmp_path: Path) -> None:
+def test_on_the_embedded_stack_the_sink_of_all_pipelines_is_in_the_way(
+    service: str, code: Code, tmp_path: Path
+) -> None:
     """As docs/operating.md says. Processors of another pipeline are not."""
     me = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
     state.write(state.path(tmp_path), {"version": state.VERSION, **me, "services": {service: {}}})
-    with pytest.raises(UserError, match=said):
+    with raises(UserError, code):
         Reset("runner", NOBODY.model_copy(update={"home": tmp_path})).refuse_while_running()

@@ -10,8 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from onefold.error_codes import Code
 from onefold.operate import pipelines, settings, state
 from onefold.operate.errors import UserError
+from tests.support.coded import raises
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +84,7 @@ def test_all_broken_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_servers_and_without_a_stack_the_error_says_what_to_do() -> None:
-    with pytest.raises(UserError, match="no Kafka to talk to") as caught:
+    with raises(UserError, Code.STACK_STOPPED) as caught:
         settings.load().client()
     assert "onefold up" in caught.value.hint
     assert "ONEFOLD_BOOTSTRAP_SERVERS" in caught.value.hint
@@ -110,7 +112,7 @@ def test_a_stack_whose_supervisor_is_gone_is_not_running(clean: Path) -> None:
         state.path(clean),
         {"supervisor_pid": me.pid, "create_time": me.create_time() - 1, "bootstrap_servers": "127.0.0.1:1"},
     )
-    with pytest.raises(UserError, match="is not running"):
+    with raises(UserError, Code.STACK_STOPPED):
         settings.load().kafka()
 
 
@@ -141,7 +143,7 @@ def test_tables_are_filled_from_the_log_where_there_are_replicas(monkeypatch: py
     assert not settings.load().decided_tables_of(replace(declared, replicas=1)), "on its way back to the topics"
     monkeypatch.setenv("ONEFOLD_DECIDED_TABLES", "on")
     assert not settings.load().decided_tables_of(runner), "it has no replicas"
-    with pytest.raises(UserError, match="those of runner share some"):
+    with raises(UserError, Code.SETTING_WRONG):
         settings.load().decided_tables_of(logs)
     monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
     assert settings.load().decided_tables_of(runner)
@@ -160,7 +162,7 @@ def test_states_are_kept_in_a_folder_of_the_home_or_where_it_is_said(
     assert settings.load().states() == tmp_path
     monkeypatch.setenv("ONEFOLD_STATE", "floppy")
     monkeypatch.setenv("ONEFOLD_STATE_MEMORY_MB", "1")
-    with pytest.raises(UserError, match=r"ONEFOLD_STATE is 'floppy'.*ONEFOLD_STATE_MEMORY_MB is '1'"):
+    with raises(UserError, Code.SETTING_WRONG, "ONEFOLD_STATE", "ONEFOLD_STATE_MEMORY_MB"):
         settings.load()
 
 

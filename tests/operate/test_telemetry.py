@@ -11,12 +11,14 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import exposed
 from onefold.operate.errors import UserError
 from onefold.stack.ports import free_ports
 from onefold.telemetry import HEALTHY, LAG_S, METRICS, PROGRESS_AT, RECORDS, TRANSACTION_S, Health
 from tests.support.clock import Clock
+from tests.support.coded import raises
 from tests.support.rooms import ROOT
 from tests.support.told import asked, families, sums
 
@@ -128,7 +130,7 @@ def test_what_is_told_is_there() -> None:
 def test_a_port_that_is_taken_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"127.0.0.1:{port} cannot be listened on for metrics") as error:
+        with raises(UserError, Code.PORT_TAKEN, str(port)) as error:
             exposed.serve(exposed.Exposed("sink", [], 60), "127.0.0.1", port)
     assert error.value.exit_code == USAGE
 

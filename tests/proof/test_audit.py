@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.fates import Fate
@@ -181,7 +182,7 @@ def test_a_record_that_was_taken_by_half_is_taken_anew(
     def fails(record: Record) -> int:
         fate = feed(record)
         if next(left, None) is None:
-            raise CannotTell("the schema registry does not answer")
+            raise CannotTell(Code.KAFKA_SILENT, "the schema registry does not answer")
         return fate
 
     monkeypatch.setattr(oracle, "feed", fails)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.steps import DISK_STEPS, STEPS
 from onefold.processor.core.topology import PROGRESS_KEY
@@ -17,6 +18,7 @@ from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.test_crashes import CAMPAIGNS_INPUT, RUNNER_INPUT, feed, outcome, update
+from tests.support.coded import raises
 from tests.support.crashes import crashed_at_every_hit
 from tests.support.disk_driver import DiskDriver
 
@@ -232,7 +234,7 @@ def test_a_disk_that_fails_costs_a_restart_and_no_answer() -> None:
     driver.send("runner.updates", update(2, 1, 10, 0))
 
     def full(changes: object) -> None:
-        raise Damaged("no space is left")
+        raise Damaged(Code.STATES_DAMAGED, "no space is left")
 
     assert isinstance(task.store, DiskStore)
     with pytest.MonkeyPatch.context() as patch:
@@ -255,7 +257,7 @@ def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
     driver.send("runner.updates", update(1, 2, 10, 2000))
 
     def torn(key: bytes) -> bytes:
-        raise Damaged("a block is torn")
+        raise Damaged(Code.STATES_DAMAGED, "a block is torn")
 
     assert isinstance(task.store, DiskStore)
     task.store._read = torn
@@ -277,7 +279,7 @@ def test_files_that_turn_out_to_be_torn_while_all_states_are_looked_at_go_too() 
     assert isinstance(store, DiskStore)
 
     def torn(prefix: bytes) -> Any:
-        raise Damaged("a block is torn")
+        raise Damaged(Code.STATES_DAMAGED, "a block is torn")
         yield
 
     with pytest.MonkeyPatch.context() as patch:
@@ -291,7 +293,7 @@ def test_files_that_turn_out_to_be_torn_while_all_states_are_looked_at_go_too() 
 
 class NoDisk(SimulatedDisk):
     def exists(self) -> bool:
-        raise Refused("states cannot be kept on disk in /: Read-only file system")
+        raise Refused(Code.STATES_FOLDER, "states cannot be kept on disk in /: Read-only file system")
 
 
 @pytest.mark.parametrize("kind", ["auto", "disk"])
@@ -303,7 +305,7 @@ def test_who_has_no_disk_and_asks_for_none_keeps_all_in_memory(kind: str) -> Non
     session = driver.task()._session
     keeping = Keeping(RUNNER, driver.codec, 0, kind=kind, disk=NoDisk(driver.files, "x"))
     if kind == "disk":
-        with pytest.raises(Refused, match="Read-only"):
+        with raises(Refused, Code.STATES_FOLDER):
             keeping.restore(session)
         return
     assert isinstance(keeping.restore(session).store, Store)

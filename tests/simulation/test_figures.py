@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Abortable, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
@@ -126,7 +127,7 @@ def test_a_handler_that_hangs_is_no_progress(site: Site) -> None:
 def test_trying_again_and_again_is_no_progress(site: Site) -> None:
     """Every turn of it is a sign of life, and none is one of progress."""
     site.drained()
-    site.trouble = Abortable("lost")
+    site.trouble = Abortable(Code.TRANSACTION_LOST, "lost")
     site.send(2)
     eventually(lambda: site.told.counted[ABORTED] > 1, 10, "it is aborted")
     began_at = site.pool.quietest()[0]
@@ -135,7 +136,7 @@ def test_trying_again_and_again_is_no_progress(site: Site) -> None:
     eventually(lambda: site.tried > tried, 10, "it is tried again")
     assert site.pool.quietest()[0] == began_at
     assert site.pool.quietest()[1].endswith(": lost")
-    site.trouble = Retriable("Kafka is away")
+    site.trouble = Retriable(Code.KAFKA_SILENT, "Kafka is away")
     eventually(lambda: site.told.counted[STARTED_OVER] > 0, 10, "it starts over")
     assert quiet_s(site) >= 100
     site.trouble = None

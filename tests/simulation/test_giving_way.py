@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor import service
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Retriable
@@ -100,7 +101,7 @@ def test_a_log_that_does_not_answer_ends_no_restore() -> None:
 
     class Away(SimulatedDecisionLog):
         def identity(self) -> Identity:
-            raise Retriable("no broker answers")
+            raise Retriable(Code.KAFKA_SILENT, "no broker answers")
 
     process = Process()
     task = process.gives_way.beside(Away(process.log, RUNNER.decisions, 0), process.beat)

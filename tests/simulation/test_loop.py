@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
@@ -46,7 +47,14 @@ def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any =
     return TaskThread(0, make, clock=Clock())
 
 
-@pytest.mark.parametrize("trouble", [Abortable("lost"), Retriable("not now"), Corrupted("who knows")])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Abortable(Code.TRANSACTION_LOST, "lost"),
+        Retriable(Code.KAFKA_SILENT, "not now"),
+        Corrupted(Code.CHANGELOG_WRONG, "who knows"),
+    ],
+)
 def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
     """The same records are folded again, once; the loop goes on by itself."""
     driver = TopologyDriver(RUNNER)
@@ -73,7 +81,7 @@ def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest
     def step(name: str) -> None:
         if name == "before_commit" and (number := next(reached)) % 3 == 0:
             failures.append(number)
-            raise Abortable("a failure of state was injected")
+            raise Abortable(Code.TRANSACTION_LOST, "a failure of state was injected")
 
     def make(beat: Any) -> Task:
         return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock())
@@ -104,7 +112,7 @@ def test_a_trouble_outside_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) 
     def away(record: Any) -> Any:
         tries_left[0] -= 1
         if tries_left[0] > 0:
-            raise Retriable("the registry does not answer")
+            raise Retriable(Code.KAFKA_SILENT, "the registry does not answer")
         return decode(record)
 
     monkeypatch.setattr(driver.codec, "decode", away)
@@ -122,14 +130,14 @@ def test_fenced_leaves_quietly() -> None:
     """No failure, and no second try of its own: the pool asks the group first."""
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1))
-    running = loop_over(driver, [Fenced("another owner")])
+    running = loop_over(driver, [Fenced(Code.FENCED, "another owner")])
     running.start()
 
     assert running.join(5)
     assert (running.fenced, running.failure, running.phase) == (True, None, Phase.STOPPED)
 
 
-@pytest.mark.parametrize("trouble", [Refused("not the log it was"), ValueError("a bug")])
+@pytest.mark.parametrize("trouble", [Refused(Code.TOPIC_RECREATED, "not the log it was"), ValueError("a bug")])
 def test_what_it_cannot_go_on_from_is_handed_to_the_main_thread(trouble: Exception) -> None:
     """A refusal and a bug alike; the main thread tells them apart."""
     driver = TopologyDriver(RUNNER)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor import service
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
@@ -152,7 +153,7 @@ def test_a_lost_transaction_is_read_in_the_log(world: Replicas, monkeypatch: pyt
     commit = watched.publisher._transactions.commit
 
     def lost() -> None:
-        raise Abortable("lost")
+        raise Abortable(Code.TRANSACTION_LOST, "lost")
 
     monkeypatch.setattr(watched.publisher._transactions, "commit", lost)
     with pytest.raises(Abortable):

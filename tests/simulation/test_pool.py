@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.membership import Membership
@@ -19,6 +20,7 @@ from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
+from tests.support.coded import raises
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -167,7 +169,7 @@ def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Task
     """Not at once, which could fence the successor in turn; each time anew; and the others go on."""
     tasks.pool.start([0])
     tasks.run(0)
-    tasks.troubles.append(Fenced("another owner"))
+    tasks.troubles.append(Fenced(Code.FENCED, "another owner"))
     tasks.pool.start([1])
     eventually(lambda: tasks.pool._loops[1].fenced, 10, "fenced")
     tasks.pool.check()
@@ -175,7 +177,7 @@ def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Task
     tasks.pool.check()
     assert tasks.opened == [0, 1]
 
-    tasks.troubles.append(Fenced("another owner"))
+    tasks.troubles.append(Fenced(Code.FENCED, "another owner"))
     tasks.clock.now += 0.01
     tasks.pool.check()
     eventually(lambda: tasks.opened == [0, 1, 1] and tasks.pool._loops[1].fenced, 10, "fenced again")
@@ -190,7 +192,7 @@ def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Task
 def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks) -> None:
     """And when the partition is given to us once more, its pause is not over by what was before."""
     for _ in range(2):
-        tasks.troubles.append(Fenced("another owner"))
+        tasks.troubles.append(Fenced(Code.FENCED, "another owner"))
         tasks.pool.start([1])
         eventually(lambda: tasks.pool._loops[1].fenced, 10, "fenced")
         tasks.pool.check()
@@ -204,18 +206,18 @@ def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks) -> N
 
 def test_what_a_task_cannot_go_on_from_is_raised(tasks: Tasks) -> None:
     """In the thread that asks."""
-    tasks.troubles.append(Refused("not the log it was"))
+    tasks.troubles.append(Refused(Code.TOPIC_RECREATED, "not the log it was"))
     tasks.pool.start([0])
     eventually(lambda: tasks.pool._loops[0].failure, 10, "refused")
 
-    with pytest.raises(Refused, match="not the log it was"):
+    with raises(Refused, Code.TOPIC_RECREATED):
         tasks.pool.check()
 
 
 def test_a_task_that_hangs_is_seen_and_one_that_has_ended_is_not(tasks: Tasks) -> None:
     """The watchdog's question: how long the quietest of those was silent that should work."""
     tasks.may_open.clear()
-    tasks.troubles.append(Fenced("another owner"))
+    tasks.troubles.append(Fenced(Code.FENCED, "another owner"))
     tasks.pool.start([0])
     eventually(lambda: tasks.opened, 10, "it opens")
     tasks.clock.now += 50

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Retriable, TooMuch
@@ -199,7 +200,7 @@ def test_who_dies_again_is_succeeded_again() -> None:
     def begins() -> Publisher:
         made = begun.pop(0)
         if made is None:
-            raise Retriable("the broker is busy")
+            raise Retriable(Code.KAFKA_SILENT, "the broker is busy")
         return made
 
     member.go_on()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor import service
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.values import Event
@@ -147,7 +148,7 @@ def test_a_transaction_that_is_aborted_is_no_crash(crashes: int, row: int) -> No
     for _ in range(crashes):
         with pytest.raises(Crash):
             Life(driver, Crash("killed"), 1).task.turn()
-    task = Life(driver, Abortable("lost"), CRASHES_MAX, row).task
+    task = Life(driver, Abortable(Code.TRANSACTION_LOST, "lost"), CRASHES_MAX, row).task
     for _ in range(CRASHES_MAX):
         with pytest.raises(Abortable):
             task.turn()
@@ -163,7 +164,7 @@ def test_a_crash_after_an_aborted_transaction_is_not_counted() -> None:
     driver = driver_with(10)
     for _ in range(2 * CRASHES_MAX):
         with pytest.raises(Abortable):
-            Life(driver, Abortable("lost"), 1).task.turn()
+            Life(driver, Abortable(Code.TRANSACTION_LOST, "lost"), 1).task.turn()
     driver.run()
 
     assert driver.records("runner.updates.dead") == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Corrupted, Damaged, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
@@ -16,6 +17,7 @@ from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.standing import read_on
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore
+from tests.support.coded import raises
 from tests.support.disk_driver import DiskDriver
 from tests.support.replicas import (
     RUNNER,
@@ -223,7 +225,7 @@ def test_a_log_that_lost_its_end_and_goes_on_is_noticed() -> None:
         b.go_on()
     send_to(world, b, 6)
 
-    with pytest.raises(Corrupted, match="has lost decisions that the states on disk know of"):
+    with raises(Corrupted, Code.DECISIONS_LOST):
         world.replica(a).open()
     a.files.kill()
     replica = opened(a)
@@ -260,7 +262,7 @@ def test_a_log_that_gives_nothing_of_what_it_holds_is_not_waited_for_for_ever() 
     world = on_disk()
     silent = world.decision_log()
     silent.seek(silent.identity().end)
-    with pytest.raises(Retriable, match="does not give what it holds"):
+    with raises(Retriable, Code.TOPIC_UNREADABLE):
         read_on(silent)
 
 
@@ -286,7 +288,7 @@ def test_who_fails_while_it_opens_leaves_what_the_life_before_had_said() -> None
 
 
 def trouble() -> None:
-    raise Retriable("no leader")
+    raise Retriable(Code.KAFKA_SILENT, "no leader")
 
 
 def test_what_all_have_decided_and_nobody_published_is_published() -> None:
@@ -348,7 +350,7 @@ def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
     assert isinstance(replica.store, DiskStore)
 
     def torn(key: bytes) -> bytes:
-        raise Damaged("a block is torn")
+        raise Damaged(Code.STATES_DAMAGED, "a block is torn")
 
     replica.store._read = torn
     world.members["b"].kill()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.decision import begin
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
@@ -19,6 +20,7 @@ from onefold.processor.runtime.transact import Transact
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedSession
+from tests.support.coded import raises
 from tests.support.replicas import RUNNER, Member, Replicas, elastic, killed_25_times, outcome, update, updates
 
 
@@ -112,7 +114,7 @@ def test_decisions_are_deleted_while_a_replica_restores() -> None:
             decide(world, a, 3, 20)
 
     b.replica = world.replica(b, step=step)
-    with pytest.raises(Corrupted, match="no longer holds"):
+    with raises(Corrupted, Code.RECORDS_DELETED):
         b.replica.open()
     assert not busy
     b.kill()
@@ -150,9 +152,9 @@ def test_a_log_that_somebody_has_cut_off_further_is_refused() -> None:
         a.go_on()
     world.log.truncate(RUNNER.decisions, 0, world.log.identity(RUNNER.decisions, 0).end)
 
-    with pytest.raises(Refused, match="decisions were deleted unread"):
+    with raises(Refused, Code.DECISIONS_LOST):
         b.go_on()
-    with pytest.raises(Refused, match="decisions were deleted unread"):
+    with raises(Refused, Code.DECISIONS_LOST):
         world.publisher(b).open()
 
 
@@ -234,7 +236,7 @@ def test_a_place_in_the_log_that_another_has_passed_over_is_seen() -> None:
         known.transactions,
         known.decided_in._replace(offset=known.decided_in.offset - 1),
     )
-    with pytest.raises(Corrupted, match="was another's meanwhile"):
+    with raises(Corrupted, Code.FENCED):
         transact.write([], stale, stale)
 
 
@@ -281,7 +283,7 @@ def test_what_cannot_be_deleted_stays_and_the_publisher_goes_on(capsys: pytest.C
 
     class Away(SimulatedDecisionLog):
         def delete_before(self, offset: int) -> None:
-            raise Retriable("nobody answers")
+            raise Retriable(Code.KAFKA_SILENT, "nobody answers")
 
     retention = Retention(0, clock=lambda: 0.0)
     for _ in range(3):

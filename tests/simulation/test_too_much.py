@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import Abortable, Retriable, TooMuch
 from onefold.processor.core.values import Record
@@ -44,12 +45,12 @@ class Narrow(SimulatedSession):
         written = list(writes)
         super().produce(written)
         if self.away:
-            raise TooMuch("timed out: nobody is there")
+            raise TooMuch(Code.TOO_LARGE, "timed out: nobody is there")
         sources = [headers[0][1] for topic, _, _, _, headers in written if topic == "runner.messages" and headers]
         if sources:
             self.sizes.append(len(sources))
         if len(sources) > self.fits or any(b"runner.updates/0/%d" % at in sources for at in self.poisons):
-            raise TooMuch("the broker says: message size too large")
+            raise TooMuch(Code.TOO_LARGE, "the broker says: message size too large")
 
 
 def record(offset: int) -> Record:
@@ -161,7 +162,10 @@ def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     """The pause doubles while the cluster is away, and not while it answers that this is too much."""
     waits: list[float] = []
     driver = driver_with(10)
-    troubles: list[Exception] = [*[TooMuch("too large")] * 5, *[Abortable("lost")] * 5]
+    troubles: list[Exception] = [
+        *[TooMuch(Code.TOO_LARGE, "too large")] * 5,
+        *[Abortable(Code.TRANSACTION_LOST, "lost")] * 5,
+    ]
 
     class Troubled(SimulatedSession):
         def poll(self, count_max: int, timeout_s: float) -> Any:
@@ -188,7 +192,10 @@ def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_thousands_of_failures_in_a_row_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of starts nor of transactions; two to the power of a thousand is no number of seconds."""
     driver = driver_with(10)
-    starts, transactions = iter([Retriable("not now")] * 1_100), iter([Abortable("lost")] * 1_100)
+    starts, transactions = (
+        iter([Retriable(Code.KAFKA_SILENT, "not now")] * 1_100),
+        iter([Abortable(Code.TRANSACTION_LOST, "lost")] * 1_100),
+    )
 
     class Away(SimulatedSession):
         def open(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.landing import batches, landed_batches
@@ -173,7 +174,7 @@ def test_nothing_is_tried_again_on_a_connection_that_is_gone(world: World, make:
     assert len(world.tried) == 1
 
 
-@pytest.mark.parametrize("error", [Rewind("no"), Refused("no")])
+@pytest.mark.parametrize("error", [Rewind(Code.POSITIONS_MOVED, "no"), Refused(Code.TOPIC_RECREATED, "no")])
 def test_what_the_sink_says_itself_is_not_tried_again(world: World, make: Make, error: Exception) -> None:
     one = make()
     world.outcomes = [error]
@@ -232,7 +233,7 @@ def test_spark_waits_for_a_large_batch(world: World, make: Make, monkeypatch: py
     assert one.reached[LEFT] == 5
 
 
-@pytest.mark.parametrize("outcome", [None, RuntimeError("one"), Rewind("no")], ids=str)
+@pytest.mark.parametrize("outcome", [None, RuntimeError("one"), Rewind(Code.POSITIONS_MOVED, "no")], ids=str)
 def test_what_was_kept_of_a_batch_is_let_go(world: World, make: Make, outcome: Exception | None) -> None:
     """Whether it lands or not; and not before."""
     one, rows = make(), Rows((*LEFT, 4))
@@ -269,7 +270,7 @@ def test_a_batch_that_cannot_be_staged_lets_the_one_before_land_and_none_after(
 def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, make: Make) -> None:
     """It will not land: what was kept for it goes, too."""
     one, second = make(), Rows((*LEFT, 7))
-    world.outcomes = [Rewind("no")]
+    world.outcomes = [Rewind(Code.POSITIONS_MOVED, "no")]
     world.go.clear()
     run(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from onefold.error_codes import Code
 from onefold.pipelines import Pipeline
 from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
@@ -17,6 +18,7 @@ from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
 from onefold.status_file import Status
 from onefold.telemetry import SILENT, Telemetry
+from tests.support.coded import raises
 from tests.support.told import Kept
 
 pytestmark = pytest.mark.promise("broken-pipelines-stay-alone")
@@ -88,7 +90,9 @@ def serve(
     return code, left_out, reported.lines
 
 
-@pytest.mark.parametrize("error", [Misconfigured("no such column"), Refused("another topic")])
+@pytest.mark.parametrize(
+    "error", [Misconfigured(Code.SQL_WRONG, "no such column"), Refused(Code.TOPIC_RECREATED, "another topic")]
+)
 def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) -> None:
     """With its sentence in the status, and its query stopped."""
     broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
@@ -108,7 +112,7 @@ def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) ->
 def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
     """With pauses that grow; and its sentence stays until then, in the status and in its health."""
     told, tries = Kept(), list[int]()
-    broken, healthy = Misconfigured("permission denied"), QuerySupervisor("healthy")
+    broken, healthy = Misconfigured(Code.SQL_WRONG, "permission denied"), QuerySupervisor("healthy")
 
     def again(name: str) -> QuerySupervisor:
         tries.append(healthy.ticks)
@@ -132,7 +136,7 @@ def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
 def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:
     """A new process would find the same."""
     told = Kept()
-    refuses = QuerySupervisor("one", Stopped("PostgreSQL refuses every row"))
+    refuses = QuerySupervisor("one", Stopped(Code.ROWS_REFUSED, "PostgreSQL refuses every row"))
     code, left_out, reported = serve(
         refuses, again=lambda name: QuerySupervisor(name, running=False), turns=4, telemetry=told
     )
@@ -166,14 +170,17 @@ def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.Capt
 
 def test_when_nothing_is_left_it_ends_with_the_worst_of_it() -> None:
     """A person is asked for: 3, and not 2."""
-    with pytest.raises(Refused, match="another topic"):
-        serve(QuerySupervisor("one", Refused("another topic")), QuerySupervisor("two", Misconfigured("no such column")))
+    with raises(Refused, Code.TOPIC_RECREATED):
+        serve(
+            QuerySupervisor("one", Refused(Code.TOPIC_RECREATED, "another topic")),
+            QuerySupervisor("two", Misconfigured(Code.SQL_WRONG, "no such column")),
+        )
 
 
 def test_what_one_pipeline_waits_for_does_not_start_the_others_anew() -> None:
     """A topic that is missing for ever is its own trouble, as long as anything else lands."""
     waiting, healthy = (
-        QuerySupervisor("waiting", *[Waiting("its topic is missing")] * 3, running=False),
+        QuerySupervisor("waiting", *[Waiting(Code.KAFKA_SILENT, "its topic is missing")] * 3, running=False),
         QuerySupervisor("healthy"),
     )
     assert serve(waiting, healthy)[0] == 0
@@ -184,7 +191,7 @@ def test_when_nothing_lands_patience_ends_the_process() -> None:
     """It is Kafka that is away, or PostgreSQL: the supervisor starts it again."""
     with pytest.raises(Waiting):
         serve(
-            QuerySupervisor("one", Waiting("Kafka does not answer"), running=False),
+            QuerySupervisor("one", Waiting(Code.KAFKA_SILENT, "Kafka does not answer"), running=False),
             QuerySupervisor("two", running=False),
         )
 

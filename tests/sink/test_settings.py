@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.spark import checkpoint
 from onefold.spark_sink.spark.options import options
+from tests.support.coded import raises
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,7 @@ def test_a_garbled_note_of_spark_means_start_again(tmp_path: Path, content: str 
     (tmp_path / "offsets").mkdir()
     if content is not None:
         (tmp_path / "offsets" / "3").write_text(content, encoding="utf-8")
-    with pytest.raises(Rewind, match="checkpoint was lost or damaged"):
+    with raises(Rewind, Code.CHECKPOINT_LOST):
         checkpoint.ends(tmp_path, 3)
 
 

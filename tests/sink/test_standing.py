@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.standing import Standing
@@ -27,7 +28,7 @@ class Made:
     def _ends(self, topics: list[str]) -> Mapping[Partition, int]:
         assert topics == self.reads
         if self.ends is None:
-            raise Waiting("Kafka does not answer")
+            raise Waiting(Code.KAFKA_SILENT, "Kafka does not answer")
         return self.ends
 
     def quiet_s(self) -> float:

@@ -6,34 +6,36 @@ from typing import Any, cast
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured, SinkError, Waiting
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark import query
 from onefold.spark_sink.spark.query import Query
+from tests.support.coded import raises
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "says"),
+    ("error", "raised", "code"),
     [
-        (psycopg.OperationalError("connection refused"), Waiting, "Postgres does not answer: connection refused"),
-        (psycopg.errors.ReadOnlySqlTransaction("read-only"), Waiting, "Postgres refuses to begin: read-only"),
-        (psycopg.errors.InternalError_("tuple concurrently updated"), Waiting, "Postgres refuses to begin: tuple"),
-        (psycopg.errors.TooManyConnections("too many"), Waiting, "Postgres refuses to begin: too many"),
-        (psycopg.errors.LockNotAvailable("a lock"), Waiting, "Postgres refuses to begin: a lock"),
-        (psycopg.errors.InsufficientPrivilege("denied"), Misconfigured, "sink's own schemas: denied"),
-        (psycopg.errors.ActiveSqlTransaction("in a block"), Misconfigured, "sink's own schemas: in a block"),
-        (psycopg.errors.UndefinedColumn("no column"), Misconfigured, "sink's own schemas: no column"),
-        (psycopg.errors.CheckViolation("a row"), Misconfigured, "sink's own schemas: a row"),
+        (psycopg.OperationalError("connection refused"), Waiting, Code.POSTGRES_SILENT),
+        (psycopg.errors.ReadOnlySqlTransaction("read-only"), Waiting, Code.POSTGRES_REFUSES),
+        (psycopg.errors.InternalError_("tuple concurrently updated"), Waiting, Code.POSTGRES_REFUSES),
+        (psycopg.errors.TooManyConnections("too many"), Waiting, Code.POSTGRES_REFUSES),
+        (psycopg.errors.LockNotAvailable("a lock"), Waiting, Code.POSTGRES_REFUSES),
+        (psycopg.errors.InsufficientPrivilege("denied"), Misconfigured, Code.SQL_WRONG),
+        (psycopg.errors.ActiveSqlTransaction("in a block"), Misconfigured, Code.SQL_WRONG),
+        (psycopg.errors.UndefinedColumn("no column"), Misconfigured, Code.SQL_WRONG),
+        (psycopg.errors.CheckViolation("a row"), Misconfigured, Code.SQL_WRONG),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_what_passes_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, error: psycopg.Error, raised: type[SinkError], says: str
+    monkeypatch: pytest.MonkeyPatch, error: psycopg.Error, raised: type[SinkError], code: Code
 ) -> None:
     def migrate(*arguments: Any) -> None:
         raise error
 
     monkeypatch.setattr(query, "migrate", migrate)
     plan = cast("Plan", SimpleNamespace(postgres_dsn=""))
-    with pytest.raises(raised, match=says):
+    with raises(raised, code):
         Query(cast("Any", None), plan).start()

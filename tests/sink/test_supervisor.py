@@ -7,9 +7,11 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.clock import Clock
+from tests.support.coded import raises
 
 PATIENCE_S = 60.0
 
@@ -21,7 +23,7 @@ class Query:
         self.name = "made_up"
         self.landed, self.started = 0, 0
         self.starts: Sequence[Exception] = []
-        self.trouble: BaseException | None = Waiting("not started yet")
+        self.trouble: BaseException | None = Waiting(Code.KAFKA_SILENT, "not started yet")
         self.misses: list[Exception] = []
         self.audits = 0
 
@@ -34,7 +36,7 @@ class Query:
         self.trouble = None
 
     def stop(self) -> None:
-        self.trouble = Waiting("not started yet")
+        self.trouble = Waiting(Code.KAFKA_SILENT, "not started yet")
 
     def failure(self) -> BaseException | None:
         return self.trouble
@@ -76,7 +78,9 @@ def test_a_query_is_started_once_and_left_alone(supervisor: QuerySupervisor, que
     assert (query.started, supervisor.running, supervisor.trouble) == (1, True, None)
 
 
-@pytest.mark.parametrize("error", [Refused("another topic"), Misconfigured("no such column")])
+@pytest.mark.parametrize(
+    "error", [Refused(Code.TOPIC_RECREATED, "another topic"), Misconfigured(Code.SQL_WRONG, "no such column")]
+)
 def test_what_only_a_person_can_mend_is_raised_at_once(
     supervisor: QuerySupervisor, query: Query, error: Exception
 ) -> None:
@@ -87,7 +91,9 @@ def test_what_only_a_person_can_mend_is_raised_at_once(
     assert query.started == 1
 
 
-@pytest.mark.parametrize("error", [Refused("another topic"), Misconfigured("no such column")])
+@pytest.mark.parametrize(
+    "error", [Refused(Code.TOPIC_RECREATED, "another topic"), Misconfigured(Code.SQL_WRONG, "no such column")]
+)
 def test_what_a_start_refuses_is_raised_at_once(supervisor: QuerySupervisor, query: Query, error: Exception) -> None:
     query.starts = [error]
     with pytest.raises(type(error), match=str(error)):
@@ -99,7 +105,7 @@ def test_a_query_that_ended_is_started_again_after_a_pause(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
     supervisor.tick()
-    query.trouble = Rewind("the ledger is elsewhere")
+    query.trouble = Rewind(Code.POSITIONS_MOVED, "the ledger is elsewhere")
     supervisor.tick()
     assert (supervisor.running, supervisor.trouble, query.started) == (False, "the ledger is elsewhere", 1)
     clock.now += 0.19
@@ -112,7 +118,7 @@ def test_a_query_that_ended_is_started_again_after_a_pause(
 
 
 def test_pauses_double_up_to_two_seconds(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
-    query.starts = [Waiting("no Kafka")] * 20
+    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 20
     at: list[float] = []
     while len(at) < 7:
         before = query.started
@@ -134,7 +140,7 @@ def test_what_is_not_known_to_pass_is_tried_again_with_longer_pauses(
 ) -> None:
     """And its sentence is said meanwhile."""
     supervisor = QuerySupervisor(query, 10_000.0, clock)
-    failure = Waiting("Postgres refuses to begin")
+    failure = Waiting(Code.KAFKA_SILENT, "Postgres refuses to begin")
     failure.__cause__ = cause
     query.starts = [failure] * 20
     at: list[float] = []
@@ -151,7 +157,7 @@ def test_what_is_not_known_to_pass_is_tried_again_with_longer_pauses(
 def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting("no Kafka")] * 4
+    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 4
     while not supervisor.running:
         supervisor.tick()
         clock.now += 0.1
@@ -159,7 +165,7 @@ def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
     query.landed = 1
     supervisor.tick()
     assert supervisor.trouble is None
-    query.trouble = Rewind("elsewhere")
+    query.trouble = Rewind(Code.POSITIONS_MOVED, "elsewhere")
     supervisor.tick()
     clock.now += 0.21
     supervisor.tick()
@@ -169,7 +175,7 @@ def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
 def test_an_idle_query_is_healthy_when_it_has_gone_on_for_long(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting("no Kafka")]
+    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")]
     supervisor.tick()
     clock.now += 1
     supervisor.tick()
@@ -185,9 +191,9 @@ def test_an_idle_query_is_healthy_when_it_has_gone_on_for_long(
 def test_it_gives_up_when_patience_is_over_with_the_reason(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting("no Kafka")] * 1000
+    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 1000
     began = clock.now
-    with pytest.raises(Waiting, match=r"made_up: gave up after 60 s: no Kafka"):
+    with raises(Waiting, Code.GAVE_UP, "made_up", "60"):
         tick_for(10 * PATIENCE_S, supervisor, clock)
     assert PATIENCE_S < clock.now - began < PATIENCE_S + 5
 
@@ -195,7 +201,7 @@ def test_it_gives_up_when_patience_is_over_with_the_reason(
 def test_trouble_that_was_got_over_does_not_count(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
     """Now and then something fails, for much longer than its patience in all."""
     for _ in range(10):
-        query.trouble = Rewind("elsewhere")
+        query.trouble = Rewind(Code.POSITIONS_MOVED, "elsewhere")
         supervisor.tick()
         clock.now += 10
         supervisor.tick()
@@ -213,7 +219,7 @@ def test_now_and_then_it_asks_whether_postgres_still_holds_what_was_landed(
         supervisor.tick()
         clock.now += 0.5
     assert query.audits == 1
-    query.misses = [Rewind("a backup was restored")]
+    query.misses = [Rewind(Code.POSITIONS_MOVED, "a backup was restored")]
     clock.now += 5
     supervisor.tick()
     assert (supervisor.running, supervisor.trouble) == (False, "a backup was restored")
@@ -232,7 +238,7 @@ def test_a_postgres_that_does_not_answer_is_no_reason_to_go_back(supervisor: Que
 def test_a_reason_is_logged_once_and_what_nobody_expected_with_its_story(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting("no Kafka")] * 3 + [Waiting("no Postgres")]
+    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 3 + [Waiting(Code.KAFKA_SILENT, "no Postgres")]
     with capture_logs() as logged:
         while not supervisor.running:
             supervisor.tick()

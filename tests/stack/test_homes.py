@@ -14,6 +14,7 @@ import pytest
 
 from onefold.cli.commands import down
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings, load
@@ -21,6 +22,7 @@ from onefold.stack import homes
 from onefold.stack.broker import Broker
 from onefold.stack.postgres import Postgres
 from tests.support import previous
+from tests.support.coded import raises
 from tests.support.rooms import ROOT
 
 pytestmark = pytest.mark.promise("wiping")
@@ -318,7 +320,7 @@ def test_a_stack_does_not_start_in_a_folder_that_others_fill(file: str, home: Pa
     name = file.partition("/")[0]
     fill(home, (file, "thesis.tex"))
     mode = (home / name).stat().st_mode
-    with pytest.raises(UserError, match=f"{name} holds files"):
+    with raises(UserError, Code.DATA_DIRECTORY, str(name)):
         homes.claim(home)
     assert files(home) == {file, "thesis.tex"}
     assert (home / name).stat().st_mode == mode
@@ -342,7 +344,7 @@ def test_data_that_no_stack_has_made_is_not_replaced(
     """A storage without Kafka's own file, a database without its password: no start of a stack leaves either."""
     monkeypatch.setattr("onefold.stack.accounts.maker", lambda: None)
     fill(tmp_path, (file,))
-    with pytest.raises(UserError, match="holds files, and"):
+    with raises(UserError, Code.DATA_DIRECTORY):
         prepare(tmp_path)
     assert (tmp_path / file).read_text(encoding="utf-8") == file
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from onefold import jvm
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.spark_sink.errors import Misconfigured
 from onefold.stack import jars, java, warm
 from onefold.stack.broker import Broker
+from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("java-that-does-not-start")
 
@@ -91,7 +93,7 @@ def test_a_java_that_may_not_be_run_is_named(tmp_path: Path, monkeypatch: pytest
     program.chmod(0o755)
     monkeypatch.setattr(java, "_packaged", lambda: None)
 
-    with pytest.raises(UserError, match=f"Java does not start: {program}: No such file or directory"):
+    with raises(UserError, Code.JAVA_UNUSABLE, str(program)):
         java.locate(tmp_path / "cache", {"JAVA_HOME": str(tmp_path), "PATH": ""})
 
 
@@ -136,11 +138,11 @@ def test_a_folder_that_java_cuts_in_two_is_refused(found: java.Java, tmp_path: P
     """A comma ends a folder's name in a list, a colon in a class path; neither can be escaped."""
     from onefold.spark_sink.spark import options
 
-    with pytest.raises(UserError, match="a comma as the end"):
+    with raises(UserError, Code.FOLDER_UNUSABLE):
         Broker(tmp_path / "a,b", 1, 2, found.executable, []).prepare()
-    with pytest.raises(Misconfigured, match="a comma as the end"):
+    with raises(Misconfigured, Code.SPARK_NOT_STARTED):
         options.options([], tmp_path / "a,b")
-    with pytest.raises(UserError, match="a colon is the end"):
+    with raises(UserError, Code.FOLDER_UNUSABLE):
         jars.ensure("spark", tmp_path / "a:b", found.executable)
     assert [*tmp_path.glob("a*")] == [], "nothing was made"
 

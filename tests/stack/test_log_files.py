@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.stack import log_files
 from onefold.stack.log_files import Reader, around, tail
+from tests.support.coded import raises
 
 FAILED = {
     "event": "it failed",
@@ -101,7 +103,7 @@ def test_a_service_that_is_not_there(logs: Path, service: str, code: int, says: 
 
 
 def test_a_home_without_logs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no stack has run in"):
+    with raises(UserError, Code.STACK_STOPPED):
         Reader(tmp_path)
 
 

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.commands import status
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.stack import metrics, together
 from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, Service
+from tests.support.coded import raises
 
 
 def service(name: str) -> Service:
@@ -60,7 +62,7 @@ def test_the_ports_begin_where_the_user_says() -> None:
         assert metrics.free_of({"sink-1": first}) == {}
     assert first < public["metrics"]["processor-orders-1"] < public["metrics"]["sink-1"]
     assert metrics.free_of({"sink-1": first}) == {"sink-1": first}
-    with pytest.raises(UserError, match="not enough free ports"):
+    with raises(UserError, Code.PORT_TAKEN):
         metrics.placed(stages(*(f"sink-{number}" for number in range(3))), {"metrics": {}}, metrics.PORT_MAX - 1)
 
 

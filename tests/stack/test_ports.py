@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
@@ -18,6 +19,7 @@ from onefold.stack import control, ports
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.plan import Plan
 from onefold.stack.ports import PORTS, Keeping, Ports, choose_ports, free_ports
+from tests.support.coded import raises
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is kept")
 
@@ -62,7 +64,7 @@ def test_a_port_that_another_program_took_meanwhile_is_replaced(tmp_path: Path) 
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="ONEFOLD_KAFKA_PORT"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, raises(UserError, Code.PORT_TAKEN, "ONEFOLD_KAFKA_PORT"):
         choose_ports(tmp_path, kafka=taken.getsockname()[1])
 
 
@@ -71,7 +73,7 @@ def test_a_port_that_is_kept_is_given_to_nobody_else(two: list[int], keeping: Ke
     assert set(free_ports(2)) == set(two)
     keeping.keep(two[:1])
     assert free_ports(1) == two[1:]
-    with pytest.raises(UserError, match="no free ports"):
+    with raises(UserError, Code.PORT_TAKEN):
         free_ports(2)
     keeping.close()
     assert set(free_ports(2)) == set(two)
@@ -100,7 +102,7 @@ def kept_at(step: str, told: Callable[[], list[int]], home: Path, monkeypatch: p
 
     def looks(*given: Any, **named: Any) -> None:
         seen.update({port: is_kept(port) for port in told()})
-        raise UserError("that is enough")
+        raise UserError(Code.ARGUMENT_WRONG, "that is enough")
 
     monkeypatch.setattr(signal, "signal", lambda *given: None)  # `up` would take the test's own
     monkeypatch.setattr(control, step, looks)

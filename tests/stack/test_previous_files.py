@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from onefold.error_codes import Code
 from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -19,6 +20,7 @@ from onefold.stack import control
 from onefold.stack.plan import Plan
 from onefold.stack.ports import Ports, choose_ports, free_ports
 from tests.support import previous
+from tests.support.coded import raises
 
 
 def kept(name: str) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def test_a_stack_that_0_1_0_started_is_not_asked_to_take_anything_in(tmp_path: P
         put(tmp_path, "stack.json", kept("stack.json") | mine)
         plan = put(tmp_path, "plan.json", kept("plan.json"))
         before = plan.read_bytes()
-        with pytest.raises(UserError, match=r"was started by Onefold 0\.1\.0"):
+        with raises(UserError, Code.STACK_RUNS, "0.1.0"):
             control._take_in(Settings(home=tmp_path), ["runner"], state.read_running(tmp_path), Progress())
 
         assert supervisor.poll() is None

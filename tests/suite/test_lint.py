@@ -31,6 +31,7 @@ LINES: list[tuple[Rule, str]] = [
     (code.readers_of_the_ledger, "QUERY = 'SELECT * FROM onefold.ledger'"),
     (code.exit_codes, "sys.exit(3)"),
     (code.exit_codes, "UserError('x', exit_code=2 if a else 69)"),
+    (code.coded_rejections, "Rejected('x')"),
     (code.named_pipelines, "NAME = 'campaigns'"),
     (code.makers_of_kafka_clients, "from confluent_kafka import Producer as P\nP({})"),
     (code.makers_of_kafka_clients, "import confluent_kafka.admin\nconfluent_kafka.admin.AdminClient({})"),
@@ -106,6 +107,8 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.readme, README, "\n" * 200),
         (documents.public_names, "docs/api.md", ""),
         (documents.promised_tests, "docs/promises.md", ""),
+        (documents.error_pages, "docs/errors.md", ""),
+        (documents.error_pages, "operate/dead_letters.py", MODULE),
         (documents.promised_tests, README, "`test_of_nothing`"),
     ],
 )

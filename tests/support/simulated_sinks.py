@@ -24,6 +24,7 @@ from typing import Any, Self
 import psycopg
 import pyarrow as pa
 
+from onefold.error_codes import Code
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.contracts import Column, Target, load_domain
 from onefold.spark_sink.decisions import Decided, Seen, place
@@ -303,7 +304,7 @@ class SimulatedQuery:
         process.start("reading", lambda: self._read(batches, start, ends))
 
     def failure(self) -> BaseException | None:
-        return self._batches.failure if self._batches else Waiting("not started yet")
+        return self._batches.failure if self._batches else Waiting(Code.KAFKA_SILENT, "not started yet")
 
     def displaced(self) -> BaseException | None:
         return None

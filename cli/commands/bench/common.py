@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import console
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
@@ -72,6 +73,7 @@ def _default() -> str:
     able = [name for name, pipeline in found.items() if pipeline.workload]
     if not able:
         raise UserError(
+            Code.NO_GENERATOR,
             "no pipeline of this project has an event generator",
             "`onefold new orders` makes one with a generator.",
             USAGE,
@@ -86,7 +88,7 @@ def measuring() -> Iterator[Progress]:
     try:
         yield progress
     except RuntimeError as error:
-        raise UserError(f"nothing was measured: {error}") from None
+        raise UserError(Code.MEASUREMENT_FAILED, f"nothing was measured: {error}") from None
     finally:
         progress.clear()
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Seed, fresh_stack, measuring
 from onefold.cli.console import console
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
 from onefold.operate.errors import UserError
 from onefold.operate.settings import INSTANCES_MAX
@@ -85,7 +86,11 @@ def command(
     else:
         _render(described, plan, taken, ratios)
     if wrong := [turn for turn in taken if turn["answer"] != turns.RIGHT]:
-        raise UserError(f"{wrong[0]['program']} gave a wrong answer: {wrong[0]['answer']}", exit_code=FAILED)
+        raise UserError(
+            Code.MEASUREMENT_FAILED,
+            f"{wrong[0]['program']} gave a wrong answer: {wrong[0]['answer']}",
+            exit_code=FAILED,
+        )
 
 
 def _render(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli.commands.bench.common import AsJson, Seed, fresh_stack, measuring, partitions_for, render
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.settings import PARTITIONS_MAX
@@ -69,7 +70,9 @@ def command(
         try:
             write(report, runs, described)
         except OSError as error:
-            raise UserError(f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE) from None
+            raise UserError(
+                Code.MEASUREMENT_FAILED, f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE
+            ) from None
     if as_json:
         typer.echo(
             json.dumps({"bench": "trades", "machine": described, "runs": [run.figures for run in runs]}, indent=1)

@@ -9,6 +9,7 @@ import typer
 
 from onefold.cli.commands.dead_letters import common
 from onefold.cli.commands.dead_letters.common import Key, Reason, Since, Topic, Until
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -44,7 +45,10 @@ def command(
 
     if not (everything or places or reason or since or until or key or topic):
         raise UserError(
-            "it is not said which", "Name places, filter with --reason, --key and so on, or say --all.", USAGE
+            Code.ARGUMENT_WRONG,
+            "it is not said which",
+            "Name places, filter with --reason, --key and so on, or say --all.",
+            USAGE,
         )
     wanted = common.wanted(reason, since, until, key, topic, places or ())
     letters = DeadLetters(domain, load())

@@ -11,6 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from onefold.cli import extras
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
@@ -55,7 +56,7 @@ def command(
             produce = uploads.to_kafka(settings.usable_client())
             made = uploads.import_payload(store, produce, sheet, named, payload)
     except tables.NotATable as error:
-        raise UserError(f"{file} cannot be imported: {error}", exit_code=USAGE) from None
+        raise UserError(Code.UPLOAD_WRONG, f"{file} cannot be imported: {error}", exit_code=USAGE) from None
     finally:
         progress.clear()
     done = {"sheet": sheet, "object": made.object_id, "cells": made.cells, "size": made.size, "request": named}
@@ -69,4 +70,4 @@ def _opened(file: Path) -> TextIO:
     try:
         return file.open(encoding="utf-8-sig", newline="")
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}", exit_code=USAGE) from None
+        raise UserError(Code.FILE_UNUSABLE, f"{file} cannot be read: {error.strerror}", exit_code=USAGE) from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.cli import extras
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.settings import load
@@ -43,7 +44,9 @@ def command(
     try:
         rect = parse_rect(cells.upper().replace("$", ""))
     except ValueError:
-        raise UserError(f"--range {cells} is no range of cells", "Write it like A1:F20.", USAGE) from None
+        raise UserError(
+            Code.ARGUMENT_WRONG, f"--range {cells} is no range of cells", "Write it like A1:F20.", USAGE
+        ) from None
     found = _read(sheet, at, rect, formulas)
     typer.echo(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _text(found, rect))
 
@@ -74,18 +77,25 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
                 "cells": shown,
             }
     except NotThere as error:
-        raise UserError(str(error), "SELECT * FROM sheets.sheets has them all: `onefold sql`.") from None
+        raise UserError(
+            Code.NAME_UNKNOWN, str(error), "SELECT * FROM sheets.sheets has them all: `onefold sql`."
+        ) from None
     except psycopg.errors.UndefinedTable:
-        raise UserError("the database has no tables of sheets", "Make them with `onefold prepare`.") from None
+        raise UserError(
+            Code.TABLE_MISSING, "the database has no tables of sheets", "Make them with `onefold prepare`."
+        ) from None
     except psycopg.OperationalError as error:
-        raise UserError(f"PostgreSQL does not answer: {first_line(error)}", exit_code=UNAVAILABLE) from None
+        raise UserError(
+            Code.POSTGRES_SILENT, f"PostgreSQL does not answer: {first_line(error)}", exit_code=UNAVAILABLE
+        ) from None
     except Missing as error:
         raise UserError(
+            Code.OBJECT_MISSING,
             f"the object {error} of sheet {sheet} is not in the store",
             "Is ONEFOLD_OBJECTS the store that the worker uses?",
         ) from None
     except Refuse as error:
-        raise UserError(f"sheet {sheet} cannot be read: {error}") from None
+        raise UserError(Code.SHEET_UNREADABLE, f"sheet {sheet} cannot be read: {error}") from None
 
 
 def _cells(reading: Reading, rect: Rect, formulas: bool) -> dict[str, dict[str, str]]:

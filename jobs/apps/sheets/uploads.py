@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.apps.sheets.cells import BEGIN, LINE_BYTES_MAX, NotCanonical, parse_line
 from onefold.jobs.protocols import Done, Job, Mark, Objects, Refuse
@@ -82,7 +83,9 @@ def import_payload(objects: Objects, produce: Produce, sheet_id: str, request: s
 def create(objects: Objects, sheet_id: str, request: str, file: BinaryIO) -> Upload:
     """Check the payload, give its object a name, and set the mark of that. Raises UserError as `import_payload` does."""
     if not _SHEET_ID.fullmatch(sheet_id):
-        raise UserError(f"{sheet_id!r} is no sheet id", "Write 1 to 64 of A-Z, a-z, 0-9, _ . and -", USAGE)
+        raise UserError(
+            Code.ARGUMENT_WRONG, f"{sheet_id!r} is no sheet id", "Write 1 to 64 of A-Z, a-z, 0-9, _ . and -", USAGE
+        )
     cells, size, digest = _checked(file)
     named = hashlib.sha256(f"{sheet_id}\n{request}\n{digest}".encode()).hexdigest()
     made = Upload(PAYLOADS + named, sheet_id, cells, size, digest)
@@ -101,6 +104,7 @@ def complete(objects: Objects, produce: Produce, made: Upload) -> None:
     """Ask the log for an entry with the object. Raises UserError: there is no such object."""
     if objects.size(made.object_id) is None:
         raise UserError(
+            Code.OBJECT_MISSING,
             f"the object {made.object_id} is not there: it was not uploaded, or discarded since",
             "Upload it again under another request.",
         )
@@ -216,7 +220,9 @@ def _checked(file: BinaryIO) -> tuple[int, int, str]:
         size, last = size + len(line), cell
         digest.update(line)
     if not cells:
-        raise UserError("the payload has no cell", 'Write a line for each, as [7,2,"n","12.5"].', USAGE)
+        raise UserError(
+            Code.UPLOAD_WRONG, "the payload has no cell", 'Write a line for each, as [7,2,"n","12.5"].', USAGE
+        )
     return cells, size, digest.hexdigest()
 
 
@@ -228,7 +234,9 @@ def _same(file: BinaryIO, digest: str) -> Iterator[bytes]:
         yield part
     if found.hexdigest() != digest:
         raise UserError(
-            "the payload changed while it was uploaded", "Upload the file again when no program writes to it."
+            Code.UPLOAD_WRONG,
+            "the payload changed while it was uploaded",
+            "Upload the file again when no program writes to it.",
         )
 
 
@@ -238,8 +246,10 @@ def _read(file: BinaryIO, some: Callable[[], bytes]) -> Iterator[bytes]:
         while part := some():
             yield part
     except OSError as error:
-        raise UserError(f"the payload cannot be read: {error.strerror or error}", exit_code=USAGE) from None
+        raise UserError(
+            Code.FILE_UNUSABLE, f"the payload cannot be read: {error.strerror or error}", exit_code=USAGE
+        ) from None
 
 
 def _refused(number: int, why: str) -> UserError:
-    return UserError(f"line {number:,} of the payload is refused: {why}", exit_code=USAGE)
+    return UserError(Code.UPLOAD_WRONG, f"line {number:,} of the payload is refused: {why}", exit_code=USAGE)

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.jobs.objects import open_store
 from onefold.jobs.objects.s3 import S3Store
 from onefold.operate.errors import UserError
 from onefold.stack.ports import free_ports
+from tests.support.coded import raises
 from tests.support.s3 import Bucket
 
 
@@ -51,7 +53,7 @@ def test_a_name_below_an_object(tmp_path: Path) -> None:
     """Of a folder only; in S3 it would be two objects."""
     store = open_store(tmp_path.as_uri())
     store.put("a/b", b"")
-    with pytest.raises(UserError, match="cannot use"):
+    with raises(UserError, Code.OBJECTS_SILENT):
         store.put("a/b/c", b"")
     assert store.size("a/b/c") is None
     assert store.size("a") is None

@@ -9,11 +9,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.apps.sheets.cells import parse_line
 from onefold.jobs.apps.sheets.tables import NotATable, payload_lines
 from onefold.jobs.objects.local import LocalStore
 from onefold.processor.core.topology import Topology
+from tests.support.coded import code_of
 from tests.support.waiting import eventually
 
 
@@ -113,23 +115,21 @@ def test_a_file_is_imported_once_however_often(
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "code"),
     [
-        (None, "cannot be read: No such file or directory"),
-        (b"a\n\xff", "cannot be imported: what comes after row "),
-        (b'"a', "cannot be imported: row 1 is not CSV: "),
-        (b"", "the payload has no cell"),
+        (None, Code.FILE_UNUSABLE),
+        (b"a\n\xff", Code.UPLOAD_WRONG),
+        (b'"a', Code.UPLOAD_WRONG),
+        (b"", Code.UPLOAD_WRONG),
     ],
 )
 @pytest.mark.usefixtures("settings")
 def test_what_cannot_be_imported_is_a_sentence(
-    content: bytes | None, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes | None, code: Code, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "some.csv"
     if content is not None:
         file.write_bytes(content)
     assert run(["sheet", "import", "budget", str(file)]) == USAGE
-    told = capsys.readouterr().err
-    assert told.startswith("error: ")
-    assert sentence in told.splitlines()[0]
+    assert code_of(capsys.readouterr().err) is code
     assert not list(LocalStore(tmp_path / "objects").ids())

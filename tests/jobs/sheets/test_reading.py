@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.jobs.apps.sheets.cells import Rect, Value
 from onefold.jobs.apps.sheets.entries import EVERYWHERE, PostgresEntries
@@ -20,6 +21,7 @@ from onefold.jobs.apps.sheets.merge import Bounds
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.objects.local import LocalStore
 from onefold.spark_sink.postgres.connection import connect
+from tests.support.coded import code_of
 from tests.support.sheets import MEMORY, Held, SheetLog, all_done, effect, prepared
 
 NAMES = (f"sheet-{number}" for number in count(1))
@@ -222,24 +224,20 @@ def test_what_cannot_be_opened_is_a_sentence(
 ) -> None:
     log = small(tables, store)
 
-    def told(*words: str) -> tuple[int, str]:
-        code = run(["sheet", "open", *words])
-        return code, capsys.readouterr().err.splitlines()[0]
+    def told(*words: str) -> tuple[int, Code]:
+        exit_code = run(["sheet", "open", *words])
+        return exit_code, code_of(capsys.readouterr().err)
 
-    assert told("other") == (FAILED, "error: there is no sheet other")
-    assert told("budget", "--at", "5") == (FAILED, "error: sheet budget has no entry 5 yet: 4 are in PostgreSQL")
-    assert told("budget", "--range", "A0") == (USAGE, "error: --range A0 is no range of cells")
+    assert told("other") == (FAILED, Code.NAME_UNKNOWN)
+    assert told("budget", "--at", "5") == (FAILED, Code.NAME_UNKNOWN)
+    assert told("budget", "--range", "A0") == (USAGE, Code.ARGUMENT_WRONG)
     (name,) = log.payloads
     store.delete(name)
-    assert told("budget", "--at", "1") == (FAILED, f"error: the object {name} of sheet budget is not in the store")
+    assert told("budget", "--at", "1") == (FAILED, Code.OBJECT_MISSING)
     store.put(name, b"junk\n")
-    code, sentence = told("budget", "--at", "1")
-    assert code == FAILED
-    assert sentence.startswith(f"error: sheet budget cannot be read: the object {name} is no payload: ")
+    assert told("budget", "--at", "1") == (FAILED, Code.SHEET_UNREADABLE)
     with psycopg.connect(tables) as connection:
         connection.execute("DROP SCHEMA sheets CASCADE")
-    assert told("budget") == (FAILED, "error: the database has no tables of sheets")
+    assert told("budget") == (FAILED, Code.TABLE_MISSING)
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")
-    code, sentence = told("budget")
-    assert code == UNAVAILABLE
-    assert sentence.startswith("error: PostgreSQL does not answer: ")
+    assert told("budget") == (UNAVAILABLE, Code.POSTGRES_SILENT)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.apps.sheets.uploads import (
     UPLOADS,
@@ -26,6 +27,7 @@ from onefold.jobs.objects import open_store
 from onefold.jobs.objects.store import Store
 from onefold.jobs.protocols import Job, Place, Refuse
 from onefold.operate.errors import UserError
+from tests.support.coded import raises
 from tests.support.uploads import CONTENT, World
 
 DAY_S = 86_400
@@ -118,14 +120,14 @@ def test_what_is_no_payload_is_refused_before_anything_is_written(content: bytes
 @pytest.mark.parametrize("sheet_id", ["", "a/b", "a b", "é", "x" * 65, "a\n"])
 def test_a_sheet_id_is_checked(sheet_id: str, tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
-    with pytest.raises(UserError, match="is no sheet id"):
+    with raises(UserError, Code.ARGUMENT_WRONG):
         create(store, sheet_id, "r", BytesIO(CONTENT))
     assert list(store.marks()) == []
 
 
 def test_a_file_that_changes_meanwhile_is_not_uploaded(store: Store) -> None:
     made = create(store, "sheet-1", "r", BytesIO(CONTENT))
-    with pytest.raises(UserError, match="changed while it was uploaded"):
+    with raises(UserError, Code.UPLOAD_WRONG):
         upload(store, made, BytesIO(CONTENT.replace(b"12.5", b"12.6")))
     assert store.size(made.object_id) is None
 
@@ -133,7 +135,7 @@ def test_a_file_that_changes_meanwhile_is_not_uploaded(store: Store) -> None:
 def test_what_was_not_uploaded_cannot_be_completed(tmp_path: Path) -> None:
     store, log = open_store(tmp_path.as_uri()), Log()
     made = create(store, "sheet-1", "r", BytesIO(CONTENT))
-    with pytest.raises(UserError, match="is not there"):
+    with raises(UserError, Code.OBJECT_MISSING):
         complete(store, log.produce, made)
     assert log.messages == []
 
