@@ -2,10 +2,10 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -97,8 +97,8 @@ def test_replicas_whose_transactions_take_longer_than_their_patience_do_not_fenc
     lives = {}
     for number, member in enumerate(world.members.values()):
         assert member.replica is not None
-        make = partial(Slow, world, member)
-        lives[member] = Publishing(member.replica, make, 0.3 + 1.7 * number, clock=world.clock).life()  # type: ignore[arg-type]
+        make = cast("Callable[[], Publisher]", partial(Slow, world, member))
+        lives[member] = Publishing(member.replica, make, 0.3 + 1.7 * number, clock=world.clock).life()
     for _ in range(2_750):
         world.now += LOOK_S
         for member, life in lives.items():
