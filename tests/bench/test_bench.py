@@ -231,21 +231,6 @@ def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
         processor.command(events=3000, instances=2, pipeline="runner", partitions=2, seed=1, as_json=True)
 
 
-@pytest.mark.broker
-@pytest.mark.postgres
-@pytest.mark.parametrize("pipeline", first_of(["trades", "runner"]))
-def test_the_processor_bench_counts_every_event_once(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
-    metrics = pipeline == "trades"
-    processor.command(pipeline=pipeline, events=3000, instances=1, metrics=metrics, partitions=2, seed=1, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["figures"]["pipeline"] == pipeline
-    assert told["figures"]["events"] == 3000
-    assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
-    assert told["figures"]["transactions"] >= 2
-    assert told["figures"]["metrics_asked_for"] == ("every 0.5 s" if metrics else None)
-    assert told["machine"]["kafka"] != "?"
-
-
 @pytest.fixture
 def orders(tmp_path: Path) -> Path:
     """A project as `onefold new orders` makes it."""
@@ -264,24 +249,41 @@ def bench(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.broker
 @pytest.mark.postgres
+def test_the_processor_bench_counts_every_event_of_a_project_once(orders: Path) -> None:
+    """The project's generator makes the input, and it is the default where no other pipeline has a workload."""
+    ran = bench(
+        orders, "processor", "--events", "3000", "--instances", "1", "--metrics", "--partitions", "2", "--json"
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["figures"]["pipeline"] == "orders"
+    assert told["figures"]["events"] == 3000
+    assert 0 < told["figures"]["events_counted"] < 3000, "those of the first transaction do not count"
+    assert told["figures"]["transactions"] >= 2
+    assert told["figures"]["metrics_asked_for"] == "every 0.5 s"
+    assert told["machine"]["kafka"] != "?"
+
+
+# They take minutes beside other tests; the shipped pipelines are measured like that every time.
+@pytest.mark.broker
+@pytest.mark.postgres
 @pytest.mark.spark
+@pytest.mark.matrix
 @pytest.mark.parametrize(
-    ("arguments", "at_least"),
+    ("arguments", "counted", "at_least"),
     [
-        (("processor", "--events", "3000", "--instances", "1"), 1),
-        # With Spark they take minutes beside other tests; the shipped pipelines are measured like that every time.
-        pytest.param(("sink", "--events", "30000"), 1, marks=pytest.mark.matrix),
-        pytest.param(("latency", "--rate", "100", "--seconds", "2", "--warm-up", "1"), 100, marks=pytest.mark.matrix),
+        (("sink", "--events", "30000"), "rows", 1),
+        (("latency", "--rate", "100", "--seconds", "2", "--warm-up", "1"), "events", 100),
     ],
-    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+    ids=["sink", "latency"],
 )
-def test_a_project_of_ones_own_is_measured(orders: Path, arguments: tuple[str, ...], at_least: int) -> None:
-    """Its generator makes the input, and it is the default where no other one has a workload."""
+def test_a_project_of_ones_own_is_measured(
+    orders: Path, arguments: tuple[str, ...], counted: str, at_least: int
+) -> None:
     ran = bench(orders, *arguments, "--partitions", "2", "--json")
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout)["figures"]
     assert figures["pipeline"] == "orders"
-    counted = {"processor": "events_counted", "sink": "rows", "latency": "events"}[arguments[0]]
     assert figures[counted] >= at_least
 
 
