@@ -28,6 +28,7 @@ from onefold.operate.settings import Settings
 from onefold.pipelines import PROJECT_VARIABLE
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
+from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from tests.support.coded import code_of
@@ -35,6 +36,7 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce
 from tests.support.rebuilt import TABLES, Site, declare, events_arrive
 from tests.support.rooms import ROOT
+from tests.support.sink import SinkHere, supervised
 from tests.support.sink_children import SinkOf
 from tests.support.versions import TIMES
 from tests.support.waiting import eventually
@@ -111,21 +113,18 @@ def test_damaged_tables_are_made_right_while_events_arrive(
 
 
 @pytest.mark.promise("new-rules-for-the-past")
-def test_another_rule_for_the_past(
-    site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_rule_for_the_past(site: Site, sink_here: SinkHere, capsys: pytest.CaptureFixture[str]) -> None:
     """Readers have the tables of the old one until those of the new one are there as a whole."""
     with instance(site.topology, site.client, site.home / "old"):
         drained(site.topology, site.client)
-    start = sink_of("runner")
-    first = start()
-    eventually(site.valid, 120, "all is landed")
-    first.process.terminate()
-    first.process.wait(30)
+    first = sink_here("runner")
+    eventually(supervised(first, site.valid), 120, "all is landed")
+    first.query.stop()
     before = site.tables()
     eventually(lambda: run(["reset", "runner", "--keep-tables", "--yes"]) == 0, 30, "the sink's sessions have ended")
     assert "table runner.stats, unchanged until `onefold rebuild runner`" in capsys.readouterr().out
-    assert start().process.wait(120) == REFUSED, "nobody lands into tables of the old rule"
+    with pytest.raises(Refused, match="was deleted and recreated"):  # nobody lands into tables of the old rule
+        sink_here("runner")
 
     made = Rebuild("runner", Settings())
     said: list[str] = []
@@ -141,19 +140,18 @@ def test_another_rule_for_the_past(
 
     with instance(site.topology, site.client, site.home / "new", version="other_rule"):
         drained(site.topology, site.client)
-    assert run(["rebuild", "runner"]) == 0
-    after = site.tables()
-    meters = {table: [row[3] for row in rows] for table, rows in after.items()}["runner.stats"]
-    assert meters == [TIMES * row[3] for row in before["runner.stats"]]
-    assert [row[:3] for row in after["runner.messages"]] == [row[:3] for row in before["runner.messages"]]
+        assert run(["rebuild", "runner"]) == 0
+        assert " rows changed; the live sink was held up for" in capsys.readouterr().out
+        after = site.tables()
+        meters = {table: [row[3] for row in rows] for table, rows in after.items()}["runner.stats"]
+        assert meters == [TIMES * row[3] for row in before["runner.stats"]]
+        assert [row[:3] for row in after["runner.messages"]] == [row[:3] for row in before["runner.messages"]]
 
-    with instance(site.topology, site.client, site.home / "on", version="other_rule"):
-        start()
+        on = sink_here("runner")
         site.send(2)
         drained(site.topology, site.client)
-        eventually(
-            lambda: len(site.tables()["runner.messages"]) > len(after["runner.messages"]), 120, "a sink lands on"
-        )
+        more = supervised(on, lambda: len(site.tables()["runner.messages"]) > len(after["runner.messages"]))
+        eventually(more, 120, "a sink lands on")
 
 
 @pytest.mark.promise("records-that-are-gone")
@@ -382,7 +380,7 @@ def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkey
     assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
 
 
-@pytest.mark.long  # 114 s
+@pytest.mark.matrix
 def test_tables_go_over_to_the_decision_log_and_back(
     site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
