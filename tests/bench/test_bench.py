@@ -37,7 +37,7 @@ from onefold.processor.io.admin import connect
 from onefold.proof.record import Source
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.postgres import Postgres
-from tests.support.coded import code_of
+from tests.support.coded import code_of, raises
 from tests.support.migrated import migrate_all
 from tests.support.needs import first_of
 from tests.support.waiting import eventually
@@ -135,7 +135,7 @@ def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> 
 def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table shows the figures of what came after the first batch; without such a batch there are none."""
     monkeypatch.setattr(sink, "MAX_OFFSETS_PER_BATCH", 1)
-    with pytest.raises(UserError, match="give more --events"):
+    with raises(UserError, Code.MEASUREMENT_FAILED, "--events"):
         sink_command.command(events=1000, pipeline="runner", partitions=1, seed=1, as_json=False)
 
 
@@ -227,7 +227,7 @@ def test_small_batches_have_no_more_partitions_than_cores(
 @pytest.mark.matrix
 def test_events_that_one_processor_folded_are_no_figure_for_two() -> None:
     """The first one folds these before the second one has started."""
-    with pytest.raises(UserError, match="before 2 shared the work; give more --events"):
+    with raises(UserError, Code.MEASUREMENT_FAILED, "--events"):
         processor.command(events=3000, instances=2, pipeline="runner", partitions=2, seed=1, as_json=True)
 
 

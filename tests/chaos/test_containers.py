@@ -20,9 +20,11 @@ from onefold.chaos import run as chaos
 from onefold.chaos.containers import Containers
 from onefold.chaos.judging import judge
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, nemeses
+from onefold.error_codes import Code
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
+from tests.support.coded import raises
 from tests.support.docker import ROOT, compose
 from tests.support.needs import first_of
 from tests.support.processes import records
@@ -98,7 +100,7 @@ def test_a_kill_that_kills_nothing_is_reported(containers: Containers, monkeypat
     monkeypatch.setattr(stack, "_ask", lambda *command: subprocess.CompletedProcess(command, 0, "", "no shell there"))
     monkeypatch.setattr(Containers, "_lives", lambda self, container: "as before")
     monkeypatch.setattr(Containers, "of", lambda self, service: ["some container"])
-    with pytest.raises(UserError, match="processor was not killed: no shell there"):
+    with raises(UserError, Code.CONTAINERS, "processor"):
         containers.kill("processor")
 
 

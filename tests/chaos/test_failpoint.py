@@ -47,7 +47,7 @@ def test_without_the_variable_nothing_happens() -> None:
 
 @pytest.mark.parametrize("value", ["after_open", "after_open:", ":3", "after_open:0", "after_open:-1", "after_open:x"])
 def test_a_broken_value_is_one_sentence(value: str) -> None:
-    with pytest.raises(UserError, match=failpoint.VARIABLE) as caught:
+    with raises(UserError, Code.SETTING_WRONG, failpoint.VARIABLE) as caught:
         failpoint.from_environment({failpoint.VARIABLE: value})
     assert caught.value.exit_code == 2
 

@@ -129,6 +129,7 @@ def test_an_error_is_a_json_object_for_a_program(
     assert main.run(["status", "--json"]) == 2
     told = json.loads(capsys.readouterr().err)
     assert "ONEFOLD_PARTITIONS" in told["error"]
+    assert told["code"] == str(Code.SETTING_WRONG)
     assert told["exit_code"] == 2
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from onefold.cli import starter
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from tests.support.coded import code_of
 from tests.support.rooms import ROOT
 
 # Those of this repository's rules that are not about taste.
@@ -117,7 +119,7 @@ def test_what_is_there_is_never_overwritten(there: str, folder: Path, capsys: py
 
     assert run(["new", "orders", "--into", "shop"]) == USAGE
 
-    assert Path(there).name in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, Path(there).name) is Code.NAME_TAKEN
     assert [path for path in (folder / "shop").rglob("*") if path.is_file()] == [folder / "shop" / there]
     assert (folder / "shop" / there).read_text(encoding="utf-8") == "mine"
 
@@ -126,4 +128,4 @@ def test_a_file_is_no_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
     (folder / "shop").write_text("mine", encoding="utf-8")
 
     assert run(["new", "orders", "--into", "shop"]) == USAGE
-    assert "is no folder" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err) is Code.NAME_TAKEN

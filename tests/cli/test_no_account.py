@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import settings
 from onefold.stack import java
+from tests.support.coded import code_of
 
 pytestmark = [pytest.mark.promise("no-account"), pytest.mark.slow]  # starts a process a test
 
@@ -71,7 +73,7 @@ def test_a_home_that_stands_for_nothing_is_a_wrong_setting(nameless: Onefold) ->
     ran = nameless("-m", "onefold.cli.main", "status", ONEFOLD_HOME="~/stack")
 
     assert ran.returncode == USAGE
-    assert "ONEFOLD_HOME is '~/stack': " in ran.stderr
+    assert code_of(ran.stderr, "ONEFOLD_HOME", "~/stack") is Code.SETTING_WRONG
     assert "neither HOME nor an entry in /etc/passwd" in ran.stderr
 
 

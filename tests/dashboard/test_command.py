@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
+from tests.support.coded import code_of
 from tests.support.rooms import ROOT
 from tests.support.silent import silent
 from tests.support.site import Site
@@ -48,13 +50,13 @@ main()
 
 def test_it_does_not_leave_this_machine_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dashboard", "--host", "0.0.0.0"]) == USAGE
-    assert "--expose" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "--expose") is Code.EXPOSED
 
 
 def test_a_port_that_is_taken_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert run(["dashboard", "--port", str(taken.getsockname()[1])]) == 1
-    assert "cannot be listened on" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err) is Code.PORT_TAKEN
 
 
 def test_it_serves_without_a_database_and_ends_when_asked(tmp_path: Path) -> None:
@@ -88,10 +90,10 @@ def test_it_answers_only_under_names_that_the_user_has_listed(arguments: tuple[s
 
 def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(["dashboard", "--allowed-host", "http://board.example"]) == USAGE
-    assert "--allowed-host cannot be used: 'http://board.example' is no name of a host" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "--allowed-host", "http://board.example") is Code.ARGUMENT_WRONG
     monkeypatch.setenv("ONEFOLD_METRICS_HOSTS", "*")
     assert run(["dashboard"]) == USAGE
-    assert "'*' is no name of a host" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "'*'") is Code.SETTING_WRONG
 
 
 def test_it_ends_while_a_thread_waits_for_a_database_that_is_silent(tmp_path: Path) -> None:

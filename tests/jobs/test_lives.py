@@ -6,12 +6,14 @@ from contextlib import suppress
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
 from onefold.jobs.writer import Writer
 from onefold.operate import worker_lock
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
+from tests.support.coded import raises
 from tests.support.processes import records
 from tests.support.waiting import eventually
 
@@ -29,7 +31,7 @@ def test_a_reset_and_a_worker_keep_each_other_away(jobs_database: str) -> None:
         worker.close()
         eventually(lambda: worker_lock.take(reset, "sheets"), 20, "it is gone")
         assert [one.alone for one in worker_lock.holders(reset, "sheets")] == [True]
-        with pytest.raises(Retriable, match="sheets is being reset"):
+        with raises(Retriable, Code.RESET_INCOMPLETE, "sheets"):
             PostgresPending(jobs_database, "1", "sheets")
         PostgresPending(jobs_database, "1", "orders").close()
     PostgresPending(jobs_database, "1", "sheets").close()

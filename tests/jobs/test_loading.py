@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from onefold.effects import OnceEach
+from onefold.error_codes import Code
 from onefold.jobs.context import Context
 from onefold.jobs.loading import effect_of
 from onefold.jobs.protocols import Job, Objects, Place
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Misconfigured, ProcessorError, Retriable
+from tests.support.coded import raises
 
 MODULE = """
 from onefold.effects import OnceEach
@@ -98,7 +100,7 @@ def test_what_is_none_is_one_sentence(
 
 def test_a_server_that_is_away_is_waited_for(tmp_path: Path, context: Context) -> None:
     """Also where the sentence is one for a person."""
-    with pytest.raises(Retriable, match="the store does not answer"):
+    with raises(Retriable, Code.OBJECTS_SILENT):
         effect_of(pipeline(tmp_path, "silent"), "orders.mails", context)
 
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from onefold import pipelines as declared
+from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import lineages
 from onefold.operate.errors import UserError
@@ -19,6 +20,7 @@ from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import known_contracts
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
+from tests.support.coded import raises
 from tests.support.command_line import Onefold
 from tests.support.made_up_domain import write_domain
 
@@ -82,7 +84,7 @@ def test_what_was_overwritten_is_shown_and_comes_back(project: Project) -> None:
     assert project.standings() == [
         ("notes", lineages.TODAY), ("notes", lineages.UNKNOWN), ("readings", lineages.TODAY),
     ]  # fmt: skip
-    with pytest.raises(Refused, match="--restore"):
+    with raises(Refused, Code.SCHEMA_UNKNOWN, "--restore"):
         project.recognise()
 
     found = lineages.versions(project.name, project.settings)
@@ -103,7 +105,7 @@ def test_going_back_is_a_change_too(project: Project) -> None:
     project.recognise()
     project.change(ID, TEXT)
     shutil.rmtree(project.folder / "avro/earlier")
-    with pytest.raises(Refused, match="if a newer version"):
+    with raises(Refused, Code.SCHEMA_UNKNOWN):
         project.recognise()
     lineages.restore(project.name, lineages.versions(project.name, project.settings))
     project.recognise()
@@ -132,13 +134,13 @@ def test_as_a_command(project: Project) -> None:
 def test_a_project_that_may_not_be_written_to(project: Project) -> None:
     project.change(ID, TEXT, LANG)
     (project.folder / "avro/earlier").write_text("a file", encoding="utf-8")
-    with pytest.raises(UserError, match="earlier cannot be written: File exists"):
+    with raises(UserError, Code.FILE_UNUSABLE, "earlier"):
         lineages.restore(project.name, lineages.versions(project.name, project.settings))
 
 
 def test_without_postgres_it_says_so(project: Project) -> None:
     away = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://127.0.0.1:9/none")
-    with pytest.raises(UserError, match="does not answer") as refused:
+    with raises(UserError, Code.POSTGRES_SILENT) as refused:
         lineages.versions(project.name, away)
     assert refused.value.exit_code == UNAVAILABLE
 

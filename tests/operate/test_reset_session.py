@@ -5,11 +5,13 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate import worker_lock
 from onefold.operate.errors import UserError
 from onefold.operate.reset_session import alone
 from onefold.spark_sink.postgres.connection import connect
+from tests.support.coded import raises
 from tests.support.waiting import eventually
 
 
@@ -46,7 +48,7 @@ def test_a_reset_that_is_frozen_is_ended_by_what_is_shown(database: str) -> None
         assert told.message.startswith("another reset of sheets is under way: onefold-reset sheets (pid ")
         obeyed(database, told)
         eventually(lambda: begins(database), 20, "the session has ended")
-        with pytest.raises(UserError, match="this reset's session in PostgreSQL has ended: "):
+        with raises(UserError, Code.POSTGRES_SILENT):
             session.still()
 
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
+from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, SinkError, Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.clock import Clock
 from tests.support.coded import raises
@@ -82,11 +82,11 @@ def test_a_query_is_started_once_and_left_alone(supervisor: QuerySupervisor, que
     "error", [Refused(Code.TOPIC_RECREATED, "another topic"), Misconfigured(Code.SQL_WRONG, "no such column")]
 )
 def test_what_only_a_person_can_mend_is_raised_at_once(
-    supervisor: QuerySupervisor, query: Query, error: Exception
+    supervisor: QuerySupervisor, query: Query, error: SinkError
 ) -> None:
     supervisor.tick()
     query.trouble = error
-    with pytest.raises(type(error), match=str(error)):
+    with raises(type(error), error.code, str(error)):
         supervisor.tick()
     assert query.started == 1
 
@@ -94,9 +94,9 @@ def test_what_only_a_person_can_mend_is_raised_at_once(
 @pytest.mark.parametrize(
     "error", [Refused(Code.TOPIC_RECREATED, "another topic"), Misconfigured(Code.SQL_WRONG, "no such column")]
 )
-def test_what_a_start_refuses_is_raised_at_once(supervisor: QuerySupervisor, query: Query, error: Exception) -> None:
+def test_what_a_start_refuses_is_raised_at_once(supervisor: QuerySupervisor, query: Query, error: SinkError) -> None:
     query.starts = [error]
-    with pytest.raises(type(error), match=str(error)):
+    with raises(type(error), error.code, str(error)):
         supervisor.tick()
     assert not supervisor.running
 

@@ -22,7 +22,7 @@ from onefold.stack import homes
 from onefold.stack.broker import Broker
 from onefold.stack.postgres import Postgres
 from tests.support import previous
-from tests.support.coded import raises
+from tests.support.coded import code_of, raises
 from tests.support.rooms import ROOT
 
 pytestmark = pytest.mark.promise("wiping")
@@ -124,7 +124,7 @@ def test_a_folder_where_no_stack_has_run_is_not_touched(
     fill(home, tuple(name for name in names if name != "run/ports.json"))
     before = files(home)
     assert run(["down", "--wipe", "--yes"]) == USAGE
-    assert f"{home} is not the data directory of a stack of Onefold, and nothing was removed" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, str(home)) is Code.DATA_DIRECTORY
     assert run(["down"]) == OK
     assert files(home) == before
 

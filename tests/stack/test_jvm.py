@@ -80,7 +80,7 @@ def complaint(request: pytest.FixtureRequest, found: java.Java, monkeypatch: pyt
 
 
 def test_looking_for_java_says_why_none_starts(complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=complaint) as caught:
+    with raises(UserError, Code.JAVA_UNUSABLE, complaint) as caught:
         java.locate(tmp_path / "another")
     assert caught.value.message.startswith("Java does not start: ")
     assert "JAVA_TOOL_OPTIONS" in caught.value.hint
@@ -98,15 +98,15 @@ def test_a_java_that_may_not_be_run_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_broker_says_why(complaint: str, found: java.Java, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=complaint):
+    with raises(UserError, Code.SERVICE_FAILED, complaint):
         Broker(tmp_path / "kafka", 1, 2, found.executable, [jars._ivy_jar()]).prepare()
-    with pytest.raises(UserError, match=complaint):
+    with raises(UserError, Code.SERVICE_FAILED, complaint):
         warm.make(tmp_path / "archive.jsa", [jars._ivy_jar()], found.executable)
 
 
 def test_the_download_of_jars_says_why(complaint: str, found: java.Java, tmp_path: Path) -> None:
     """And blames no repository."""
-    with pytest.raises(UserError, match=complaint):
+    with raises(UserError, Code.JAVA_UNUSABLE, complaint):
         jars.ensure("broker", tmp_path / "empty", found.executable)
 
 
@@ -114,7 +114,7 @@ def test_the_download_of_jars_says_why(complaint: str, found: java.Java, tmp_pat
 def test_spark_says_why(complaint: str, found: java.Java, tmp_path: Path) -> None:
     from onefold.spark_sink.spark import session
 
-    with pytest.raises(Misconfigured, match=complaint):
+    with raises(Misconfigured, Code.JAVA_UNUSABLE, complaint):
         session.start([], str(found.spark_home), tmp_path / "scratch")
 
 
