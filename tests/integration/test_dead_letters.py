@@ -30,7 +30,7 @@ from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.reading import between
 from onefold.proof.record import Record
-from tests.support.coded import code_of
+from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import drained, instance, judge, produce, records
@@ -192,7 +192,7 @@ def test_a_second_replay_at_the_same_time_fences_the_first(site: Site, step: str
         if name == step and not others:
             others.append(replaying.replay(site.letters, Wanted()))
 
-    fenced = pytest.raises(UserError, match="another replay of runner has begun")
+    fenced = raises(UserError, Code.COMMAND_RUNNING, "runner")
     # Who reads the receipts afterwards has nothing left to do.
     with fenced if step != "after_open" else nullcontext():
         replaying.replay(site.letters, Wanted(), other)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
@@ -23,6 +24,7 @@ from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.stack.ports import free_ports
 from onefold.status_file import read
 from onefold.telemetry import UNREAD
+from tests.support.coded import raises
 from tests.support.processes import drained, instance, produce, records
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
@@ -139,5 +141,5 @@ def test_a_progress_of_a_release_before_names_no_partitions(
     produce(client, topology.changelog, [(PROGRESS_KEY, json.dumps(before).encode())], 0)
     check_states(connect(client), topology, 2, client)
     produce(client, topology.changelog, [(PROGRESS_KEY, json.dumps({**before, "partitions": 3}).encode())], 1)
-    with pytest.raises(Refused, match="the states of runner are of 3 partitions, and its topics have 2"):
+    with raises(Refused, Code.PARTITIONS_CHANGED, "runner"):
         check_states(connect(client), topology, 2, client)

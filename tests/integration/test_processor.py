@@ -15,6 +15,7 @@ import fastavro
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
@@ -24,6 +25,7 @@ from onefold.processor.loading import topology_of
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.hostile import BROKEN, ODD, Good
 from onefold.stack.embedded import Infrastructure
+from tests.support.coded import raises
 from tests.support.infrastructure import delete_topics
 from tests.support.needs import first_of
 from tests.support.processes import drained, instance, judge, opened, produce, records
@@ -333,5 +335,5 @@ def test_the_session_refuses_unequal_partition_counts(
     admin.create_partitions([NewPartitions("runner.updates", 3)])["runner.updates"].result()
     eventually(lambda: len(admin.list_topics().topics["runner.updates"].partitions) == 3, 10, "three partitions")
 
-    with pytest.raises(Refused, match="same number of partitions"):
+    with raises(Refused, Code.PARTITIONS_CHANGED):
         KafkaSession(topology, 0, client)

@@ -24,7 +24,7 @@ from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity
 from onefold.proof.verify import verify
 from onefold.proof.workloads import runner
-from tests.support.coded import code_of
+from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, opened, produce, records
@@ -262,7 +262,7 @@ def test_one_reset_at_a_time(site: Site, capsys: pytest.CaptureFixture[str]) -> 
 
     def second(step: str) -> None:
         if step == "marked":
-            with pytest.raises(UserError, match="another reset of runner is under way"):
+            with raises(UserError, Code.COMMAND_RUNNING, "runner"):
                 site.reset().run()
             assert run(["reset", "runner", "--yes"]) == REFUSED
             assert code_of(capsys.readouterr().err, "onefold-reset runner (pid ") is Code.COMMAND_RUNNING

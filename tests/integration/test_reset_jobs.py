@@ -39,7 +39,7 @@ from onefold.processor.io.admin import ask_topic_ids, connect, existing
 from onefold.processor.testing.jobs import SimulatedQueue
 from onefold.proof.verify import verify
 from onefold.proof.workloads import sheets
-from tests.support.coded import code_of
+from tests.support.coded import code_of, raises
 from tests.support.command_line import Onefold
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
@@ -218,7 +218,7 @@ def test_it_is_refused_while_a_worker_runs_or_is_frozen(site: Site, capsys: pyte
         eventually(lambda: not any(map(members, QUEUES)), 30, "Kafka has given it up")
         assert run(["reset", "sheets", "--yes"]) == REFUSED
         assert code_of(capsys.readouterr().err, name) is Code.STILL_RUNNING
-        with pytest.raises(UserError, match="a worker of sheets has a session"):
+        with raises(UserError, Code.STILL_RUNNING, "sheets"):
             site.reset().run()
         process.send_signal(signal.SIGCONT)
     assert run(["reset", "sheets", "--yes"]) == 0
@@ -309,7 +309,7 @@ def test_a_reset_whose_mark_kafka_does_not_take_deletes_nothing(site: Site, monk
     before = site.everything()
     with monkeypatch.context() as patched:
         patched.setattr("onefold.kafka_client.producer", Slow)
-        with pytest.raises(UserError, match="Kafka did not take") as raised:
+        with raises(UserError, Code.TOPIC_UNWRITABLE) as raised:
             site.reset().run()
     assert raised.value.exit_code == UNAVAILABLE
     assert site.everything() == before
@@ -328,7 +328,7 @@ def test_no_worker_begins_beside_a_reset(site: Site, capsys: pytest.CaptureFixtu
     assert plan.effects == ["all 1 objects below snapshots/ in the store: the worker makes the snapshots again"]
 
     def tried(step: str) -> None:
-        with pytest.raises(Retriable, match="sheets is being reset"):
+        with raises(Retriable, Code.RESET_INCOMPLETE, "sheets"):
             PostgresPending(site.dsn, "1", "sheets")
         if step == "topics":
             assert run(["reset", "sheets", "--yes"]) == REFUSED

@@ -10,12 +10,14 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.spark import checkpoint, reduce
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.spark.rows import SparkRows
+from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 
 Reader = psycopg.Connection[Any]
@@ -192,7 +194,7 @@ def test_a_query_that_spark_does_not_end_is_ended_later(
     assert ours != "0ms", "this is for ever"
     spark.conf.set(STOP_TIMEOUT, "1s")
     try:
-        with pytest.raises(Waiting, match="Spark does not end the query; it is asked again"):
+        with raises(Waiting, Code.SPARK_QUERY):
             one.start()
     finally:
         go.set()

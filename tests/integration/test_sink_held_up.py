@@ -9,8 +9,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onefold import postgres
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 from onefold.spark_sink.spark.query import Query
+from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 from tests.support.proxy import PoolerProxy
 from tests.support.sink import LANDED_IN_S
@@ -80,12 +82,12 @@ def test_a_sink_starts_while_the_standby_is_gone(
 
 @pytest.mark.promise("refused-databases")
 def test_a_query_refuses_a_database_that_does_not_hold_every_text(query: MakeQuery, latin: str) -> None:
-    with pytest.raises(Misconfigured, match="has the encoding LATIN1"):
+    with raises(Misconfigured, Code.POSTGRES_UNFIT, "LATIN1"):
         query(postgres_dsn=latin).start()
 
 
 def test_a_query_refuses_a_pooler_by_name(query: MakeQuery, database: str) -> None:
     proxy = PoolerProxy(database)
-    with pytest.raises(Misconfigured, match="PgBouncer"):
+    with raises(Misconfigured, Code.POSTGRES_UNFIT, "PgBouncer"):
         query(postgres_dsn=proxy.dsn).start()
     proxy.close()

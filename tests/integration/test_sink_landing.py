@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import identity, ledger, stage
@@ -19,6 +20,7 @@ from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, copy_as_attempt
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark import rows as spark_rows
+from tests.support.coded import raises
 from tests.support.landing import ID, Landed, Sink, once
 
 Reader = psycopg.Connection[Any]
@@ -110,7 +112,7 @@ def test_a_batch_of_two_partitions_of_which_one_is_landed_moves_the_other(
 def test_a_hole_in_one_partition_moves_no_other(sink: Sink, plan: Plan, landed: Landed) -> None:
     ledger.open_partition(sink.connection, plan.domain.name, (sink.topic, 1), 50, ID, "one")
     ranges = sink.batch(100, 104).ranges + sink.batch(51, 53, partition=1).ranges
-    with pytest.raises(Rewind, match="starts at 51, Postgres needs 50 next"):
+    with raises(Rewind, Code.POSITIONS_MOVED, "51", "50"):
         landing.land(
             sink.connection, Batch(plan.domain.name, "one", ranges), sink.rows(100), plan.domain.targets, nothing
         )
@@ -132,7 +134,7 @@ def test_a_last_record_that_was_landed_before_is_not_said_to_be_new(sink: Sink, 
 def test_the_swap_compares_for_itself(sink: Sink, landed: Landed, since: int, topic_id: str) -> None:
     """What was looked at before it, under lock, is the same. The swap does not rest on that."""
     batch = sink.batch(since, 110, topic_id=topic_id)
-    with pytest.raises(Rewind, match="0 of 1 positions could be moved"):
+    with raises(Rewind, Code.POSITIONS_MOVED, "0 of 1"):
         ledger._swap(sink.connection, batch, list(batch.ranges), {(sink.topic, 0): since})
     assert landed() == (100, [])
 
@@ -191,7 +193,7 @@ def test_a_batch_of_which_staged_rows_are_lost_is_not_landed(
 ) -> None:
     staged = ExecutorStaged(sink.stage, attempt(sink, database, 100, 101, 102))
     sink.connection.execute(loss.replace("{}", sink.stage.unlogged(sink.topic).as_string(None)))
-    with pytest.raises(Rewind, match="of 3 staged rows for"):
+    with raises(Rewind, Code.POSITIONS_MOVED, "of 3"):
         landing.land(sink.connection, sink.batch(100, 103), staged, plan.domain.targets, nothing)
     assert landed() == (100, [])
 

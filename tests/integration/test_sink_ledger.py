@@ -9,6 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from onefold.error_codes import Code
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
@@ -16,6 +17,7 @@ from onefold.spark_sink.landing.ledger import LastRecord, Position
 from onefold.spark_sink.landing.stage import ExecutorStaged, copy_as_attempt
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import transaction
+from tests.support.coded import raises
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.proxy import Loss, PostgresProxy
 from tests.support.waiting import eventually
@@ -51,20 +53,20 @@ def test_a_batch_that_overlaps_is_trimmed(sink: Sink, landed: Landed) -> None:
 
 
 def test_a_batch_behind_a_hole_is_refused(sink: Sink, landed: Landed) -> None:
-    with pytest.raises(Rewind, match="starts at 101, Postgres needs 100 next"):
+    with raises(Rewind, Code.POSITIONS_MOVED, "101", "100"):
         sink.land(101, 104)
     assert landed() == (100, [])
 
 
 def test_a_batch_of_a_partition_without_a_row_is_refused(sink: Sink, plan: Plan) -> None:
     batch = sink.batch(0, 5, partition=9)
-    with pytest.raises(Rewind, match="holds no position"):
+    with raises(Rewind, Code.POSITIONS_MOVED):
         landing.land(sink.connection, batch, sink.rows(), plan.domain.targets, lambda name: None)
 
 
 def test_a_batch_of_another_topic_of_the_same_name_is_refused(sink: Sink, plan: Plan, landed: Landed) -> None:
     batch = sink.batch(100, 102, topic_id="topic-id-2")
-    with pytest.raises(Rewind, match="was read from topic id topic-id-2"):
+    with raises(Rewind, Code.POSITIONS_MOVED, "topic-id-2"):
         landing.land(sink.connection, batch, sink.rows(100, 101), plan.domain.targets, lambda name: None)
     assert landed() == (100, [])
 

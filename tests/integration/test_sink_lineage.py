@@ -9,11 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import HEADER_BYTES, Domain, load_domain
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import known_contracts
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.spark.query import Query
+from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 from tests.support.single_object import single_object
 from tests.support.waiting import eventually
@@ -141,13 +143,13 @@ def test_a_contract_that_avro_forgot_is_refused_until_it_is_there_again(
     old.stop()
     notes.send(WAS, {"id": 2, "text": "two"})
     again = f"`onefold contracts {made_up.name} --restore` puts the earlier one into avro/earlier/"
-    with pytest.raises(Refused, match=rf"{made_up.notes} has records of a schema that avro/ does not have.*{again}"):
+    with raises(Refused, Code.SCHEMA_UNKNOWN, made_up.notes, again):
         query(domain=notes.become(IS)).start()
     until_landed(new := query(domain=notes.become(IS, WAS)))
     assert [row[:2] for row in notes.rows(reader)] == [(1, "one"), (2, "two in en old 1.50")]
     new.stop()
     old_again = notes.become(WAS)
-    with pytest.raises(Refused, match=r"if a newer version of .* wrote them, start that version's sink"):
+    with raises(Refused, Code.SCHEMA_UNKNOWN):
         query(domain=old_again).start()
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 

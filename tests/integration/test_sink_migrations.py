@@ -9,10 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
+from tests.support.coded import raises
 from tests.support.landing import Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
@@ -97,7 +99,7 @@ def test_a_file_that_was_changed_after_it_was_applied_is_named(plan: Plan, made_
     file = plan.sql_root / f"schema/{made_up.name}.01.sql"
     file.write_text(file.read_text(encoding="utf-8") + "-- one more thing\n", encoding="utf-8")
     (plan.sql_root / f"schema/{made_up.name}.02.sql").write_text("-- Later.\nSELECT 1;", encoding="utf-8")
-    with pytest.raises(Misconfigured, match=f"sql/schema/{made_up.name}.01.sql was changed after it was applied"):
+    with raises(Misconfigured, Code.SQL_CHANGED, f"{made_up.name}.01.sql"):
         migrate(database, made_up.name, plan.sql_root)
     with pytest.raises(Misconfigured, match=f"{made_up.name}.01.sql"):
         migrate(database, made_up.name, plan.sql_root)
@@ -107,9 +109,7 @@ def test_a_file_that_was_changed_after_it_was_applied_is_named(plan: Plan, made_
 def test_a_file_that_says_nobodys_name_is_refused(plan: Plan, made_up: MadeUp, database: str) -> None:
     """It would never be applied, and nobody would know."""
     (plan.sql_root / "schema/90_parcels.sql").write_text("-- As 0.1.0 had them.\nSELECT 1;", encoding="utf-8")
-    with pytest.raises(
-        Misconfigured, match=r"90_parcels\.sql does not say whose it is: name it <pipeline>\.90_parcels\.sql"
-    ):
+    with raises(Misconfigured, Code.SQL_WRONG, "90_parcels.sql"):
         migrate(database, made_up.name, plan.sql_root)
 
 

@@ -7,9 +7,11 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from onefold.error_codes import Code
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured
 from onefold.spark_sink.spark import read, reduce
+from tests.support.coded import raises
 
 # As Kafka's reader gives them.
 RECORD = ("cast(NULL AS binary) key", "cast(NULL AS binary) value", "'' topic", "0 partition", "id offset",
@@ -32,7 +34,7 @@ def test_a_reduction_that_does_not_work_is_named(spark: Any, checkout: Path, tmp
     path = _copied(checkout / "sql", tmp_path / "own") / "reduce/trades.deltas.landed.sql"
     path.write_text(path.read_text(encoding="utf-8").replace("traded_at", "trading_at"), encoding="utf-8")
     domain = load_domain("trades", checkout / "avro", tmp_path / "own")
-    with pytest.raises(Misconfigured, match=r"sql/reduce/trades\.deltas\.landed\.sql does not work"):
+    with raises(Misconfigured, Code.SQL_WRONG, "trades.deltas.landed.sql"):
         reduce.targets(spark, domain, tmp_path / "own")
 
 

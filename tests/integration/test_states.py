@@ -9,11 +9,13 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import states
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.partitioner import partition_of
+from tests.support.coded import raises
 from tests.support.explained import Explained, send
 from tests.support.processes import records
 
@@ -139,6 +141,6 @@ def test_the_command(campaigns: Explained, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize("text", ["", ":", "1:", ":1", "a", "1:-1", "1:2:3", "²", "9" * 30])
 def test_a_place_is_two_numbers(text: str) -> None:
     """Or one: the partition follows from the key."""
-    with pytest.raises(UserError, match="no place in a changelog"):
+    with raises(UserError, Code.ARGUMENT_WRONG):
         states.position(text)
     assert (states.position("3:12"), states.position("12")) == ((3, 12), (None, 12))
