@@ -7,10 +7,10 @@ with these numbers, of every topic. What the partitions have to do with one anot
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
@@ -18,7 +18,8 @@ from onefold.proof.contracts import contracts
 from onefold.proof.decided import Decided
 from onefold.proof.expect import Expected, Oracle
 from onefold.proof.invariants import invariants
-from onefold.proof.log import Log, Place, read_last
+from onefold.proof.kafka import KAFKA, Kafka
+from onefold.proof.log import Place, read_last
 from onefold.proof.models import Making
 from onefold.proof.objects import open_store
 from onefold.proof.order import Order
@@ -26,10 +27,9 @@ from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.owner import SOURCE_HEADER, Owner
 from onefold.proof.parts import Part, shares, without_rows
 from onefold.proof.placement import ALL, Share
-from onefold.proof.record import Record, Source
+from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
-from onefold.proof.replays import read as read_replays
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import CannotTell, Check, Finding, Verdict, decide
 from onefold.proof.workloads import workload
@@ -39,16 +39,6 @@ Progress = Callable[[str, int], None]
 
 # Between two checks of a pipeline that has not drained.
 CHECK_AGAIN_S = 0.1
-
-
-class Kafka(NamedTuple):
-    """How a judge asks Kafka: for topics, and for the receipts of what was put back."""
-
-    log: Callable[[dict[str, Any], Iterable[str], Share], Log] = Log
-    receipts: Callable[[dict[str, Any], str, Mapping[str, str]], Set[Source]] = read_replays
-
-
-KAFKA = Kafka()
 
 
 class Judge:

@@ -20,6 +20,7 @@ from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.collecting import seldom
 from onefold.proof.expect import Workload
+from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
@@ -110,6 +111,7 @@ class Auditor:
         checkpoints: the folder of what was proved, which is read on from and added to; None: everything is read.
         objects: where the objects lie that its workers make, if they make any.
         objects_endpoint: of S3, when that is not Amazon's.
+        kafka: how to ask Kafka.
     """
 
     def __init__(
@@ -122,9 +124,10 @@ class Auditor:
         checkpoints: Path | None = None,
         objects: str | None = None,
         objects_endpoint: str | None = None,
+        kafka: Kafka = KAFKA,
     ) -> None:
         self._work = workload(domain)
-        self._client = client
+        self._client, self._kafka = client, kafka
         self._dsn = dsn
         self._registry_url = schema_registry_url
         self._objects = objects or "", objects_endpoint
@@ -221,7 +224,7 @@ class Auditor:
         registry = Registry(self._registry_url) if self._registry_url else None
         with Live(self._dsn) as snapshot:
             landed_from = self._landed_from(snapshot)
-        following = Following(self._work, self._client, registry, self._kept, landed_from, self._reads)
+        following = Following(self._work, self._client, registry, self._kept, landed_from, self._reads, self._kafka)
         try:
             following.begin()
             self._tables = Tables(self._work, following.versions, landed_from)

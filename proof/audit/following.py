@@ -28,16 +28,17 @@ from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.decided import WRITES_MAX, Decided
 from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
-from onefold.proof.log import Log, Place
+from onefold.proof.kafka import KAFKA, Kafka
+from onefold.proof.log import Place
 from onefold.proof.models import Making
 from onefold.proof.objects import Store
 from onefold.proof.order import Order
 from onefold.proof.outputs import FATES, Outputs, Written
 from onefold.proof.owner import SOURCE_HEADER, Owner
+from onefold.proof.placement import ALL
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
-from onefold.proof.replays import read as read_replays
 from onefold.proof.verdict import CannotTell, Finding
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
@@ -56,6 +57,7 @@ class Following:
     Args:
         landed_from: the decision log, when tables are filled from it; None: they are filled from the output topics.
         alive: called again and again while it reads what is there at the start.
+        kafka: how to ask Kafka.
 
     Attributes:
         versions: what rows must be; after `begin`.
@@ -73,13 +75,14 @@ class Following:
         kept: Checkpoints | None,
         landed_from: str | None = None,
         alive: Callable[[], object] = lambda: None,
+        kafka: Kafka = KAFKA,
     ) -> None:
-        self._work, self._alive = workload, alive
+        self._work, self._alive, self._kafka = workload, alive, kafka
         self._client, self.landed_from = client, landed_from
         self.landed_topics = [landed_from] if landed_from else [*workload.outputs]
         self._topics = topics = topics_of(workload, landed_from)
         self._tables = workload.outputs
-        self._log = Log(client, topics.all)
+        self._log = kafka.log(client, topics.all, ALL)
         self._followed = {place for place in self._log.places if place[0] not in topics.published}
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
@@ -118,7 +121,7 @@ class Following:
         work, ids = self._work, self.topic_ids
         self._log.check_partitions((*work.reads, self._topics.changelog))
         owner = Owner(self._log.cluster_id, work.name, ids[self._topics.changelog])
-        receipts = read_replays(self._client, work.name, {topic: ids[topic] for topic in work.reads})
+        receipts = self._kafka.receipts(self._client, work.name, {topic: ids[topic] for topic in work.reads})
         self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry, owner)
         self._outputs, self._replays = Outputs(work, owner), Replays(receipts, owner)
         self._order = Order(work.reads, self._apply) if self._topics.order else None
@@ -141,7 +144,7 @@ class Following:
                     Code.RECORDS_DELETED,
                     f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
                 )
-        with closing(Log(self._client, [self._topics.changelog])) as changelog:
+        with closing(self._kafka.log(self._client, [self._topics.changelog], ALL)) as changelog:
             changelog.read(changelog.stable_ends(), self._take_progress, self._alive)
             positions |= changelog.positions
         if self._decided is not None:
@@ -150,7 +153,7 @@ class Following:
 
     def _read_ahead(self, decided: Decided, positions: Offsets) -> Offsets:
         """Where the decision log ends now: how far it has come there is the progress to begin with."""
-        with closing(Log(self._client, self.landed_topics)) as log:
+        with closing(self._kafka.log(self._client, self.landed_topics, ALL)) as log:
             log.go_on({place: positions[place] for place in log.places})
             for task, standing in decided.ahead(lambda take: log.read(log.stable_ends(), take)).items():
                 self._reach(task, standing.inputs)
@@ -277,7 +280,7 @@ class Following:
 
     def leave(self) -> str:
         """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
-        if read_replays(self._client, self._work.name, self.topic_ids) != self._replays.receipts:
+        if self._kafka.receipts(self._client, self._work.name, self.topic_ids) != self._replays.receipts:
             return "dead letters were replayed since this continuous verifier started: only the next one can save its checkpoint"
         positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
         parts = self._oracle, self._outputs, self._order, self._replays, self._progresses

@@ -20,7 +20,8 @@ import pytest
 
 from onefold.proof import parts, shares
 from onefold.proof.expect import Column, View
-from onefold.proof.judge import Judge, Kafka
+from onefold.proof.judge import Judge
+from onefold.proof.kafka import Kafka
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered
