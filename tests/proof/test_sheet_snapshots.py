@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from onefold.proof.objects import Folder
+from onefold.proof.record import Source
 from onefold.proof.verdict import Finding
+from onefold.proof.workloads import sheets
 from onefold.proof.workloads.sheet_snapshots import Content, Line, Made, judged
 
 pytestmark = pytest.mark.promise("lost-objects-are-found")
@@ -199,3 +201,14 @@ def test_a_page_may_be_named_again(written: Written) -> None:
     assert written.findings() == []
     written.log[4] = edit(9, 9, ("t", "near"))
     assert [finding.kind for finding in written.findings()] == ["wrong object"]
+
+
+def test_snapshots_that_were_asked_for_are_unmade_until_they_are_reported() -> None:
+    model, entry = sheets.Model(), sheets._BETWEEN + 1
+    for number in range(sheets._BETWEEN):
+        assert model.unmade() == ""
+        model.apply({"sheet_id": "s", "object_id": "payloads/aa"}, Source(sheets.IMPORTS, 0, number))
+    assert model.unmade() == "1 snapshots of sheets are not made yet"
+    told = {"sheet_id": "s", "segment": 0, "entry": entry, "cells": 1, "size": 1, "chunks": 1, "shared": 0}
+    model.apply({**told, "root": "snapshots/" + 64 * "a"}, Source(sheets.FINISHED, 0, 0))
+    assert model.unmade() == ""
