@@ -1,5 +1,6 @@
 """What replicas tell of themselves, on the simulated log."""
 
+import threading
 from typing import Any
 
 from onefold.processor.core.decision_log import Note
@@ -127,3 +128,4 @@ def test_an_instance_says_how_many_decisions_it_has_won() -> None:
         assert pool.summary()[0] is Phase.RUNNING
     finally:
         pool.stop_all()
+    assert "publisher-0" not in {thread.name for thread in threading.enumerate()}, "it publishes no more"
