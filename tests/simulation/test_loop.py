@@ -12,7 +12,7 @@ from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime import batch_size, loop, recovery
 from onefold.processor.runtime.batch_size import TURN_S
-from onefold.processor.runtime.loop import Phase, TaskThread
+from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, Phase, TaskLoop, TaskThread
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
@@ -68,6 +68,15 @@ def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
     assert running.join(5)
     assert running.failure is None
     assert [message["sequence_id"] for message in driver.read("runner.messages")] == [1, 2, 3, 4, 5]
+
+
+def test_each_failure_in_a_row_doubles_the_wait() -> None:
+    def make(beat: Any) -> Task:
+        raise Retriable("Kafka does not answer")
+
+    waits = list(itertools.islice(TaskLoop(0, make, clock=Clock()).life(), 20))
+    assert waits[:3] == [BACKOFF_FIRST_S, 2 * BACKOFF_FIRST_S, 4 * BACKOFF_FIRST_S]
+    assert waits[-1] == BACKOFF_MAX_S
 
 
 @pytest.mark.promise("failures-on-purpose")
