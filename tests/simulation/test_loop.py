@@ -72,7 +72,7 @@ def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
 
 def test_each_failure_in_a_row_doubles_the_wait() -> None:
     def make(beat: Any) -> Task:
-        raise Retriable("Kafka does not answer")
+        raise Retriable(Code.KAFKA_SILENT, "Kafka does not answer")
 
     waits = list(itertools.islice(TaskLoop(0, make, clock=Clock()).life(), 20))
     assert waits[:3] == [BACKOFF_FIRST_S, 2 * BACKOFF_FIRST_S, 4 * BACKOFF_FIRST_S]

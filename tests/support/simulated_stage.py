@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from onefold.error_codes import Code
 from onefold.processor.testing import SimulatedLog
 from onefold.proof.expect import Workload
 from onefold.proof.judge import Judge
@@ -55,7 +56,10 @@ class JudgesLog(Log):
             # One more than was asked for, where there is one: a client hands over whole batches.
             found, at = self._simulated.read(*place, position, end - position + 1)
             if at < end:
-                raise CannotTell(f"{place[0]}/{place[1]} can be read only up to offset {at}, and it ends at {end}")
+                raise CannotTell(
+                    Code.TOPIC_UNREADABLE,
+                    f"{place[0]}/{place[1]} can be read only up to offset {at}, and it ends at {end}",
+                )
             for offset, entry in found:
                 take(Record(*place, offset, entry.key, entry.value, list(entry.headers)))
             self.records += len(found)
