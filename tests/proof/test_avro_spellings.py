@@ -166,14 +166,14 @@ def both(schema: Any, body: bytes) -> tuple[str | None, str | None]:
     return theirs, mine
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(spelled())
 def test_every_spelling_of_a_value_is_read_as_that_value(made: tuple[Any, Any, bytes]) -> None:
     schema, value, body = made
     assert both(schema, body) == (repr(value),) * 2
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(spelled(), st.data())
 def test_both_agree_on_a_body_that_was_changed(made: tuple[Any, Any, bytes], data: st.DataObject) -> None:
     schema, _, body = made
@@ -184,7 +184,7 @@ def test_both_agree_on_a_body_that_was_changed(made: tuple[Any, Any, bytes], dat
     assert theirs == mine
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(spelled(), st.data())
 def test_neither_takes_a_body_that_is_cut_off_or_goes_on(made: tuple[Any, Any, bytes], data: st.DataObject) -> None:
     schema, _, body = made
