@@ -121,9 +121,8 @@ def _answer(topology: Topology, client: dict[str, str]) -> bool:
 
 def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
     """Delete those that exist, and wait until the broker no longer knows them."""
-    for future in admin.delete_topics(
-        [topic for topic in topics if topic in admin.list_topics().topics] or ["none"]
-    ).values():
+    there = admin.list_topics().topics
+    for future in admin.delete_topics([topic for topic in topics if topic in there] or ["none"]).values():
         try:
             future.result()
         except KafkaException:
