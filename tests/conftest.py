@@ -19,6 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest_plugins = [
     "tests.support.browser",
     "tests.support.docker",
+    "tests.support.forks",
     "tests.support.infrastructure",
     "tests.support.proxy",
     "tests.support.landing",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
+from onefold.dashboard import reader
 from tests.support.floor import Floor
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT, LivePage, Site
@@ -24,9 +25,16 @@ def floor(database: str) -> Iterator[Floor]:
 
 
 @pytest.fixture
-def site(floor: Floor, database: str, bootstrap_servers: str, tmp_path: Path) -> Iterator[Site]:
+def snapshot_s() -> float:
+    """How long a snapshot of the database may take."""
+    return reader.SNAPSHOT_S
+
+
+@pytest.fixture
+def site(floor: Floor, database: str, bootstrap_servers: str, tmp_path: Path, snapshot_s: float) -> Iterator[Site]:
     """The dashboard over that database."""
-    made = Site(tmp_path, {"ONEFOLD_POSTGRES_DSN": database, "ONEFOLD_BOOTSTRAP_SERVERS": bootstrap_servers})
+    settings = {"ONEFOLD_POSTGRES_DSN": database, "ONEFOLD_BOOTSTRAP_SERVERS": bootstrap_servers}
+    made = Site(tmp_path, settings, snapshot_s=snapshot_s)
     yield made
     if made.process.poll() is None:
         made.stop()

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,6 +10,9 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 
+from onefold.dashboard.reader import SNAPSHOT_S
+from tests.support import forked
+from tests.support.forks import Process
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,16 +28,14 @@ _ALIVE = "(document.getElementById('state')?.dataset.state ?? 'live') !== 'waiti
 class Site:
     """`onefold dashboard` on a port that it picks."""
 
-    def __init__(self, home: Path, environment: dict[str, str], *arguments: str) -> None:
+    def __init__(
+        self, home: Path, environment: dict[str, str], *arguments: str, snapshot_s: float = SNAPSHOT_S
+    ) -> None:
         self._log = home / "dashboard.out"
         self._log.touch()
-        with self._log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "onefold.cli.main", "dashboard", "--port", "0", *arguments],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
-                env={**os.environ, **environment, "ONEFOLD_HOME": str(home), "PYTHONUNBUFFERED": "1",
-                     "PYTHONPATH": str(ROOT / "src")},
-            )  # fmt: skip
+        words = ["dashboard", "--port", "0", *arguments]
+        asked = {**os.environ, **environment, "ONEFOLD_HOME": str(home)}
+        self.process = Process(forked.dashboard, {"words": words, "snapshot_s": snapshot_s}, self._log, asked, home)
         self.url = eventually(self._address, 30, "the dashboard says where it is")
         eventually(self._answers, 30, "the dashboard answers")
 
