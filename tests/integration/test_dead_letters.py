@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import replaying
+from onefold.operate import reading, replaying
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
@@ -94,7 +94,20 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_list_finds_them_by_reason_key_topic_and_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_find_and_show_them(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All on the same dead letters."""
+    they_are_listed_by_reason_key_topic_and_time(capsys)
+    the_list_is_readable_at_80_columns(capsys)
+    the_whole_original_and_its_headers_are_shown(site, capsys)
+    with monkeypatch.context() as of_a_batch:
+        a_dry_run_holds_no_more_than_a_batch(site, capsys, of_a_batch)
+    the_commands_of_the_page_do_what_it_says(site, capsys)
+    errors_are_one_sentence(capsys, monkeypatch)
+
+
+def they_are_listed_by_reason_key_topic_and_time(capsys: pytest.CaptureFixture[str]) -> None:
     listed = said(capsys, "dead-letters", "list", "runner")
     assert {one["key"] for one in listed} == {"7", "8", "9", None}
     assert {one["bytes"] for one in listed} == {len(value or b"") for value in BROKEN.values()}
@@ -109,14 +122,14 @@ def test_list_finds_them_by_reason_key_topic_and_time(site: Site, capsys: pytest
     assert keys("--until", "1h") == keys("--since", "2999-01-01") == []
 
 
-def test_list_is_readable_at_80_columns(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def the_list_is_readable_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dead-letters", "list", "runner", "--limit", "3"]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     assert "4 dead letters of runner, 0 of them replayed, the newest 3 are shown" in printed
 
 
-def test_show_prints_the_whole_original_and_its_headers(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def the_whole_original_and_its_headers_are_shown(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a record that the dead letter holds only a part of, too; by its own place and by that of its source."""
     (letter,) = site.letters.select(Wanted(key="8"))
     for place in (letter.place, letter.source):
@@ -133,7 +146,7 @@ def test_show_prints_the_whole_original_and_its_headers(site: Site, capsys: pyte
     assert max(map(len, printed.splitlines())) <= 80
 
 
-def test_the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of docs/operating.md, with a place that there is."""
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     block = page.partition("## Dead letters")[2].partition("```\n")[2].partition("```")[0]
@@ -148,6 +161,48 @@ def test_the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.Cap
     assert "4 dead letters" not in printed, "one is null, which is no JSON either"
     assert "3 dead letters of runner" in printed
     assert "0 would be replayed" in printed
+
+
+def a_dry_run_holds_no_more_than_a_batch(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of however many there are, and says of all of them what would become of each."""
+    held: list[int] = []
+    originals = DeadLetters.originals
+
+    def counted(self: DeadLetters, letters: Iterable[Letter]) -> dict[Place, Original | str]:
+        found = originals(self, letters)
+        held.append(len(found))
+        return found
+
+    monkeypatch.setattr(DeadLetters, "originals", counted)
+    monkeypatch.setattr(replaying, "RECORDS_MAX", 1)
+    told = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")
+
+    assert set(told["would"]) == {str(letter.place) for letter in site.letters.select(Wanted())}
+    assert (told["replayed_before"], told["failed"], held) == (0, {}, [1] * len(BROKEN))
+
+
+def errors_are_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing, last = str(Place("runner.updates.dead", 0, 999)), str(Place("runner.updates.dead", 0, 2**63 - 1))
+    mistakes = {
+        ("list", "nobody"): Code.PIPELINE_UNKNOWN,
+        ("list", "runner", "--since", "soon"): Code.ARGUMENT_WRONG,
+        ("list", "runner", "--topic", "x"): Code.PIPELINE_UNKNOWN,
+        ("show", "runner.updates"): Code.ARGUMENT_WRONG,
+        ("show", "x/0/1"): Code.PIPELINE_UNKNOWN,
+        ("show", nothing): Code.DEAD_LETTER_MISSING,
+        ("show", last): Code.DEAD_LETTER_MISSING,
+        ("show", f"runner.updates.dead/{2**31}/0"): Code.ARGUMENT_WRONG,
+        ("replay", "runner"): Code.ARGUMENT_WRONG,
+    }
+    for words, code in mistakes.items():
+        assert run(["dead-letters", *words]) == USAGE
+        assert code_of(capsys.readouterr().err) is code
+    monkeypatch.setattr(reading, "_CALL_S", 0.5)
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert run(["dead-letters", "list", "runner"]) == UNAVAILABLE
+    assert code_of(capsys.readouterr().err, "127.0.0.1:1") is Code.KAFKA_SILENT
 
 
 @pytest.mark.long  # 16 s
@@ -182,22 +237,24 @@ def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == 4
 
 
-@pytest.mark.long  # 18 s
-@pytest.mark.parametrize("step", ["after_open", "after_receipts", "after_produce", "before_commit"])
-def test_a_second_replay_at_the_same_time_fences_the_first(site: Site, step: str) -> None:
+@pytest.mark.long  # 10 s
+def test_a_second_replay_at_the_same_time_fences_the_first(site: Site) -> None:
     """Wherever the first one is when the second begins and ends: no record is put back twice."""
-    others: list[replaying.Report] = []
+    for number, step in enumerate(("after_open", "after_receipts", "after_produce", "before_commit"), 1):
+        if number > 1:
+            site.fold()  # what was put back is refused again: dead letters of its own
+        others: list[replaying.Report] = []
 
-    def other(name: str) -> None:
-        if name == step and not others:
-            others.append(replaying.replay(site.letters, Wanted()))
+        def other(name: str, step: str = step, others: list[replaying.Report] = others) -> None:
+            if name == step and not others:
+                others.append(replaying.replay(site.letters, Wanted()))
 
-    fenced = raises(UserError, Code.COMMAND_RUNNING, "runner")
-    # Who reads the receipts afterwards has nothing left to do.
-    with fenced if step != "after_open" else nullcontext():
-        replaying.replay(site.letters, Wanted(), other)
-    assert len(others[0].replayed) == len(BROKEN)
-    assert len(site.put_back()) == len(BROKEN)
+        fenced = raises(UserError, Code.COMMAND_RUNNING, "runner")
+        # Who reads the receipts afterwards has nothing left to do.
+        with fenced if step != "after_open" else nullcontext():
+            replaying.replay(site.letters, Wanted(), other)
+        assert len(others[0].replayed) == len(BROKEN)
+        assert len(site.put_back()) == number * len(BROKEN)
 
 
 @pytest.mark.promise("too-large-to-replay")
@@ -227,26 +284,6 @@ def test_a_record_that_is_too_large_keeps_no_other_one(site: Site, capsys: pytes
         "replayed": [],
         "replayed_before": len(BROKEN) + 2,
     }
-
-
-def test_a_dry_run_holds_no_more_than_a_batch(
-    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of however many there are, and says of all of them what would become of each."""
-    held: list[int] = []
-    originals = DeadLetters.originals
-
-    def counted(self: DeadLetters, letters: Iterable[Letter]) -> dict[Place, Original | str]:
-        found = originals(self, letters)
-        held.append(len(found))
-        return found
-
-    monkeypatch.setattr(DeadLetters, "originals", counted)
-    monkeypatch.setattr(replaying, "RECORDS_MAX", 1)
-    told = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")
-
-    assert set(told["would"]) == {str(letter.place) for letter in site.letters.select(Wanted())}
-    assert (told["replayed_before"], told["failed"], held) == (0, {}, [1] * len(BROKEN))
 
 
 def test_what_would_happen_is_said_without_a_write(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,27 +390,3 @@ def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(
         answer.result()
     assert run(["dead-letters", "replay", "runner", "--all"]) == REFUSED
     assert code_of(capsys.readouterr().err, "offset 1") is Code.REPLAYED
-
-
-@pytest.mark.long  # 13 s
-def test_errors_are_one_sentence(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nothing, last = str(Place("runner.updates.dead", 0, 999)), str(Place("runner.updates.dead", 0, 2**63 - 1))
-    mistakes = {
-        ("list", "nobody"): Code.PIPELINE_UNKNOWN,
-        ("list", "runner", "--since", "soon"): Code.ARGUMENT_WRONG,
-        ("list", "runner", "--topic", "x"): Code.PIPELINE_UNKNOWN,
-        ("show", "runner.updates"): Code.ARGUMENT_WRONG,
-        ("show", "x/0/1"): Code.PIPELINE_UNKNOWN,
-        ("show", nothing): Code.DEAD_LETTER_MISSING,
-        ("show", last): Code.DEAD_LETTER_MISSING,
-        ("show", f"runner.updates.dead/{2**31}/0"): Code.ARGUMENT_WRONG,
-        ("replay", "runner"): Code.ARGUMENT_WRONG,
-    }
-    for words, code in mistakes.items():
-        assert run(["dead-letters", *words]) == USAGE
-        assert code_of(capsys.readouterr().err) is code
-    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    assert run(["dead-letters", "list", "runner"]) == UNAVAILABLE
-    assert code_of(capsys.readouterr().err, "127.0.0.1:1") is Code.KAFKA_SILENT
