@@ -3,7 +3,8 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -30,17 +31,13 @@ def read(dsn: str, fetch: Callable[[Connection], Coroutine[Any, Any, Any]]) -> A
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["UPDATE trades.risk SET value = 0", "INSERT INTO onefold.verdict (domain) VALUES ('x')", "DROP TABLE trades.risk"],
-)
-def test_a_write_is_refused_by_two_locks(floor: Floor, database: str, statement: str) -> None:
+def test_a_write_is_refused_by_two_locks(floor: Floor, database: str) -> None:
     """Transactions are read-only; and a transaction that is made writable lacks the rights."""
 
-    async def write(connection: Connection) -> None:
+    async def write(connection: Connection, statement: LiteralString) -> None:
         await connection.execute(statement)
 
-    async def write_all_the_same() -> None:
+    async def write_all_the_same(statement: LiteralString) -> None:
         connection = await connect(database)
         await connection.set_read_only(False)
         try:
@@ -49,10 +46,16 @@ def test_a_write_is_refused_by_two_locks(floor: Floor, database: str, statement:
         finally:
             await connection.close()
 
-    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        read(database, write)
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        asyncio.run(write_all_the_same())
+    statements: tuple[LiteralString, ...] = (
+        "UPDATE trades.risk SET value = 0",
+        "INSERT INTO onefold.verdict (domain) VALUES ('x')",
+        "DROP TABLE trades.risk",
+    )
+    for statement in statements:
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            read(database, partial(write, statement=statement))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            asyncio.run(write_all_the_same(statement))
 
 
 def test_all_of_a_snapshot_is_of_one_moment(floor: Floor, database: str) -> None:
