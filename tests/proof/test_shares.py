@@ -1,4 +1,4 @@
-"""A verdict by several processes. They may call it valid, and nothing else; the tests of `verify` ask both ways, and compare.
+"""A verdict by several processes. They may call it valid, and nothing else; the tests of `verify` ask several.
 
 Here is what goes over all shares, what cannot be shared, and what becomes of a verdict when a process has trouble.
 """
@@ -79,6 +79,7 @@ def test_sums_over_all_shares_are_right(risks: Stage) -> None:
     assert verdict.checks == judged(risks, 1).checks
 
 
+@pytest.mark.usefixtures("forked_shares")
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -104,6 +105,7 @@ def test_what_is_wrong_with_sums_and_origins_is_named(risks: Stage, spoil: str) 
                 connection.execute(f"DROP TABLE public.{table}")
 
 
+@pytest.mark.usefixtures("forked_shares")
 def test_a_row_that_a_view_alone_shows_is_named(sends: Stage) -> None:
     """No share has it."""
     assert judged(sends).processes == 2
@@ -122,11 +124,13 @@ def test_a_row_that_a_view_alone_shows_is_named(sends: Stage) -> None:
     ]
 
 
+@pytest.mark.usefixtures("forked_shares")
 @pytest.mark.parametrize(("processes", "used"), [(1, 1), (2, 2), (3, 2), (64, 2)])
 def test_no_more_processes_judge_than_divide_the_partitions(risks: Stage, processes: int, used: int) -> None:
     assert judged(risks, processes).processes == used
 
 
+@pytest.mark.usefixtures("forked_shares")
 def test_outputs_in_the_partition_of_another_share_are_judged_by_one(runners: Stage) -> None:
     """As where outputs have keys of their own. A row's inputs and its outputs are not together then."""
     table = next(table for table in runners.workload.tables if table.name == "runner.messages")
@@ -141,6 +145,7 @@ def test_outputs_in_the_partition_of_another_share_are_judged_by_one(runners: St
     assert {"doubled output"} <= {found.kind for found in verdict.findings} <= {"doubled output", "wrong origin"}
 
 
+@pytest.mark.usefixtures("forked_shares")
 def test_a_log_with_dead_letters_put_back_is_judged_by_one(risks: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who put them back, and where to, is known of the whole log."""
     put_back = Kafka(receipts=lambda *of_what: {Source(trades.TOPIC, 0, 1_000_000)})
@@ -207,6 +212,7 @@ def at_work(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("forked_shares")
 @pytest.mark.parametrize(
     ("process", "note"),
     [
