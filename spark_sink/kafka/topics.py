@@ -25,10 +25,11 @@ _PATIENCE_S = 5.0
 
 
 class Topics:
-    """A small window on Kafka. Every method raises Waiting, with the reason, when Kafka does not answer in 5 s."""
+    """A small window on Kafka. Every method raises Waiting, with the reason, if Kafka does not answer in `patience_s`."""
 
-    def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
+    def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str], patience_s: float = _PATIENCE_S) -> None:
         self._servers = bootstrap_servers
+        self._patience_s = patience_s
         settings = {**kafka_options, "bootstrap.servers": bootstrap_servers}
         self._admin = kafka_client.admin(settings)
         self._consumer = kafka_client.consumer(
@@ -63,7 +64,7 @@ class Topics:
         """The first record at `offset` or later; None when there is none."""
         with _kafka_errors(self._servers, self._admin):
             self._consumer.assign([TopicPartition(topic, partition, offset)])
-            message = self._consumer.poll(_PATIENCE_S)
+            message = self._consumer.poll(self._patience_s)
             self._consumer.unassign()
         error = message.error() if message is not None else None
         if error is not None and error.code() in kafka_client.FORBIDDEN:
@@ -91,13 +92,13 @@ class Topics:
         """May Kafka remove single records of the topic, because a later one has the same key?"""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with _kafka_errors(self._servers, self._admin):
-            settings = ask.describe_configs(self._admin, [resource], _PATIENCE_S)()[resource].result()
+            settings = ask.describe_configs(self._admin, [resource], self._patience_s)()[resource].result()
         return "compact" in str(settings["cleanup.policy"].value)
 
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
         with _kafka_errors(self._servers, self._admin):
-            for topic, future in ask.describe_topics(self._admin, topics, _PATIENCE_S)().items():
+            for topic, future in ask.describe_topics(self._admin, topics, self._patience_s)().items():
                 try:
                     found[topic] = future.result()
                 except KafkaException as error:
@@ -111,7 +112,7 @@ class Topics:
     def _reach(self, topic: str, partition: int) -> Reach:
         place = TopicPartition(topic, partition)
         with _kafka_errors(self._servers, self._admin):
-            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)
+            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=self._patience_s)
         if found is None:  # what the library says when it took too long
             raise Waiting(
                 Code.TOPIC_UNREADABLE, f"Kafka at {self._servers} does not say how far {topic}/{partition} reaches"

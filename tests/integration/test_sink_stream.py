@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -15,12 +16,12 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  #
 from onefold.error_codes import Code
 from onefold.processor.io.admin import connect
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured, Refused, Waiting
+from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.supervisor import QuerySupervisor
-from tests.integration.test_sink_ledger import STEPS
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 from tests.support.proxy import Loss, PostgresProxy
@@ -38,30 +39,13 @@ class Crash(BaseException):
 pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("lost-checkpoints")]
 
 
-@pytest.mark.matrix  # with a crash at every step below
-@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
-def test_everything_is_landed_once_by_both_ways(
-    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
-) -> None:
-    """Committed records only, over several small batches; aborted transactions leave nothing but a gap."""
-    one = query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
-    made_up.send(range(40))
-    made_up.send(range(1000, 1010), commit=False)
-    made_up.send(range(40, 80))
-    until_landed(one)
-    made_up.check(reader)
-    made_up.send(range(80, 90))
-    made_up.send(range(1000, 1020), commit=False)  # a batch of nothing: it has offsets, and no row
-    until_landed(one)
-    made_up.check(reader)
-
-
-@pytest.mark.long  # 52 s
-@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
+@pytest.mark.long  # 15 s
 def test_records_that_cannot_be_landed_are_kept_with_the_reason(
-    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    """Whatever is in the topic: the records around it are landed, and it is kept with its bytes."""
+    """Whatever is in the topic, staged by executors or by the driver: the committed records around it are written, and it is
+    kept with its bytes.
+    """
     good = made_up.encode(made_up.notes, {"id": 5000, "text": "x"})
     nul = made_up.encode(made_up.notes, {"id": 5001, "text": "a\0b"})
     refused = made_up.encode(made_up.readings, {"key": 99, "version": 1, "label": "", "amount": 13})
@@ -77,37 +61,34 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
         (made_up.notes, 0, good[:-1] + b"\xff"),  # no UTF-8
         (made_up.readings, 0, refused),  # the table's own CHECK
     ]
-    made_up.send(range(10))
-    made_up.send_raw(bad)
-    made_up.send(range(10, 20))
-    until_landed(query(driver_staging_offsets=driver_staging_offsets))
-    made_up.check(reader)
-    kept = reader.execute('SELECT value, reason FROM onefold.rejected ORDER BY topic, partition, "offset"').fetchall()
-    reasons = {bytes(value or b""): reason for value, reason in kept}
-    assert sorted(value or b"" for _, _, value in bad) == sorted(bytes(value or b"") for value, _ in kept)
-    assert "not an Avro single object" in reasons[b"{}"]
-    assert f"the body is no {made_up.name}.Notes" in reasons[good[:-1]]
-    assert "NUL" in reasons[nul]
-    assert "UTF-8" in reasons[good[:-1] + b"\xff"]
-    assert "readings_amount_check" in reasons[refused]
+    for times, driver_staging_offsets in enumerate((0, 1_000_000), 1):
+        made_up.send(range(20 * times, 20 * times + 10))
+        made_up.send_raw(bad)
+        made_up.send(range(1000, 1010), commit=False)
+        made_up.send(range(20 * times + 10, 20 * times + 20))
+        one = query(driver_staging_offsets=driver_staging_offsets)
+        until_landed(one)
+        one.stop()
+        made_up.check(reader)
+        kept = reader.execute(
+            'SELECT value, reason FROM onefold.rejected ORDER BY topic, partition, "offset"'
+        ).fetchall()
+        reasons = {bytes(value or b""): reason for value, reason in kept}
+        assert sorted(times * [value or b"" for _, _, value in bad]) == sorted(bytes(value or b"") for value, _ in kept)
+        assert "not an Avro single object" in reasons[b"{}"]
+        assert f"the body is no {made_up.name}.Notes" in reasons[good[:-1]]
+        assert "NUL" in reasons[nul]
+        assert "UTF-8" in reasons[good[:-1] + b"\xff"]
+        assert "readings_amount_check" in reasons[refused]
 
 
-@pytest.mark.long  # 62 s
-@pytest.mark.parametrize(
-    ("driver_staging_offsets", "steps"),
-    [(1_000_000, STEPS), (0, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
-    ids=["driver staging", "executor staging"],
-)
-def test_a_crash_at_every_step_changes_nothing(
-    made_up: MadeUp,
-    query: MakeQuery,
-    until_landed: Callable[..., None],
-    reader: Reader,
-    driver_staging_offsets: int,
-    steps: list[str],
+# The driver's staging: `test_sink_trades.py`, with sums.
+@pytest.mark.long  # 15 s
+def test_a_crash_after_executor_staging_changes_nothing(
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """The same sink crashes at each step once, batch after batch, and goes on by itself."""
-    waiting = list(steps)
+    waiting = ["sink.before_cas", "sink.after_copy", "sink.before_commit"]
     crashed_in_this_batch: list[str] = []
 
     def step(name: str) -> None:
@@ -119,8 +100,8 @@ def test_a_crash_at_every_step_changes_nothing(
         elif name == "sink.after_commit":
             crashed_in_this_batch.clear()
 
-    one = query(driver_staging_offsets=driver_staging_offsets, step=step, max_offsets=40)
-    made_up.send(range(160))
+    one = query(driver_staging_offsets=0, step=step, max_offsets=40)
+    made_up.send(range(30))
     until_landed(one)
     while waiting:
         made_up.send(range(made_up.sent, made_up.sent + 5))
@@ -128,27 +109,29 @@ def test_a_crash_at_every_step_changes_nothing(
     made_up.check(reader)
 
 
-@pytest.mark.long  # 12 s
-@pytest.mark.parametrize("loss", ["request", "answer"])
+@pytest.mark.long  # 8 s
 def test_a_lost_commit_changes_nothing(
     made_up: MadeUp,
     query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     postgres_proxy: PostgresProxy,
-    loss: Loss,
 ) -> None:
-    once = threading.Event()
+    """Its request is lost, or its answer."""
+    waiting: list[Loss] = []
 
     def step(name: str) -> None:
-        if name == "sink.before_commit" and not once.is_set():
-            once.set()
-            postgres_proxy.lose_next_commit(loss)
+        if name == "sink.before_commit" and waiting:
+            postgres_proxy.lose_next_commit(waiting.pop())
 
-    made_up.send(range(30))
-    until_landed(query(postgres_dsn=postgres_proxy.dsn, step=step, max_offsets=40))
-    assert postgres_proxy.lost.is_set()
-    made_up.check(reader)
+    one = query(postgres_dsn=postgres_proxy.dsn, step=step)
+    losses: tuple[Loss, ...] = ("request", "answer")
+    for loss in losses:
+        waiting.append(loss)
+        made_up.send(range(made_up.sent, made_up.sent + 20))
+        until_landed(one)
+        assert postgres_proxy.lost.is_set()
+        made_up.check(reader)
 
 
 def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
@@ -242,23 +225,31 @@ def test_a_sink_that_is_stopped_in_the_middle_of_a_batch_lands_nothing_of_it(
     made_up.check(reader)
 
 
-@pytest.mark.long  # 12 s
-@pytest.mark.parametrize("sent_after", [10, 0], ids=["a batch notices", "the topics are quiet"])
 def test_postgres_rewound_to_an_old_backup_is_filled_up_again(
-    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, sent_after: int
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    """The database goes back under a running sink, positions and rows together: the sink goes back too."""
+    """The database goes back under a running sink, positions and rows together: the sink goes back too. A batch notices, or,
+    where the topics are quiet, the supervisor's audit.
+    """
     one = query()
     made_up.send(range(20))
     until_landed(one)
     reader.execute(f"CREATE TABLE old AS TABLE onefold.ledger; CREATE TABLE notes AS TABLE {made_up.name}.notes")
+
+    def rewind() -> None:
+        reader.execute(
+            f"BEGIN; DELETE FROM onefold.ledger; INSERT INTO onefold.ledger TABLE old;"
+            f"DELETE FROM {made_up.name}.notes; INSERT INTO {made_up.name}.notes TABLE notes; COMMIT"
+        )
+
     made_up.send(range(20, 30))
     until_landed(one)
-    reader.execute(
-        f"BEGIN; DELETE FROM onefold.ledger; INSERT INTO onefold.ledger TABLE old;"
-        f"DELETE FROM {made_up.name}.notes; INSERT INTO {made_up.name}.notes TABLE notes; COMMIT"
-    )
-    made_up.send(range(30, 30 + sent_after))
+    rewind()
+    made_up.send(range(30, 40))
+    assert isinstance(eventually(one.failure, LANDED_IN_S, "the batch notices"), Rewind)
+    until_landed(one)
+    made_up.check(reader)
+    rewind()
     until_landed(one)
     made_up.check(reader)
 
@@ -332,34 +323,35 @@ def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
     assert reader.execute(f"SELECT count(*) FROM {made_up.name}.notes WHERE id >= 100").fetchone() == (0,)
 
 
-@pytest.mark.parametrize(
-    ("tamper", "sentence"),
-    [
-        ("last_fingerprint = last_fingerprint + 1", "is not the one that was written"),
-        ("last_offset = next_offset - 1", "is not the one that was written"),  # where only a marker is
-        ("next_offset = next_offset + 1000", "Kafka lost records"),
-        ("topic_id = 'another'", "was deleted and recreated"),
-    ],
-)
 def test_a_log_that_is_not_what_was_landed_is_refused(
-    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, tamper: str, sentence: str
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """The ledger is changed instead of the log: what matters is that they differ."""
     one = query()
     made_up.send(range(10))
     until_landed(one)
     one.stop()
-    reader.execute(f"UPDATE onefold.ledger SET {tamper} WHERE topic = '{made_up.notes}' AND partition = 1")
-    with pytest.raises(Refused, match=sentence):
-        one.start()
+    reader.execute("CREATE TABLE right_ledger AS TABLE onefold.ledger")
+    for tamper, sentence in (
+        ("last_fingerprint = last_fingerprint + 1", "is not the one that was written"),
+        ("last_offset = next_offset - 1", "is not the one that was written"),  # where only a marker is
+        ("next_offset = next_offset + 1000", "Kafka lost records"),
+        ("topic_id = 'another'", "was deleted and recreated"),
+    ):
+        reader.execute("BEGIN; DELETE FROM onefold.ledger; INSERT INTO onefold.ledger TABLE right_ledger; COMMIT")
+        reader.execute(f"UPDATE onefold.ledger SET {tamper} WHERE topic = '{made_up.notes}' AND partition = 1")
+        with pytest.raises(Refused, match=sentence):
+            one.start()
 
 
 def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
     made_up: MadeUp, query: MakeQuery, plan: Plan, database: str
 ) -> None:
-    one = query(bootstrap_servers="127.0.0.1:1", java_options={"bootstrap.servers": "127.0.0.1:1"})
-    with raises(Waiting, Code.KAFKA_SILENT, "127.0.0.1:1"):
-        one.start()
+    with (
+        raises(Waiting, Code.KAFKA_SILENT, "127.0.0.1:1"),
+        closing(Topics("127.0.0.1:1", {}, patience_s=0.5)) as topics,
+    ):
+        topics.reach([made_up.notes])
     two = query(postgres_dsn="host=127.0.0.1 port=1 dbname=x")
     with raises(Waiting, Code.POSTGRES_SILENT):
         two.start()

@@ -7,8 +7,8 @@ for ever. The domain is trades, with its own SQL; the test writes the deltas and
 import itertools
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,14 @@ from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.spark import reduce
 from onefold.spark_sink.spark import rows as spark_rows
 from onefold.spark_sink.spark.query import Query
-from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.integration.test_sink_ledger import STEPS
 from tests.support.deltas import TOPIC, Deltas, encode
 from tests.support.migrated import migrate_all
 from tests.support.noted import noted
-from tests.support.waiting import eventually
+from tests.support.sink import LANDED_IN_S, supervising
 
 Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
-LANDED_IN_S = 90
 SHORT, LONG = 1_000_000, 0
 
 
@@ -42,9 +40,10 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def deltas(fresh_domain: Callable[..., Any], bootstrap_servers: str) -> Deltas:
+def deltas(fresh_domain: Callable[..., Any], bootstrap_servers: str) -> Iterator[Deltas]:
     fresh_domain("trades")
-    return Deltas(bootstrap_servers)
+    with closing(Deltas(bootstrap_servers)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -56,17 +55,7 @@ def trades_query(query: MakeQuery, checkout: Path) -> MakeQuery:
 
 @pytest.fixture
 def until_landed(deltas: Deltas, database: str) -> Callable[..., None]:
-    def wait(*queries: Query) -> None:
-        supervisors = [QuerySupervisor(one, LANDED_IN_S, time.monotonic) for one in queries]
-
-        def landed() -> bool:
-            for supervisor in supervisors:
-                supervisor.tick()
-            return deltas.is_landed(database)
-
-        eventually(landed, LANDED_IN_S, "all deltas are landed")
-
-    return wait
+    return supervising(lambda: deltas.is_landed(database))
 
 
 @pytest.fixture
@@ -112,11 +101,6 @@ class Auditor:
                 self.looks += 1
 
 
-@pytest.mark.parametrize(
-    ("driver_staging_offsets", "one_task_offsets"),
-    [(SHORT, spark_rows.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0)],
-    ids=["one task", "driver staging", "executor staging"],
-)
 def test_every_level_is_right_wherever_it_is_staged(
     deltas: Deltas,
     trades_query: MakeQuery,
@@ -124,22 +108,25 @@ def test_every_level_is_right_wherever_it_is_staged(
     reader: Reader,
     client: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
-    driver_staging_offsets: int,
-    one_task_offsets: int,
 ) -> None:
-    """Values with six digits after the point, moves between leaves, names that need quotes; nothing of what was aborted."""
-    monkeypatch.setattr(spark_rows, "ONE_TASK_OFFSETS", one_task_offsets)
-    one = trades_query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
-    deltas.send(100)
-    deltas.send(30, commit=False)
-    deltas.send_raw(b"no delta")
-    deltas.send(100)
-    until_landed(one)
-    deltas.check(reader)
-    deltas.send(20, commit=False)  # a batch of nothing: it has offsets, and no row
-    until_landed(one)
-    deltas.check(reader)
-    assert reader.execute("SELECT value FROM onefold.rejected").fetchall() == [(b"no delta",)]
+    """By one task, by the driver, by executors. Values with six digits after the point, moves between leaves, names that need
+    quotes; nothing of what was aborted.
+    """
+    ways = ((SHORT, spark_rows.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0))
+    for driver_staging_offsets, one_task_offsets in ways:
+        monkeypatch.setattr(spark_rows, "ONE_TASK_OFFSETS", one_task_offsets)
+        one = trades_query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
+        deltas.send(50)
+        deltas.send(30, commit=False)
+        deltas.send_raw(b"no delta")
+        deltas.send(50)
+        until_landed(one)
+        deltas.check(reader)
+        deltas.send(20, commit=False)  # a batch of nothing: it has offsets, and no row
+        until_landed(one)
+        one.stop()
+        deltas.check(reader)
+    assert reader.execute("SELECT value FROM onefold.rejected").fetchall() == len(ways) * [(b"no delta",)]
     assert reader.execute(
         "SELECT count(*) FROM trades.risk AS r JOIN onefold.ledger AS l USING (topic, partition)"
         ' WHERE r."offset" > l.last_offset'
@@ -270,8 +257,11 @@ CREATE TRIGGER unlucky AFTER INSERT ON trades.risk FOR EACH ROW EXECUTE FUNCTION
 
 
 @pytest.mark.promise("failed-transactions-once")
-@pytest.mark.parametrize("driver_staging_offsets", [SHORT, LONG], ids=["driver staging", "executor staging"])
-@pytest.mark.parametrize(("failures", "starts"), [(1, 1), (2, 2)], ids=["one deadlock", "two in a row"])
+@pytest.mark.parametrize(
+    ("failures", "starts", "driver_staging_offsets"),
+    [(1, 1, SHORT), (2, 2, LONG)],
+    ids=["one deadlock, driver staging", "two in a row, executor staging"],
+)
 def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query_is_started_anew(
     deltas: Deltas,
     trades_query: MakeQuery,
@@ -280,9 +270,9 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     checkout: Path,
     database: str,
     monkeypatch: pytest.MonkeyPatch,
-    driver_staging_offsets: int,
     failures: int,
     starts: int,
+    driver_staging_offsets: int,
 ) -> None:
     migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:

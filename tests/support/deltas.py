@@ -3,7 +3,6 @@
 import io
 import random
 from collections import defaultdict
-from contextlib import closing
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -14,8 +13,7 @@ from confluent_kafka import Producer
 
 from onefold.proof.contracts import contracts
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.postgres.connection import connect
+from tests.support.made_up_domain import at_the_end
 
 TOPIC = "trades.deltas"
 LEAVES = [
@@ -34,7 +32,7 @@ class Deltas:
     """A topic of two partitions, and the truth about it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = bootstrap_servers
+        self._looks = Topics(bootstrap_servers, {})
         self._dice = random.Random(5)
         self._versions: dict[int, int] = defaultdict(int)
         self._trades: dict[int, tuple[int, Leaf]] = {}
@@ -76,13 +74,11 @@ class Deltas:
 
     def is_landed(self, dsn: str) -> bool:
         """Has the ledger reached the end of both partitions?"""
-        with closing(connect(dsn, "look")) as connection:
-            # The engine's migrations end before those of a pipeline begin, and each is a transaction of its own.
-            migrated = connection.execute("SELECT to_regclass('trades.risk')").fetchone() != (None,)
-            stored = ledger.positions(connection, "trades") if migrated else {}
-        with closing(Topics(self._servers, {})) as topics:
-            reach = topics.reach([TOPIC])
-        return all(key in stored and stored[key].next_offset == found.end for key, found in reach.items())
+        return at_the_end(dsn, "trades", self._looks, [TOPIC])
+
+    def close(self) -> None:
+        """Let go of the connections to Kafka."""
+        self._looks.close()
 
     def levels(self) -> dict[tuple[str | None, ...], tuple[Decimal, int]]:
         """What trades.risk must hold."""

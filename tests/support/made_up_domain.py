@@ -82,6 +82,7 @@ class MadeUp:
             topic: json.loads((root / f"avro/{topic}.avsc").read_text(encoding="utf-8")) for topic in self.topics
         }
         self._producer: Producer | None = None
+        self._looks: Topics | None = None
         self._partitions = 2
         self._latest: dict[int, Row] = {}
         self._notes: dict[int, Row] = {}
@@ -126,7 +127,8 @@ class MadeUp:
     def send(self, numbers: range, *, commit: bool = True, partitions: int = 2) -> None:
         """For each number a reading (of key number % 7) and a note, in one transaction."""
         values: list[tuple[str, int, bytes | None]] = []
-        if partitions != self._partitions:  # a new producer, which looks at the topics again
+        if partitions != self._partitions:  # new clients, which look at the topics again
+            self.close()
             self._producer, self._partitions = None, partitions
         self.sent = max(self.sent, numbers.stop)
         for number in numbers:
@@ -163,13 +165,15 @@ class MadeUp:
 
     def is_landed(self, dsn: str) -> bool:
         """Has the ledger reached the end of every partition? Raises when Kafka or Postgres is away."""
-        with closing(connect(dsn, "look")) as connection:
-            # The engine's migrations end before those of a pipeline begin, and each is a transaction of its own.
-            migrated = connection.execute("SELECT to_regclass(%s)", (f"{self.name}.notes",)).fetchone() != (None,)
-            stored = ledger.positions(connection, self.name) if migrated else {}
-        with closing(Topics(self._servers, {})) as topics:
-            reach = topics.reach(self.topics)
-        return all(key in stored and stored[key].next_offset == found.end for key, found in reach.items())
+        if self._looks is None:
+            self._looks = Topics(self._servers, {})
+        return at_the_end(dsn, self.name, self._looks, self.topics)
+
+    def close(self) -> None:
+        """Let go of the connections to Kafka."""
+        if self._looks is not None:
+            self._looks.close()
+            self._looks = None
 
     def check(self, connection: "psycopg.Connection[Any]") -> None:
         """Every row is right, and no note was landed twice."""
@@ -198,3 +202,14 @@ def _raw(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {name: _raw(part) for name, part in schema.items() if name != "logicalType"}
     return schema
+
+
+def at_the_end(dsn: str, domain: str, looks: Topics, topics: list[str]) -> bool:
+    """Has the ledger of the domain reached the end of every partition of `topics`?"""
+    with closing(connect(dsn, "look")) as connection:
+        # The engine's migrations end before those of a pipeline begin, and each is a transaction of its own.
+        there = connection.execute("SELECT to_regclass('onefold.applied')").fetchone() != (None,)
+        asked = "SELECT count(*) > 0 FROM onefold.applied WHERE pipeline = %s"
+        migrated = there and connection.execute(asked, (domain,)).fetchone() == (True,)
+        stored = ledger.positions(connection, domain) if migrated else {}
+    return all(key in stored and stored[key].next_offset == found.end for key, found in looks.reach(topics).items())

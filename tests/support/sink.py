@@ -4,6 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,8 @@ T = TypeVar("T")
 LANDED_IN_S = 150
 # Nobody listens there.
 NOWHERE = "127.0.0.1:9"
+# The factor of a supervisor's clock in tests: its pauses and audits then take milliseconds.
+_FASTER = 25
 
 
 @pytest.fixture(scope="session")
@@ -50,11 +53,12 @@ def domain_servers(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def made_up(tmp_path: Path, checkout: Path, domain_servers: str) -> MadeUp:
+def made_up(tmp_path: Path, checkout: Path, domain_servers: str) -> Iterator[MadeUp]:
     """A domain of this test alone: contracts, tables and merges in `tmp_path`. Its topics are not made yet."""
     name = f"t{uuid.uuid4().hex[:10]}"
     write_domain(tmp_path, checkout, name)
-    return MadeUp(name, tmp_path, domain_servers)
+    with closing(MadeUp(name, tmp_path, domain_servers)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -151,24 +155,31 @@ def supervised(sink: QuerySupervisor, condition: Callable[[], T]) -> Callable[[]
     return look
 
 
-@pytest.fixture
-def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
-    """Supervises queries, as the service does, until everything in the topics is landed. A query keeps its supervisor."""
+def supervising(landed: Callable[[], bool]) -> Callable[..., None]:
+    """Supervise queries, as the service does, until `landed`. A query keeps its supervisor."""
     known: dict[int, QuerySupervisor] = {}
 
     def wait(*queries: Query) -> None:
-        supervisors = [
-            known.setdefault(id(query), QuerySupervisor(query, LANDED_IN_S, time.monotonic)) for query in queries
-        ]
+        supervisors = [known.setdefault(id(query), _supervisor(query)) for query in queries]
 
-        def landed() -> bool:
+        def look() -> bool:
             for supervisor in supervisors:
                 supervisor.tick()
-            return made_up.is_landed(database)
+            return landed()
 
-        eventually(landed, LANDED_IN_S, f"all of {made_up.name} is landed")
+        eventually(look, LANDED_IN_S, "everything in the topics is committed")
 
     return wait
+
+
+def _supervisor(query: Query) -> QuerySupervisor:
+    return QuerySupervisor(query, _FASTER * LANDED_IN_S, lambda: _FASTER * time.monotonic())
+
+
+@pytest.fixture
+def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
+    """See `supervising`; everything is what the made-up topics hold."""
+    return supervising(lambda: made_up.is_landed(database))
 
 
 @pytest.fixture
