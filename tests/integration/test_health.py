@@ -8,8 +8,12 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
+from onefold.operate.exposed import Exposed, serve
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads import runner
+from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.standing import Standing
 from onefold.stack.ports import free_ports
 from onefold.telemetry import (
     BATCH_S,
@@ -30,14 +34,14 @@ from onefold.telemetry import (
 from tests.support.made_up_domain import MadeUp
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.proxy import FreezingProxy
-from tests.support.sink_children import SinkOf, Start
+from tests.support.sink import LANDED_IN_S
 from tests.support.told import asked, sums
 from tests.support.versions import POISON_METERS
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("unhealthy-is-said")
 
-STALL_S = 3.0
+STALL_S = 1.0
 
 
 def healthy(port: int) -> bool:
@@ -87,15 +91,12 @@ def test_a_processor_without_its_topics_is_not_well(
         assert "it waits for Kafka and its topics" in asked(port, "/healthz")[1]
 
 
-@pytest.fixture
-def start(sink_of: SinkOf, made_up: MadeUp, tmp_path: Path) -> Start:
-    """Starts sinks for the made-up domain."""
-    return sink_of(made_up.name, tmp_path)
-
-
-@pytest.mark.long  # 21 s
 def test_a_sink_whose_database_has_stopped_answering(
-    made_up: MadeUp, start: Start, database: str, reader: "psycopg.Connection[Any]"
+    made_up: MadeUp,
+    query: Callable[..., Query],
+    bootstrap_servers: str,
+    database: str,
+    reader: "psycopg.Connection[Any]",
 ) -> None:
     """No connection is cut, and no error is raised: it is red because nothing lands. Afterwards it goes on."""
     at = conninfo.conninfo_to_dict(database)
@@ -103,13 +104,23 @@ def test_a_sink_whose_database_has_stopped_answering(
     behind = conninfo.make_conninfo(database, host="127.0.0.1", port=proxy.port)
     made_up.create_topics(partitions=2)
     made_up.send(range(30))
-    start(postgres_dsn=behind, metrics_port=port, stall_s=STALL_S)
-    # It makes the tables one file after the other: what is asked of them before is a matter of luck.
-    eventually(lambda: sums(port).get(BATCHES), 120, "something is landed")
-    eventually(lambda: made_up.is_landed(database), 90, "all output records are written to PostgreSQL")
-    eventually(lambda: sums(port).get(TO_LAND) == 0 and healthy(port), 20, "it is well, and nothing waits")
+    telemetry = Exposed("sink", [made_up.name], STALL_S)
+    serve(telemetry, "127.0.0.1", port)
+    one = query(postgres_dsn=behind, telemetry=telemetry)
+    one.start()
+    standing = Standing(one, Ends(bootstrap_servers, {}).of, telemetry)
+    standing.running = True
+
+    def well() -> bool:
+        standing.ask()
+        return healthy(port)
+
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "all output records are written to PostgreSQL")
+    eventually(lambda: well() and sums(port)[TO_LAND] == 0, LANDED_IN_S, "it is well, and nothing waits")
+    eventually(
+        lambda: sums(port)[BATCHES] == sums(port)[f"{BATCH_S}_count"] >= 1, LANDED_IN_S, "the last batch is counted"
+    )
     found = sums(port)
-    assert found[BATCHES] == found[f"{BATCH_S}_count"] >= 1
     assert found[OFFSETS] >= 30
     assert found[ROWS] > 0
     assert found[QUERY_RUNS] == 1
@@ -117,11 +128,11 @@ def test_a_sink_whose_database_has_stopped_answering(
     proxy.passes.clear()
     try:
         made_up.send(range(30, 40))
-        eventually(lambda: not healthy(port), 30, "it is red")
+        eventually(lambda: not well(), LANDED_IN_S, "it is red")
         assert "offsets wait" in asked(port, "/healthz")[1]
     finally:
         proxy.passes.set()
-    eventually(lambda: made_up.is_landed(database), 90, "all output records are written to PostgreSQL")
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "all output records are written to PostgreSQL")
     made_up.check(reader)
-    eventually(lambda: healthy(port), 20, "it is well again")
+    eventually(well, LANDED_IN_S, "it is well again")
     proxy.close()
