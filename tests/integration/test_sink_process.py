@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from onefold.exit_codes import UNAVAILABLE
+from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.stack.ports import free_ports
 from tests.support.made_up_domain import MadeUp
 from tests.support.sink import LANDED_IN_S
@@ -25,36 +25,25 @@ def start(sink_of: SinkOf, made_up: MadeUp, tmp_path: Path) -> Start:
     return sink_of(made_up.name, tmp_path)
 
 
-def test_a_killed_sink_changes_nothing_and_a_topic_made_anew_is_refused(
+def test_a_sink_that_waited_for_topics_is_killed_and_changes_nothing_and_topics_made_anew_are_refused(
     made_up: MadeUp, start: Start, database: str, reader: Reader
 ) -> None:
-    """kill -9 in the middle of a batch; the next sink lands everything; then its topics are taken away."""
+    """kill -9 in the middle of its first batch; the next sink lands everything; then its topics are taken away."""
+    killed = start(failpoint="sink.after_merge:1")
+    eventually(lambda: killed.is_in("waiting"), LANDED_IN_S, "it says that it waits")
+    assert "a topic is missing" in killed.status()["detail"]
     made_up.create_topics(partitions=2)
     made_up.send(range(30))
-    killed = start(failpoint="sink.after_merge:1")
-    assert killed.process.wait(60) == -signal.SIGKILL
+    assert killed.process.wait(LANDED_IN_S) == -signal.SIGKILL
     again = start()
-    eventually(lambda: made_up.is_landed(database), 60, "all output records are written to PostgreSQL")
+    eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "all output records are written to PostgreSQL")
     made_up.check(reader)
-    eventually(lambda: again.is_in("running"), 5, "it says that it is running")
+    eventually(lambda: again.is_in("running"), LANDED_IN_S, "it says that it is running")
     made_up.make_anew()
-    assert again.process.wait(60) == 3
+    assert again.process.wait(LANDED_IN_S) == REFUSED
     assert "was deleted and recreated" in again.status()["detail"]
-    _says_no_more_than_sentences(again)
-
-
-def test_a_sink_without_topics_waits_says_why_and_goes_on(
-    made_up: MadeUp, start: Start, database: str, reader: Reader
-) -> None:
-    child = start()
-    eventually(lambda: child.is_in("waiting"), 60, "it says that it waits")
-    assert "a topic is missing" in child.status()["detail"]
-    made_up.create_topics(partitions=2)
-    made_up.send(range(10))
-    eventually(lambda: made_up.is_landed(database), 60, "all output records are written to PostgreSQL")
-    child.process.send_signal(signal.SIGTERM)
-    assert child.process.wait(20) == 0
-    _says_no_more_than_sentences(child)
+    for one in (killed, again):
+        _says_no_more_than_sentences(one)
 
 
 @pytest.mark.long  # 22 s
@@ -94,7 +83,7 @@ def test_a_sink_goes_on_when_the_database_is_mended(
 
 def test_a_sink_gives_up_when_its_patience_is_over(start: Start) -> None:
     child = start(postgres_dsn="host=127.0.0.1 port=1 dbname=x", patience_s=1.0)
-    assert child.process.wait(60) == UNAVAILABLE
+    assert child.process.wait(LANDED_IN_S) == UNAVAILABLE
     assert "gave up after 1 s: Postgres does not answer" in child.status()["detail"]
     _says_no_more_than_sentences(child)
 
