@@ -132,12 +132,13 @@ def test_a_processor_is_refused_until_it_is_allowed_by_name(
     topology = fresh_domain(DOMAIN)
     set_topic(client, topology.changelog, cleanup_policy="delete", retention_ms="86400000")
 
-    said = refused(onefold, "process", **servers)
+    alone = {**servers, "ONEFOLD_PROCESSOR_INSTANCES": "1"}
+    said = refused(onefold, **alone)
     assert f"{topology.changelog} (1 d): Kafka deletes the states" in said
     assert "accept it by name: ONEFOLD_ALLOW=changelog_retention" in said
     assert "Traceback" not in said
 
-    with process(onefold, **servers, ONEFOLD_ALLOW="changelog_retention") as log:
+    with process(onefold, **alone, ONEFOLD_ALLOW="changelog_retention") as log:
         eventually(lambda: "task runs" in log.read_text(encoding="utf-8"), ENDED_S, "it folds")
         assert f"not guaranteed: {FOLDED}" in log.read_text(encoding="utf-8")
         assert f"broken, as allowed: {topology.changelog} (1 d)" in log.read_text(encoding="utf-8")
@@ -163,22 +164,29 @@ def test_a_processor_that_waits_for_its_topics_says_it_when_they_are_there(
     assert "one replica" in said
 
 
-@pytest.mark.long  # 17 s
+@pytest.mark.long  # 9 s
 @pytest.mark.spark
 def test_a_sink_is_refused_where_pages_may_tear(
     postgres_dsn: str, fresh_domain: Fresh, onefold: Onefold, servers: dict[str, Any]
 ) -> None:
     """full_page_writes is of the whole server, and is read again without a restart."""
-    fresh_domain(DOMAIN)
-    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+    topology = fresh_domain(DOMAIN)
+    settings = Settings(
+        bootstrap_servers=servers["ONEFOLD_BOOTSTRAP_SERVERS"], postgres_dsn=servers["ONEFOLD_POSTGRES_DSN"]
+    )
+    say = guarantees.of_sink(settings, [find()[DOMAIN]])
+    with (
+        psycopg.connect(postgres_dsn, autocommit=True) as admin,
+        connect(servers["ONEFOLD_POSTGRES_DSN"], "test") as connection,
+    ):
         set_server(admin, "ALTER SYSTEM SET full_page_writes = off", "off")
         try:
-            said = refused(onefold, "sink", **servers)
+            with pytest.raises(
+                Refused, match=r"PostgreSQL: full_page_writes is off.*ONEFOLD_ALLOW=full_page_writes_off"
+            ):
+                eventually(lambda: say(DOMAIN, list(topology.outputs), connection), 10, "it is refused")
         finally:
             set_server(admin, "ALTER SYSTEM RESET full_page_writes", "on")
-    assert "PostgreSQL: full_page_writes is off" in said
-    assert "accept it by name: ONEFOLD_ALLOW=full_page_writes_off" in said
-    assert f"guaranteed: {LANDED}" not in said
 
     sink = onefold.start("sink", DOMAIN, **servers)
     try:
@@ -190,15 +198,15 @@ def test_a_sink_is_refused_where_pages_may_tear(
         assert sink.wait(30) == 0
 
 
-def refused(onefold: Onefold, verb: str, **settings: str) -> str:
-    """A service of the domain that ends by itself, with the exit code by which a person is asked; what it said."""
-    running = onefold.start(verb, DOMAIN, **settings)
+def refused(onefold: Onefold, **settings: str) -> str:
+    """A processor of the domain that ends by itself, with the exit code by which a person is asked; what it said."""
+    running = onefold.start("process", DOMAIN, **settings)
     try:
         assert running.wait(ENDED_S) == REFUSED
     finally:
         running.kill()
         running.wait(10)
-    return (onefold.home / f"{verb}.out").read_text(encoding="utf-8")
+    return (onefold.home / "process.out").read_text(encoding="utf-8")
 
 
 def set_server(admin: psycopg.Connection[Any], statement: str, value: str) -> None:
