@@ -89,18 +89,15 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     made_up.check(reader)
 
 
-@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_behind_a_batch_as_large_as_may_be_the_next_is_staged_while_it_is_landed(
     made_up: MadeUp,
     query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
-    driver_staging_offsets: int,
 ) -> None:
     """It could not become larger by waiting. Executors fill tables of which nobody reads at that time."""
-    name = "copy_by_executors" if driver_staging_offsets == 0 else "to_arrow"
-    original: Callable[..., Any] = getattr(SparkRows, name)
+    original = SparkRows.copy_by_executors
     staged: list[Any] = []
     both = threading.Event()
     waited: list[bool] = []
@@ -116,10 +113,10 @@ def test_behind_a_batch_as_large_as_may_be_the_next_is_staged_while_it_is_landed
             # below the 15 s after which PostgreSQL ends a session that idles in a transaction
             waited.append(both.wait(10))
 
-    monkeypatch.setattr(SparkRows, name, noted)
+    monkeypatch.setattr(SparkRows, "copy_by_executors", noted)
     monkeypatch.setattr(batches, "AHEAD_OFFSETS", 0)
-    made_up.send(range(100))
-    until_landed(query(max_offsets=30, driver_staging_offsets=driver_staging_offsets, step=step))
+    made_up.send(range(60))
+    until_landed(query(max_offsets=30, driver_staging_offsets=0, step=step))
     assert waited == [True]
     made_up.check(reader)
 

@@ -102,13 +102,12 @@ def notes(made_up: MadeUp, tmp_path: Path) -> Notes:
     return Notes(made_up, tmp_path)
 
 
-@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
 def test_records_of_before_land_as_the_contract_of_today(
-    notes: Notes, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, driver_staging_offsets: int
+    notes: Notes, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """Added with a default, promoted, renamed, null allowed, removed; what had landed before stays as it was."""
     notes.send(WAS, {"id": 1, "text": "one"})
-    first = query(domain=notes.become(WAS), driver_staging_offsets=driver_staging_offsets)
+    first = query(domain=notes.become(WAS))
     until_landed(first)
     first.stop()
     notes.send(WAS, {"id": 2, "text": "two"})  # an old processor goes on while new ones start
@@ -119,7 +118,7 @@ def test_records_of_before_land_as_the_contract_of_today(
         partition=1,
     )
     notes.send(WAS, {"id": 4, "text": ""}, partition=1)
-    until_landed(query(domain=notes.become(IS, WAS), driver_staging_offsets=driver_staging_offsets))
+    until_landed(query(domain=notes.become(IS, WAS)))
     assert notes.rows(reader) == [
         (1, "one", 1), (2, "two in en old 1.50", 1), (3, "nothing in de returned 1.50", 1), (4, " in en old 1.50", 1),
         (2**40, "three in de old 1.50", 1),
@@ -188,8 +187,11 @@ def test_one_of_the_version_before_that_still_runs_ends_and_sets_nothing_aside(
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
-@pytest.mark.long  # 9 s
-@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
+@pytest.mark.parametrize(
+    "driver_staging_offsets",
+    [1_000_000, pytest.param(0, marks=pytest.mark.matrix)],
+    ids=["driver staging", "executor staging"],
+)
 def test_what_a_newer_processor_wrote_is_not_set_aside_by_a_sink_that_cannot_read_it(
     notes: Notes,
     made_up: MadeUp,
