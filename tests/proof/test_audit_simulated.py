@@ -137,9 +137,9 @@ def test_what_the_processor_has_not_said_it_took_is_read_and_waits(database: str
 def test_results_beyond_the_progress_at_its_start_are_judged_when_the_progress_comes(stage: SimulatedStage) -> None:
     """The processor wrote them after its last progress that was read, in a transaction that was committed meanwhile."""
     report, reported = stage.report_progress, []
-    stage.report_progress = lambda **counts: reported.append(counts)  # type: ignore[method-assign]
+    stage.report_progress = lambda **counts: reported.append(counts)  # type: ignore[method-assign]  # for a while
     fill, filled = stage._fill_tables, []
-    stage._fill_tables = lambda: filled.append(1)  # type: ignore[method-assign]
+    stage._fill_tables = lambda: filled.append(1)  # type: ignore[method-assign]  # for a while
     play(stage, 2)
     with closing(of(stage)) as auditor:
         standing = ran(auditor, lambda standing: standing.waiting > 0)
