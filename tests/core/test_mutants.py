@@ -1,9 +1,9 @@
 """What `onefold test --mutants` changes: what a test should notice, and nothing that only people read."""
 
-import ast
 from pathlib import Path
+from typing import Any
 
-from tests.support.mutants import ROOMS, ROOT, mutants
+from tests.support.mutants import ROOMS, ROOT, mutants, with_mutants
 
 SOURCE = '''
 """Text 1."""
@@ -45,10 +45,24 @@ def test_each_change_is_of_code_and_leaves_code(tmp_path: Path) -> None:
         ("return found", "return None"),
         ("1", "2"),
     ]
-    source = path.read_bytes()
-    for one in made:
-        assert " ".join(source[one.start : one.end].decode().split()) == one.before
-        ast.parse(source[: one.start] + one.after.encode() + source[one.end :])
+
+
+def test_one_number_chooses_between_the_mutants_of_a_module(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text('def told(x: int) -> int:\n    """Text."""\n    x += 5\n    return x + 1\n', encoding="utf-8")
+    sample = list(mutants(str(path)))
+    found, reached = [], set[object]()
+    for active in range(len(sample) + 1):
+
+        def is_active(number: object, active: int = active) -> bool:
+            reached.add(number)
+            return number == active
+
+        names: dict[str, Any] = {"__mutant__": is_active}
+        exec(compile(with_mutants(str(path), sample), "module", "exec"), names)
+        found.append(names["told"](2))
+    assert found == [8, 3, 9, None, 6, 9]
+    assert reached == {str(path), 1, 2, 3, 4, 5}
 
 
 def test_every_room_has_some() -> None:

@@ -2,30 +2,35 @@
 
     python -m tests.support.mutants [--sample N] [--seed N] [--processes N] [FILE...]
 
-A mutant lives in a copy of the checkout. The fast tier's tests run against it, those first that import its module most
-directly, until one of them fails. What only people read is no mutant: texts, annotations, log lines, bounds of time.
+The sampled mutants stand in the code beside what they replace, and one number chooses between them. Pytest collects the
+fast tier once. Each file of tests runs once without a mutant, and its tests note the mutants that they reach. Then a forked
+process for each mutant runs the tests that reach it, until one of them fails. What only people read is no mutant: texts,
+annotations, log lines, bounds of time. A child process of a test runs the code without mutants.
 """
 
 import argparse
 import ast
+import builtins
+import faulthandler
+import importlib.abc
+import importlib.machinery
+import multiprocessing
 import os
 import random
 import re
-import shutil
-import subprocess
+import resource
 import sys
-import tempfile
-import time
-from collections import Counter, deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import count
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import pairwise
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from queue import SimpleQueue
+from types import CodeType, ModuleType
+from typing import Any, TypeVar, cast
 
 import pytest
-from hypothesis import Phase, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("processor/core", "processor/runtime", "spark_sink/landing", "proof")
@@ -39,19 +44,21 @@ SWAPS: dict[type, type] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Mod: ast.Add,
 }  # fmt: skip
-# So many files of tests run first, the nearest; then more. What one of those kills is tried again: it may have been the machine.
-NEAR, REACH = 6, 40
-TEST_S, MUTANT_S = 300, 1800
+# A test that takes so long, and ten times its seconds, hangs. A mutant may fill the memory, but not the machine's.
+HANGS, HANGS_S, MEMORY = "hangs or dies", 60, 8 << 30
+IMPORT = "a file of tests cannot be collected"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the bytes [start, end) of a file, as they are and as they become."""
+    """One change of a file, by its number among those of the file; the text as it is, and as it becomes."""
 
     path: str
+    index: int
     line: int
-    start: int
-    end: int
     before: str
     after: str
 
@@ -65,11 +72,10 @@ def mutants(path: str) -> Iterator[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for node, after in _changes(ast.parse(source)):
+    for index, (node, after) in enumerate(_changes(ast.parse(source))):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
-        before = " ".join(source[start:end].decode().split())
-        yield Mutant(path, node.lineno, start, end, before, after)
+        yield Mutant(path, index, node.lineno, " ".join(source[start:end].decode().split()), after)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
@@ -130,123 +136,272 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
 
 
-def users() -> dict[str, set[str]]:
-    """By file of the checkout the files that import it, or ask for a fixture of it by name."""
-    listed = subprocess.check_output(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.py"], cwd=ROOT, encoding="utf-8"
-    )
-    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in listed.split() if (ROOT / path).is_file()}
-    modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in texts}
-    fixture = re.compile(r"^@pytest\.fixture.*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
-    fixtures = {name: path for path, text in texts.items() for name in fixture.findall(text)}
-    found: dict[str, set[str]] = {}
-    for path, text in texts.items():
-        words = re.findall(r"\b\w+(?=: )", text) if path.startswith("tests/") else []
-        used = {fixtures[name] for name in words if name in fixtures}
-        for module, names in re.findall(r"^ *from ([\w.]+) import (\([^)]*\)|.*)", text, re.MULTILINE):
-            for name in ("", *re.split(r"\W+", names)):
-                used.add(modules.get(f"{module}.{name}".removeprefix("onefold.").rstrip("."), path))
-        for one in used - {path}:
-            found.setdefault(one, set()).add(path)
-    return found
+class _Both(ast.NodeTransformer):
+    """A module that holds its mutants: `__mutant__` notes that one is reached, and says whether it is the chosen one."""
+
+    def __init__(self, path: str, chosen: dict[int, tuple[int, str]]) -> None:
+        self._path, self._chosen = path, chosen
+
+    def visit(self, node: ast.AST) -> Any:
+        """Beside a node what stands there instead; at the begin of a function, that the module is reached."""
+        number, after = self._chosen.get(id(node), (0, ""))
+        self.generic_visit(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            at = 1 if ast.get_docstring(node, clean=False) is not None else 0
+            node.body.insert(at, ast.copy_location(ast.parse(f"__mutant__({self._path!r})").body[0], node.body[0]))
+        if not number:
+            return node
+        chosen = ast.parse(f"__mutant__({number})", mode="eval").body
+        if isinstance(node, ast.stmt):
+            instead = ast.parse(f"def f():\n for _ in _:\n  {after}").body[0].body[0].body  # type: ignore[attr-defined]  # of a tree that is known
+            return ast.copy_location(ast.If(chosen, instead, [node]), node)
+        assert isinstance(node, ast.expr)
+        return ast.copy_location(ast.IfExp(chosen, ast.parse(after, mode="eval").body, node), node)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_configure() -> None:
-    """As a plugin of the runs: one example that fails is enough, the same one each time."""
-    fast = settings.get_profile("fast")
-    settings.register_profile("mutants", fast, phases=(Phase.explicit, Phase.generate), derandomize=True, database=None)
-    settings.load_profile("mutants")
+def with_mutants(path: str, sample: Sequence[Mutant]) -> ast.Module:
+    """A file with those of the sample's mutants that are of it. Their numbers count from 1."""
+    tree = ast.parse((ROOT / path).read_bytes())
+    changes = list(_changes(tree))
+    chosen = {
+        id(changes[one.index][0]): (number, changes[one.index][1])
+        for number, one in enumerate(sample, 1)
+        if one.path == path
+    }
+    _Both(path, chosen).visit(tree)
+    return ast.fix_missing_locations(tree)
 
 
-class Runner:
-    """Runs the tests against mutants, each process in a copy of the checkout."""
+class _Finder(importlib.abc.MetaPathFinder):
+    """Has the sampled modules compiled with their mutants, and no other."""
 
-    def __init__(self, processes: int, folder: Path) -> None:
-        self._users = users()
-        self._killers: dict[str, Counter[str]] = {}
-        self._times = count(int(time.time()))
-        self._copies: SimpleQueue[Path] = SimpleQueue()
-        for number in range(processes):
-            self._copies.put(_copy(folder / str(number)))
-        collected = self._pytest(folder / "0", "--collect-only", "-qq")
-        # From here on, a run that cannot start is the mutant's doing.
-        assert collected.returncode == 0, collected.stdout + collected.stderr
-        self._tests = re.findall(r"^(tests/\S+\.py)(?=: \d+$|::)", collected.stdout, re.MULTILINE)
+    def __init__(self, sample: Sequence[Mutant]) -> None:
+        self._sample, self._files = sample, {one.path for one in sample}
 
-    def judge(self, mutant: Mutant) -> str:
-        """The test that killed it; "" when none did."""
-        copy = self._copies.get()
-        place = copy / mutant.path
-        source = place.read_bytes()
-        self._write(place, source[: mutant.start] + mutant.after.encode() + source[mutant.end :])
-        began = time.monotonic()
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        """As Python finds it, with a loader of its own."""
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        file = str(Path(spec.origin).resolve()).removeprefix(f"{ROOT}/") if spec and spec.origin else ""
+        if spec is None or file not in self._files:
+            return None
+        spec.loader = _Loader(name, str(spec.origin))
+        spec.loader.tree = with_mutants(file, self._sample)
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    tree: ast.Module
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Never that of a compiled file."""
+        return compile(self.tree, self.path, "exec", dont_inherit=True)
+
+
+@dataclass
+class Seen:
+    """What one test reaches when no mutant is active: numbers of mutants, and paths."""
+
+    passed: bool = True
+    seconds: float = 0
+    reached: set[int | str] = field(default_factory=set)
+
+
+@dataclass
+class Result:
+    """What is known of a sample: by test, by mutant, and the mutants that Python runs when it imports their module."""
+
+    sample: Sequence[Mutant]
+    seen: dict[str, Seen] = field(default_factory=dict)
+    killers: dict[int, str] = field(default_factory=dict)
+    at_import: set[int] = field(default_factory=set)
+    doubtful: list[str] = field(default_factory=list)
+
+    def reaching(self, number: int) -> list[str]:
+        """Tests that reach a mutant, or its module if the import runs it. The quickest file comes first."""
+        what = self.sample[number - 1].path if number in self.at_import else number
+        reached = [name for name, seen in self.seen.items() if seen.passed and what in seen.reached]
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for name in reached:
+            seconds[_file(name)] += self.seen[name].seconds
+        return sorted(reached, key=lambda name: (seconds[_file(name)], _file(name)))
+
+    def add(self, number: int, killer: str) -> None:
+        """Note and report the test that killed a mutant, if any."""
+        self.killers[number] = killer
+        tests = len(self.reaching(number))
+        verdict = "killed  " if killer else "SURVIVED" if tests else "UNSEEN  "
+        say(f"{verdict}  {self.sample[number - 1]}  {killer or f'{tests} tests reach it'}")
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+class Runs:
+    """As a plugin of pytest: runs the collected tests without a mutant, then against each; or against `active` alone."""
+
+    def __init__(self, sample: Sequence[Mutant], processes: int, active: int = 0, tests: dict[str, Seen] | None = None):
+        self.result = Result(sample, tests or {})
+        self._processes, self._active = processes, active
+        self._now, self._of_file, self._shared = Seen(), Seen(), 0
+        self._red = ""
+        self._items: dict[str, pytest.Item] = {}
+        self._last: pytest.Item | None = None
+        builtins.__mutant__ = self._is_active  # type: ignore[attr-defined]  # it is new
+        sys.meta_path.insert(0, _Finder(sample))
+
+    def _is_active(self, number: int | str) -> bool:
+        (self._of_file if self._shared else self._now).reached.add(number)
+        return number == self._active
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        """One example that fails is enough, the same one each time."""
+        from hypothesis import Phase, settings  # pytest rewrites it when it loads its plugin
+
+        fast = settings.get_profile("fast")
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", fast, phases=phases, derandomize=True, database=None)
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: "pytest.FixtureDef[Any]") -> Iterator[None]:
+        """What a shared fixture reaches, every test of the file reaches."""
+        shared = fixturedef.scope != "function"
+        self._shared += shared
         try:
-            files = self._ranked(mutant.path)
-            killer = self._run(copy, files[:NEAR])
-            if not killer and (killer := self._run(copy, files[NEAR:REACH])):
-                killer = self._run(copy, [killer])
+            return (yield)
         finally:
-            self._write(place, source)
-            self._copies.put(copy)
-        if killer:
-            self._killers.setdefault(mutant.path, Counter())[killer.partition("::")[0]] += 1
-        took = f"{time.monotonic() - began:4.0f} s"
-        say(f"{'killed  ' if killer else 'SURVIVED'} {took}  {mutant}  {killer}")
-        return killer
+            self._shared -= shared
 
-    def check(self, killers: set[str]) -> str:
-        """One of these tests that fails without a mutant, too: it proves nothing."""
-        return self._run(self._copies.get(), sorted(killer for killer in killers if "::" in killer))
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of a test's set-up, its call, and its teardown."""
+        self._now.seconds += report.duration
+        if report.failed:
+            self._now.passed, self._red = False, report.nodeid
 
-    def _write(self, place: Path, source: bytes) -> None:
-        """Python tells an old compiled file by the seconds of its source's time; two changes in one would pass for one."""
-        place.write_bytes(source)
-        os.utime(place, (next(self._times),) * 2)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """In place of pytest's own."""
+        if session.testsfailed:
+            raise session.Interrupted("a file cannot be collected")
+        self._items = {item.nodeid: item for item in session.items}
+        if self._active:
+            self.result.killers[self._active] = self._judge(self._active, list(self.result.seen))
+            return True
+        self.result.at_import = {what for what in self._now.reached if isinstance(what, int)}
+        self._now = Seen()
+        self._start_postgres(session.items)
+        self._look_at_all(session.items)
+        inside = [number for number, _ in enumerate(self.result.sample, 1) if number not in self.result.at_import]
+        judges = [partial(self._judge, number, self.result.reaching(number)) for number in inside]
+        for at, killer in side_by_side(judges, self._processes):
+            self.result.add(inside[at], HANGS if killer is None else killer)
+        kills = [(number, killer) for number, killer in self.result.killers.items() if killer in self._items]
+        repeated = [partial(self._judge, number, [killer]) for number, killer in kills]
+        for at, killer in side_by_side(repeated, self._processes):
+            if killer == "":
+                self.result.doubtful.append(f"{self.result.sample[kills[at][0] - 1]}  {kills[at][1]}")
+        return True
 
-    def _ranked(self, path: str) -> list[str]:
-        """The tests that can reach a module, the nearest first; before them those that have killed a mutant of it."""
-        near, waiting = {path: 0}, deque([path])
-        while waiting:
-            for user in self._users.get(at := waiting.popleft(), set()) - near.keys():
-                near[user] = near[at] + 1
-                waiting.append(user)
-        word, killers = Path(path).stem, self._killers.get(path, Counter[str]())
-        return sorted(near.keys() & self._tests, key=lambda file: (-killers[file], word not in file, near[file], file))
+    def _start_postgres(self, items: list[pytest.Item]) -> None:
+        """Run one test that needs it: forked processes share the server."""
+        first = next(item for item in items if item.get_closest_marker("postgres"))
+        self._last = next(item for item in items if item.path.parent != first.path.parent)
+        first.config.hook.pytest_runtest_protocol(item=first, nextitem=self._last)
 
-    def _run(self, copy: Path, tests: list[str]) -> str:
-        if not tests:
-            return ""
-        try:
-            done = self._pytest(copy, "-qx", "--tb=no", f"--timeout={TEST_S}", *tests)
-        except subprocess.TimeoutExpired:
-            return "hangs"
-        named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-        return "" if done.returncode == 0 else named[1] if named else f"pytest ended with {done.returncode}"
+    def _look_at_all(self, items: list[pytest.Item]) -> None:
+        files: dict[Path, list[pytest.Item]] = defaultdict(list)
+        for item in items:
+            files[item.path].append(item)
+        looks = [partial(self._look, tests) for tests in sorted(files.values(), key=len, reverse=True)]
+        for _, seen in side_by_side(looks, self._processes):
+            self.result.seen |= seen or {}
+        red = [name for name, seen in self.result.seen.items() if not seen.passed]
+        say(f"{len(self.result.seen)} of {len(items)} tests ended without a mutant; red: {', '.join(red) or 'none'}")
 
-    def _pytest(self, copy: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        options = ["--fast", "-p", "no:cacheprovider", "-p", "tests.support.mutants", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", *options],
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=MUTANT_S,
+    def _look(self, items: list[pytest.Item]) -> dict[str, Seen]:
+        found, self._of_file = dict[str, Seen](), Seen()
+        for item, following in pairwise([*items, self._last]):
+            assert item is not None
+            self._now = found[item.nodeid] = Seen()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        for seen in found.values():
+            seen.reached |= self._of_file.reached
+        return found
+
+    def _judge(self, number: int, tests: Iterable[str]) -> str:
+        """The first of the tests that fails."""
+        self._active = number
+        for item, following in pairwise([*(self._items[name] for name in tests), self._last]):
+            assert item is not None
+            limit_s = HANGS_S + 10 * self.result.seen[item.nodeid].seconds
+            faulthandler.dump_traceback_later(limit_s, exit=True)
+            self._red = ""
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self._red:
+                break
+        faulthandler.cancel_dump_traceback_later()
+        return self._red
+
+
+def run(sample: Sequence[Mutant], processes: int, active: int = 0, tests: dict[str, Seen] | None = None) -> Result:
+    """Pytest's run of the fast tier, or of these tests of it, with the plugin."""
+    runs = Runs(sample, processes, active, tests)
+    if active and not tests:
+        runs.result.killers[active] = ""
+        return runs.result
+    files = sorted({_file(name) for name in tests or ()})
+    options = ["--fast", "-qs", "--tb=no", "-p", "no:cacheprovider", "--timeout=0"]
+    if active:
+        faulthandler.dump_traceback_later(10 * HANGS_S, exit=True)
+    code = pytest.main([*options, *files], plugins=[runs])
+    if active:
+        runs.result.killers.setdefault(
+            active, IMPORT if code == pytest.ExitCode.INTERRUPTED else f"pytest ended with {code}"
         )
+    return runs.result
 
 
-def _copy(to: Path) -> Path:
-    shutil.copytree(ROOT, to, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache"))
-    # Some tests ask git what belongs to the checkout.
-    subprocess.run("git init -q && git add -A", cwd=to, shell=True, check=True)
-    return to
+def side_by_side(tasks: Sequence[Callable[[], T]], processes: int) -> Iterator[tuple[int, T | None]]:
+    """Runs each task in a forked process, and yields its number and its result, as they come; None if it had no end."""
+    fork = multiprocessing.get_context("fork")
+    waiting, running = deque(enumerate(tasks)), dict["Connection[Any, Any]", int]()
+    while waiting or running:
+        while waiting and len(running) < processes:
+            number, task = waiting.popleft()
+            receiver, sender = fork.Pipe(duplex=False)
+            fork.Process(target=_forked, args=(task, sender)).start()
+            sender.close()
+            running[receiver] = number
+        for ready in wait(list(running)):
+            receiver = cast("Connection[Any, Any]", ready)
+            try:
+                result = receiver.recv()
+            except EOFError:
+                result = None
+            yield running.pop(receiver), result
+
+
+def _forked(task: Callable[[], object], sender: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    try:
+        sender.send(task())
+    finally:
+        # Threads that a mutant left behind, and what pytest would tear down, are not waited for.
+        os._exit(0)
+
+
+@cache
+def _out() -> int:
+    """The output of the first process; forked ones have their own closed."""
+    return os.dup(1)
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    os.write(_out(), f"{text}\n".encode())
 
 
 def main() -> int:
@@ -261,16 +416,21 @@ def main() -> int:
     every = [mutant for path in asked.files or rooms if not path.endswith(GENERATORS) for mutant in mutants(path)]
     sample = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
     say(f"{len(sample)} of {len(every)} mutants, seed {asked.seed}")
-    with tempfile.TemporaryDirectory(prefix="mutants") as folder, ThreadPoolExecutor(asked.processes) as pool:
-        runner = Runner(asked.processes, Path(folder))
-        killers = list(pool.map(runner.judge, sample))
-        red = runner.check(set(killers))
-    if red:
-        say(f"{red} fails without a mutant, too: mend it first, these numbers are wrong")
+    # A process imports a module once, so each run of pytest has a process of its own.
+    [(_, result)] = side_by_side([partial(run, sample, asked.processes)], 1)
+    if result is None or not result.seen:
+        say("the tests cannot be collected: ./onefold test --fast --collect-only")
         return 2
-    killed = sum(map(bool, killers))
+    imported = sorted(result.at_import)
+    tests = [{name: result.seen[name] for name in result.reaching(number)} for number in imported]
+    runs = [partial(run, sample, 1, number, some) for number, some in zip(imported, tests, strict=True)]
+    for at, one in side_by_side(runs, asked.processes):
+        result.add(imported[at], HANGS if one is None else one.killers[imported[at]])
+    for doubtful in result.doubtful:
+        say(f"doubtful, not killed a second time: {doubtful}")
+    killed = sum(map(bool, result.killers.values()))
     say(f"\n{killed} of {len(sample)} killed: {killed / max(1, len(sample)):.0%}. Survivors:")
-    say("\n".join(f"  {mutant}" for mutant, killer in zip(sample, killers, strict=True) if not killer))
+    say("\n".join(f"  {mutant}" for number, mutant in enumerate(sample, 1) if not result.killers.get(number)))
     return 0
 
 
