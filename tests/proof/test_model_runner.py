@@ -125,3 +125,7 @@ def test_every_record_has_one_fate() -> None:
         assert not expected.uncopied
         assert not expected.unsent
         assert expected.model.rows["runner.stats"][1, 2] == ((1, 2, 2, 10, 0), Source(runner.TOPIC, 0, 5))
+    garbled = copy._replace(value=good)
+    for order in ([*records, garbled], [*records[:3], garbled, records[3]]):
+        expected = expect(runner.WORKLOAD, order, 2)
+        assert list(expected.uncopied) == [Source(runner.TOPIC, 1, 0)], "a copy with another value is none"
