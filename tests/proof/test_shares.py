@@ -266,6 +266,7 @@ def test_all_shares_see_one_moment(module_database: str) -> None:
         ("campaigns", [6], 4, 3),
         ("averages", [4, 4], 64, 4),
         ("runner", [3, 4], 8, 1),
+        ("runner", [4, 8], 3, 2),
         ("runner", [1], 8, 1),
         ("bank", [4, 4], 2, 1),  # what one account pays another one has
         ("sheets", [4, 4], 2, 1),  # workers make objects for all
