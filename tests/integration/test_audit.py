@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from onefold.cli.main import run
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import auditing
 from onefold.operate.reset import Reset
@@ -28,6 +29,7 @@ from onefold.proof.audit.auditor import Auditor
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID
 from onefold.proof.workloads import runner
 from tests.support.audited import NAMED_WITHIN_S, Audited
+from tests.support.coded import code_of
 from tests.support.infrastructure import delete_topics
 from tests.support.merged import land
 from tests.support.migrated import migrate_all
@@ -138,7 +140,7 @@ def the_command_names_a_missing_row(
     with monkeypatch.context() as patched:
         patched.setattr(auditing, "workload", lambda domain: unknown)
         assert run(("audit", "runner")) == USAGE
-    assert "runner is not audited: its model does not say what runner.stats is the sum of" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err, "runner.stats") is Code.ARGUMENT_WRONG
 
 
 @pytest.mark.promise("audit-follows-replicas")

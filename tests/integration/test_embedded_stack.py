@@ -100,7 +100,7 @@ def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told
 
     (home / "run" / "history.jsonl").touch()
     asked = bare("down", "--wipe")
-    assert (asked.returncode, "no terminal" in asked.stderr) == (2, True)
+    assert (asked.returncode, code_of(asked.stderr)) == (2, Code.NOT_CONFIRMED)
     assert bare("sql", "-Atc", "SELECT 1").stdout == "1\n"
     assert bare("down").returncode == 0
 
@@ -121,7 +121,7 @@ def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told
 @pytest.mark.long  # 14 s
 def test_a_service_is_restarted_its_log_is_shown_and_psql_gets_the_arguments(bare: Onefold, home: Path) -> None:
     """The log also after the stack was stopped. psql gives its exit code."""
-    assert "no stack has run" in bare("logs").stderr
+    assert code_of(bare("logs").stderr) is Code.STACK_STOPPED
     assert bare("up", "--only", "postgres").returncode == 0
     assert not (home / "kafka" / "data").exists(), "what does not start has no data"
     before = services(home)["postgres"]["pid"]
@@ -144,7 +144,7 @@ def test_a_service_is_restarted_its_log_is_shown_and_psql_gets_the_arguments(bar
     assert "There are: postgres." in ran.stderr
     assert bare("down").returncode == 0
     assert "received fast shutdown request" in bare("logs", "postgres").stdout
-    assert "is not running" in bare("restart", "postgres").stderr
+    assert code_of(bare("restart", "postgres").stderr) is Code.STACK_STOPPED
 
 
 @pytest.mark.promise("java-that-does-not-start")

@@ -29,7 +29,7 @@ from onefold.spark_sink.kafka import topics
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from tests.support.certificates import Authority
-from tests.support.coded import raises
+from tests.support.coded import code_of, raises
 from tests.support.guarded import NO_SUCH_HOST, PASSWORD, ROOT, USER, Guarded, guarded
 from tests.support.waiting import eventually
 
@@ -227,7 +227,7 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     set_up(client, tmp_path, monkeypatch, postgres_dsn)
     assert main.run(["status"]) == REFUSED
     shown = capsys.readouterr()
-    assert "has no right to describe" in shown.err
+    assert code_of(shown.err) is Code.KAFKA_RIGHT
     assert "`onefold prepare` makes it" not in shown.out
 
     broker.allow(ResourceType.TOPIC, "runner.", AclOperation.DESCRIBE)

@@ -332,7 +332,7 @@ def test_no_worker_begins_beside_a_reset(site: Site, capsys: pytest.CaptureFixtu
             PostgresPending(site.dsn, "1", "sheets")
         if step == "topics":
             assert run(["reset", "sheets", "--yes"]) == REFUSED
-            assert "another reset of sheets is under way" in capsys.readouterr().err
+            assert code_of(capsys.readouterr().err, "sheets") is Code.COMMAND_RUNNING
 
     reset.run(tried)
     PostgresPending(site.dsn, "1", "sheets").close()

@@ -15,7 +15,7 @@ from onefold.operate import states
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.partitioner import partition_of
-from tests.support.coded import raises
+from tests.support.coded import code_of, raises
 from tests.support.explained import Explained, send
 from tests.support.processes import records
 
@@ -131,7 +131,7 @@ def test_the_command(campaigns: Explained, monkeypatch: pytest.MonkeyPatch, caps
     assert run(["state", "get", "campaigns", "404"]) == FAILED
     assert run(["state", "get", "nowhere", "1"]) == USAGE
     assert run(["state", "get", "campaigns", "1", "--at", f"{1 - home}:0"]) == USAGE
-    assert "lives in partition" in capsys.readouterr().err
+    assert code_of(capsys.readouterr().err) is Code.ARGUMENT_WRONG
     put(campaigns, "1", b"\x1b[31m")
     records(campaigns.client, campaigns.topology.changelog)
     assert run(["state", "get", "campaigns", "1"]) == FAILED
