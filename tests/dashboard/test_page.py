@@ -178,6 +178,7 @@ def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastr
     assert "Traceback" not in page.site.said()
 
 
+@pytest.mark.parametrize("snapshot_s", [2.0])
 def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) -> None:
     """A stopped server process answers nothing and closes nothing: the page hangs up and connects again."""
     floor.land(300)
