@@ -24,7 +24,6 @@ from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.spark import reduce
 from onefold.spark_sink.spark import rows as spark_rows
 from onefold.spark_sink.spark.query import Query
-from tests.integration.test_sink_ledger import STEPS
 from tests.support.deltas import TOPIC, Deltas, encode
 from tests.support.migrated import migrate_all
 from tests.support.noted import noted
@@ -33,6 +32,8 @@ from tests.support.sink import LANDED_IN_S, supervising
 Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
 SHORT, LONG = 1_000_000, 0
+# Before the first change to the database, and after each. At the other steps the transaction is as at one of these.
+CHANGES = ("sink.before_cas", "sink.after_cas", "sink.after_copy", "sink.after_merge", "sink.after_commit")
 
 
 class Crash(BaseException):
@@ -164,22 +165,11 @@ def test_of_sums_that_postgres_refuses_the_record_to_blame_is_set_aside(
 
 
 @pytest.mark.promise("leaves-add-up")
-@pytest.mark.parametrize(
-    ("driver_staging_offsets", "steps"),
-    [(SHORT, STEPS), (LONG, ["sink.before_cas", "sink.after_copy", "sink.before_commit"])],
-    ids=["driver staging", "executor staging"],
-)
 def test_sums_survive_a_crash_at_every_step(
-    deltas: Deltas,
-    trades_query: MakeQuery,
-    until_landed: Callable[..., None],
-    reader: Reader,
-    auditor: Auditor,
-    driver_staging_offsets: int,
-    steps: list[str],
+    deltas: Deltas, trades_query: MakeQuery, until_landed: Callable[..., None], reader: Reader, auditor: Auditor
 ) -> None:
     """One crash after another, a batch lands in between; and a reader finds no snapshot in which levels disagree."""
-    waiting, landed = list(steps), threading.Event()
+    waiting, landed = list(CHANGES), threading.Event()
 
     def step(name: str) -> None:
         if name == "sink.after_commit":
@@ -188,7 +178,7 @@ def test_sums_survive_a_crash_at_every_step(
             waiting.pop(0)
             raise Crash(name)
 
-    one = trades_query(driver_staging_offsets=driver_staging_offsets, step=step, max_offsets=40)
+    one = trades_query(step=step, max_offsets=40)
     deltas.send(200)
     until_landed(one)
     while waiting:
