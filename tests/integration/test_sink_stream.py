@@ -1,6 +1,7 @@
 """The whole sink, with a real broker, a real Postgres and a real Spark: whatever happens on the way, every record of
 every topic is landed exactly once."""
 
+import itertools
 import shutil
 import threading
 import time
@@ -156,15 +157,14 @@ def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
-@pytest.mark.long  # 16 s
-@pytest.mark.parametrize("damage", ["deleted", "garbled"])
 def test_the_checkpoint_may_be_damaged_at_any_moment(
-    made_up: MadeUp, query: MakeQuery, plan: Plan, until_landed: Callable[..., None], reader: Reader, damage: str
+    made_up: MadeUp, query: MakeQuery, plan: Plan, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    """Between batches and in the middle of one: the truth is in Postgres."""
-    hits = iter(range(1000))
+    """Deleted or garbled, between batches and in the middle of one: the truth is in Postgres."""
+    hits, turns = iter(range(1000)), itertools.cycle(("deleted", "garbled"))
+    ruined: list[str] = []
 
-    def ruin() -> None:
+    def ruin(damage: str) -> None:
         for home in plan.checkpoint_root.glob(f"{plan.writer}.*/{made_up.name}/*"):
             if damage == "deleted":
                 shutil.rmtree(home, ignore_errors=True)
@@ -174,15 +174,18 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
 
     def step(name: str) -> None:
         if name == "sink.before_merge" and next(hits) % 3 == 1:
-            ruin()
+            ruined.append(next(turns))
+            ruin(ruined[-1])
 
     one = query(max_offsets=20, step=step)
-    made_up.send(range(50))
+    made_up.send(range(60))
     until_landed(one)
-    ruin()
-    made_up.send(range(50, 60))
-    until_landed(one)
+    for damage, start in (("deleted", 60), ("garbled", 70)):
+        ruin(damage)
+        made_up.send(range(start, start + 10))
+        until_landed(one)
     made_up.check(reader)
+    assert set(ruined) == {"deleted", "garbled"}
 
 
 @pytest.mark.long  # 12 s
