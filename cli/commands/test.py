@@ -33,9 +33,7 @@ def command(
     ] = False,
     mutants: Annotated[
         bool,
-        typer.Option(
-            "--mutants", help="Instead: change code in a copy; does a test fail? [--sample N] [--seed N] [FILE...]"
-        ),
+        typer.Option("--mutants", help="Instead: change the code; does a test fail? [--sample N] [--seed N] [FILE...]"),
     ] = False,
 ) -> None:
     """Run the tests of this checkout. They start a broker, a database and Spark of their own.
