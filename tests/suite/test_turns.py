@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib.util
+import re
 import sys
 import threading
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.own_pytest import own_pytest
 from tests.support.turns import left_projects, turn
 from tests.support.waiting import eventually
 
@@ -95,3 +97,40 @@ def test_what_a_test_imports_is_gone_after_it(tmp_path: Path) -> None:
     assert str(tmp_path) not in sys.path
     assert importlib.util.find_spec("left_behind") is None
     assert "pytest" in sys.modules
+
+
+@pytest.mark.slow
+def test_one_process_runs_the_files_that_share_a_stack(tmp_path: Path) -> None:
+    """First, and in their order; the other process has a file at a time, those with a broker before others."""
+    text = "import pytest\n\n@pytest.mark.parametrize('number', range({}))\n{}\ndef test_it(number): pass\n"
+    for name, tests, mark in (
+        ("tests/product/stack/test_a.py", 1, ""),
+        ("tests/product/stack/test_b.py", 1, ""),
+        ("tests/test_many.py", 9, ""),
+        ("tests/test_served.py", 3, "@pytest.mark.broker"),
+        ("tests/test_served_more.py", 4, "@pytest.mark.broker"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text.format(tests, mark), encoding="utf-8")
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['tests.support.turns']\n", encoding="utf-8")
+    options = (
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "--no-loadscope-reorder",
+        "-v",
+        "-W",
+        "ignore::pytest.PytestUnknownMarkWarning",
+    )
+
+    printed = own_pytest(tmp_path, *options, "--import-mode=importlib").stdout
+
+    ran = re.findall(r"^\[(gw\d)\] .*PASSED (\S+)::", printed, re.MULTILINE)
+    files = {worker: list(dict.fromkeys(file for one, file in ran if one == worker)) for worker, _ in ran}
+    stack = ["tests/product/stack/test_a.py", "tests/product/stack/test_b.py"]
+    (shared,) = (worker for worker, names in files.items() if stack[0] in names)
+    assert files[shared][:2] == stack, printed
+    order = list(dict.fromkeys(file for worker, file in ran if file not in stack))
+    assert len(ran) == 18
+    assert order[0] == "tests/test_served_more.py", printed

@@ -1,4 +1,5 @@
-"""Two processes may share the suite (`pytest -n 2`): which tests come first, and what they must not do to each other.
+"""Two processes may share the suite (`pytest -n 2`): who runs which, which tests come first, and what they must not do to
+each other.
 
 A test marked `alone` measures time, or fills the machine: while it runs, the other process waits. Every other test may run
 beside any. Within one process each test leaves Python's modules and its search path as it found them, or what one has
@@ -8,29 +9,59 @@ imported from a project of its own would be *installed* for the next.
 import fcntl
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.needs import ALONE, ON_SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = "test_fresh_clone.py"
+#: The tests of its files share a stack, so a single process runs them all.
+STACK = "tests/product/stack"
+#: The longest of all, which is a single test, and the folder with the stack.
+FIRST = ("tests/product/test_fresh_clone.py", STACK)
+
+
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """A process has the tests of a file, or of a folder whose files share more than a file has."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return together(nodeid)
+
+
+def together(nodeid: str) -> str:
+    """The file of a test, or the folder whose files share a stack: all that runs in one process."""
+    return STACK if nodeid.startswith(f"{STACK}/") else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """For `--dist loadfile`, which `onefold test` asks for."""
+    return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)  # after it is known what is left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the suite is shared: first the longest of all, which is a single test, then files with a broker or Spark, and
-    last files with small tests, which leave no process waiting for the other one at the end.
+    """Where the suite is shared: first the longest, then files with a broker or Spark, and last files with small tests, which
+    leave no process waiting for the other one at the end.
     """
-    if not hasattr(config, "workerinput"):
-        return
-    tests = Counter(item.path for item in items)
-    served = {item.path for item in items if ON_SERVERS & {marker.name for marker in item.iter_markers()}}
-    items.sort(key=lambda item: (item.path.name != LONGEST, item.path not in served, -tests[item.path]))
+    if hasattr(config, "workerinput"):
+        items[:] = longest_first(items)
+
+
+def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """All that runs in one process stays together, in its order."""
+    work: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        work.setdefault(together(item.nodeid), []).append(item)
+    served = {name for name in work if any(item.get_closest_marker(mark) for item in work[name] for mark in ON_SERVERS)}
+    first = {name: place for place, name in enumerate(FIRST)}
+    order = sorted(work, key=lambda name: (first.get(name, len(FIRST)), name not in served, -len(work[name])))
+    return [item for name in order for item in work[name]]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit: waiting is no part of a test
