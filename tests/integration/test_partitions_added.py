@@ -10,6 +10,8 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  #
 
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
+from onefold.operate.partitions import added
+from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, standing
@@ -64,6 +66,10 @@ def test_an_input_gets_a_partition_while_it_is_processed(
         assert (status, SAID in text) == (503, True)
         eventually(lambda: sums(port).get(UNREAD) == 1, 10, "so do the metrics")
         assert json.dumps(SAID)[1:-1] in (tmp_path / "log").read_text(encoding="utf-8")
+        found = added(Settings(bootstrap_servers=client["bootstrap.servers"]))
+        assert found["runner"].startswith(
+            f"topic {UPDATES} has 3 partitions, and {topology.changelog} 2: no task reads"
+        )
 
         inputs = [(made.key, made.value) for made in runner.generate(2, 200)]
         for partition in range(3):

@@ -1,27 +1,63 @@
-"""The stack is stopped and started again, with another configuration."""
+"""The stack is stopped and started again, with another configuration: replicas of a pipeline, and an auditor."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
+from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE
 from tests.support.command_line import Onefold
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
 
-@pytest.mark.long  # 40 s
-@pytest.mark.promise("totals-never-change")
-def test_down_leaves_no_process_and_up_finds_the_data(onefold: Onefold) -> None:
-    """And the second start takes seconds."""
+@contextmanager
+def orders_and_payments(onefold: Onefold, seed: int) -> Iterator[None]:
+    """Of the example `shop`, at once; at the end all are in their topics."""
+    producers = [
+        onefold.start("produce", topic, "--count", "3000", "--seed", str(seed), "--rate", "1500")
+        for topic in ("shop.orders", "shop.payments")
+    ]
+    yield
+    assert [producer.wait(120) for producer in producers] == [0, 0]
+
+
+@pytest.mark.long  # 50 s
+@pytest.mark.promise("judged-joins")
+def test_down_leaves_no_process_and_up_finds_the_data_and_replicas_of_a_pipeline(onefold: Onefold) -> None:
+    """A pipeline has replicas by configuration alone: the same handler and tables, with the states and rows that it has come to
+    as an elastic one; one of the two is killed.
+    """
+    with orders_and_payments(onefold, 4):
+        onefold("produce", "runner.updates", "--count", "500", "--seed", "8")
     onefold.drained()
-    before = onefold.rows("SELECT count(*) FROM runner.stats")
-    pids = [service["pid"] for service in onefold.services().values() if service["pid"]]
+    onefold("verify", "shop")
+    everything = "SELECT sum(changes), count(*), (SELECT count(*) FROM runner.stats) FROM shop.bills"
+    (before,) = onefold.rows(everything)
+    pids = [service["pid"] for service in onefold.status()["services"].values() if service["pid"]]
     onefold("down")
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 10, "all processes are gone")
     assert not onefold.status()["running"]
+    project = Path(onefold.environment[PROJECT_VARIABLE]) / PROJECT_FILE
+    declared = project.read_text(encoding="utf-8")
+    project.write_text(declared.replace("pipelines.shop]\n", "pipelines.shop]\nreplicas = 2\n"), encoding="utf-8")
     onefold("up", ONEFOLD_AUDITED="runner")
-    onefold.drained()
+    processors = {name for name in onefold.services() if name.startswith("processor-shop-")}
+    assert processors == {"processor-shop-1", "processor-shop-2"}
+    assert onefold.rows(everything) == [before]
 
-    assert before == onefold.rows("SELECT count(*) FROM runner.stats")
+    with orders_and_payments(onefold, 6):
+        eventually(lambda: onefold.rows(everything)[0] > before, 120, "they go on")
+        os.kill(onefold.pid("processor-shop-1"), signal.SIGKILL)
+    onefold.drained()
+    assert len(onefold.status()["replicas"]["shop"]["replicas"]) == 2
+    # It goes on from the verdict of the elastic time, over what was decided since: the order between the topics too.
+    onefold("audit", "shop", "--once")
+    assert "shop: valid" in onefold("verify", "shop", "--timeout", "180")
     onefold("verify", "runner")
 
 
