@@ -39,4 +39,5 @@ def _read(data: dict[str, Any]) -> Verdict:
         [Finding(**finding) for finding in data["findings"]],
         data["offsets"],
         data["seconds"],
+        code=data["code"],
     )

@@ -62,7 +62,7 @@ def contract_of(pipeline: Pipeline, queue: str) -> Contract:
     try:
         found = contracts.load(pipeline.contracts, (queue,))
     except Refused as fault:
-        raise Misconfigured(Code.JOBS_WRONG, str(fault)) from fault
+        raise Misconfigured(fault.code, str(fault)) from fault
     if queue not in found:
         raise Misconfigured(
             Code.SCHEMA_MISSING, f'no schema in {pipeline.contracts} names the topic {queue} in its "topics"'

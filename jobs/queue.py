@@ -312,4 +312,4 @@ class KafkaQueue:
         self._member.check_session(error)
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {topics.group_of(self._queue)}: {error.str()}")
-        raise Retriable(Code.TOPIC_UNREADABLE, f"reading {self._queue}: {error.name()}: {error.str()}")
+        raise Retriable(Code.KAFKA_CALL_FAILED, f"reading {self._queue}: {error.name()}: {error.str()}")

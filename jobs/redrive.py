@@ -73,7 +73,7 @@ def intentions(
             code, sentence = (
                 (found.code, found.sentence)
                 if found
-                else (Code.TOPIC_UNREADABLE, f"{queue} cannot be read: {error.args[0].str()}")
+                else (Code.KAFKA_CALL_FAILED, f"{queue} cannot be read: {error.args[0].str()}")
             )
             raise Retriable(code, sentence) from error
         for start in starts:
@@ -92,7 +92,7 @@ def _of_partition(
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             return
         if error is not None:
-            raise Retriable(Code.TOPIC_UNREADABLE, f"{queue} cannot be read: {error.str()}")
+            raise Retriable(Code.KAFKA_CALL_FAILED, f"{queue} cannot be read: {error.str()}")
         if topics.is_copy(message):
             continue
         try:

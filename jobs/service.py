@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import structlog
 
+from onefold.error_codes import Code
 from onefold.exit_codes import OK, REFUSED, USAGE
 from onefold.jobs import topics
 from onefold.jobs.context import Context
@@ -235,7 +236,8 @@ class Desk:
                     raise Refused(error.code, str(error)) from error
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 if self.waits_for != f"{self._queue}: {first}":
-                    log.warning("waiting", queue=self._queue, reason=first)
+                    code = error.code if isinstance(error, Retriable) else Code.POSTGRES_SILENT
+                    log.warning("waiting", queue=self._queue, reason=first, code=str(code))
                 self.waits_for = f"{self._queue}: {first}"
                 stop.wait(_PAUSE_S)
 

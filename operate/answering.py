@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from onefold.error_codes import Code
 from onefold.operate import hiding
 from onefold.operate.errors import first_line
 from onefold.operate.settings import Settings
@@ -49,8 +50,8 @@ def why_silent(settings: Settings) -> str:
     return found.sentence if found else "Kafka has not answered in time, and lets a new client in"
 
 
-def postgres(settings: Settings) -> str:
-    """The same of PostgreSQL, with the reason that it or the network gives."""
+def postgres(settings: Settings) -> tuple[Code, str] | None:
+    """The same of PostgreSQL: the code, and a sentence with the reason that it or the network gives. None: it answers."""
     import psycopg
 
     from onefold import postgres as sessions
@@ -60,10 +61,10 @@ def postgres(settings: Settings) -> str:
         with closing(sessions.connect(dsn, "onefold status", patience_s=_ANSWER_S)) as connection:
             connection.execute("SELECT 1")
     except sessions.Unfit as error:
-        return str(error)
+        return error.code, str(error)
     except psycopg.Error as error:
-        return silent(dsn, error)
-    return ""
+        return Code.POSTGRES_SILENT, silent(dsn, error)
+    return None
 
 
 def silent(dsn: str, error: Exception) -> str:

@@ -60,11 +60,11 @@ def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
         sentence: what was not done; the first line of `error` follows.
     """
     code, exit_code = (Code.POSTGRES_SILENT, UNAVAILABLE) if is_silent(error) else (Code.POSTGRES_REFUSES, FAILED)
-    return UserError(code, f"{sentence}: {first_line(error)}", hint, exit_code)
+    return UserError(getattr(error, "code", code), f"{sentence}: {first_line(error)}", hint, exit_code)
 
 
-# The server stops (57P01, 57P02) or starts (57P03); class 08 is a lost connection.
-_COMES_BACK = ("57P01", "57P02", "57P03", "08")
+# The server stops (57P01, 57P02) or starts (57P03), or has ended the session (57P04, 57P05); class 08 is a lost connection.
+_COMES_BACK = ("57P0", "08")
 
 
 def is_silent(error: Exception) -> bool:

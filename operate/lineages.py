@@ -108,7 +108,7 @@ def _domain(pipeline: Pipeline) -> Domain:
     try:
         return load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
     except Misconfigured as error:
-        raise UserError(Code.SCHEMA_WRONG, str(error), f"`onefold check {pipeline.name}` says more.") from None
+        raise UserError(error.code, str(error), f"`onefold check {pipeline.name}` says more.") from None
 
 
 def _stored(name: str, settings: Settings) -> known_contracts.Schemas:

@@ -139,5 +139,7 @@ def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
         return [file for name, root in roots.items() for file in schema.migrate(dsn, name, root)]
     except postgres.Unfit:
         raise
-    except (psycopg.Error, SinkError) as error:
+    except SinkError as error:
+        raise UserError(error.code, f"the tables could not be made: {error}") from None
+    except psycopg.Error as error:
         raise of_postgres(error, "the tables could not be made") from None

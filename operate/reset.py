@@ -95,7 +95,7 @@ class Reset:
         """Raises UserError (exit code 3) where more than this pipeline's own numbers would be gone, or less than all of them."""
         if self._jobs is not None and self._keep_tables:
             raise UserError(
-                Code.SHARED_DATA,
+                Code.ARGUMENT_WRONG,
                 f"{self.name} has jobs, and its workers would take the rows that stay for those of the new records",
                 "Leave --keep-tables out.",
                 REFUSED,

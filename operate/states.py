@@ -109,7 +109,7 @@ def _look(settings: Settings, domain: str, progress: Told | None) -> Iterator[_L
         topology = loading.load_topology(pipelines.found()[name])
         codec = loading.codec_of(topology, settings.schema_registry_url)
     except (Faulty, ProcessorError) as fault:
-        raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
+        raise UserError(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault), exit_code=USAGE) from None
 
     def decode(data: bytes) -> Any:
         return json.loads(codec.encode_state(codec.decode_state(topology, data)))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Stored
 from onefold.processor import loading
@@ -40,7 +39,7 @@ class Values:
             self._codec = loading.codec_of(topology, schema_registry_url)
             found = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
         except ProcessorError as fault:
-            raise UserError(Code.PIPELINE_WRONG, str(fault)) from None
+            raise UserError(fault.code, str(fault)) from None
         self._contracts = found
         # Outputs are read as another pipeline would read them whose inputs they are.
         written = Topology(topology.name, tuple(topology.outputs), lambda value: "", dict, _never, {})

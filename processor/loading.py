@@ -18,7 +18,7 @@ def topology_of(name: str) -> Topology:
     try:
         return load_topology(pipelines.find()[name])
     except (pipelines.Faulty, Refused) as fault:
-        raise Misconfigured(Code.PIPELINE_WRONG, str(fault)) from fault
+        raise Misconfigured(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault)) from fault
 
 
 def load_topology(pipeline: pipelines.Pipeline) -> Topology:
@@ -68,12 +68,12 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
         folder = pipelines.find()[topology.name].contracts
         found = contracts.load(folder, (*topology.inputs, *topology.outputs))
     except (pipelines.Faulty, Refused) as fault:
-        raise Misconfigured(Code.PIPELINE_WRONG, str(fault)) from fault
+        raise Misconfigured(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault)) from fault
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
     if missing:
         raise Misconfigured(Code.SCHEMA_MISSING, f'no schema in {folder} names the topic {missing[0]} in its "topics"')
     try:
         registry = ConfluentRegistry(schema_registry_url) if schema_registry_url else None
     except Refused as fault:
-        raise Misconfigured(Code.PIPELINE_WRONG, str(fault)) from fault
+        raise Misconfigured(fault.code, str(fault)) from fault
     return AvroCodec(topology, found, registry)

@@ -43,7 +43,9 @@ class Contracts(dict[str, Contract]):
         self.faults: list[str] = []
 
     def __missing__(self, topic: str) -> Contract:
-        raise CannotTell(Code.SCHEMA_MISSING, "; ".join(self.faults) or f"no schema names the topic {topic}")
+        if self.faults:
+            raise CannotTell(Code.SCHEMA_WRONG, "; ".join(self.faults))
+        raise CannotTell(Code.SCHEMA_MISSING, f"no schema names the topic {topic}")
 
     @contextmanager
     def noting(self, path: Path) -> Iterator[None]:

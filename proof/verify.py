@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.collecting import seldom
 from onefold.proof.judge import Judge, Progress
@@ -78,7 +77,7 @@ def verify(
     except CannotTell as reason:
         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
     except UnknownDomain as reason:
-        verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(Code.PIPELINE_UNKNOWN)
+        verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
         verdict.outcome, verdict.reason = UNKNOWN, f"the check itself failed: {type(error).__name__}: {error}"
     finally:

@@ -148,7 +148,9 @@ class Postgres:
 
     @property
     def _binaries(self) -> Path:
-        original = self.programs or binaries()
+        if self.programs is not None:
+            return self.programs
+        original = binaries()
         program = original / "postgres"
         if accounts.maker() is None or (_open_to_all(program) and program.stat().st_mode & stat.S_IXOTH):
             return original

@@ -86,6 +86,8 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     kafka, postgres = (asked and (name not in problems or problems[name].partial) for name in (KAFKA, POSTGRES))
     lag = _lag(settings, kafka, postgres) if asked else {}
     problems |= _refusals(lag)
+    # A refusal decides the exit code, and gives the code of the error.
+    problems = dict(sorted(problems.items(), key=lambda named: not named[1].refused))
     return {
         "running": bool(running),
         "bootstrap_servers": hiding.address(servers) if servers else None,
@@ -156,7 +158,7 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
         trouble = answering.kafka(settings)
         return {product: trouble} if trouble else {}
     problem = answering.postgres(settings)
-    return {product: _Problem(_SILENT[product], problem)} if problem else {}
+    return {product: _Problem(*problem)} if problem else {}
 
 
 def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:

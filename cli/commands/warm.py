@@ -46,7 +46,7 @@ def command() -> None:
         try:
             return warm.make(file, pipelines.found().pipelines.values(), spark, home)
         except SinkError as error:
-            raise UserError(Code.CLASSES_NOT_ARCHIVED, sentence(error)) from None
+            raise UserError(error.code, sentence(error)) from None
 
     _note("Spark", "the sink", archive.place(settings.cache, spark, home), of_spark, progress)
     _note(

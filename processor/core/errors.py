@@ -52,11 +52,20 @@ class Damaged(Corrupted):
 
 
 class Rejected(ProcessorError):
-    """This record can never be processed: a dead letter with the reason, and go on."""
+    """This record can never be processed: a dead letter with the reason, and go on.
 
-    def __init__(self, message: str = "", code: Code = Code.REJECTED) -> None:
-        super().__init__(code, message)
-        self.args = (message, code)
+    Handlers raise it, and may derive from it: the reason is whatever `str` makes of the first argument, or of `args` where a
+    subclass does not call this `__init__`.
+    """
+
+    code = Code.REJECTED
+
+    def __init__(self, message: object = "", code: Code = Code.REJECTED) -> None:
+        super().__init__(code, str(message))
+        self.args = (self.message, code)
+
+    def __str__(self) -> str:
+        return self.message if "message" in vars(self) else Exception.__str__(self)
 
 
 class Refused(ProcessorError):

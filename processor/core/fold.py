@@ -195,7 +195,7 @@ def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Rec
         at_ms: int = decode(record).at_ms
         if not 0 <= at_ms <= TICK_MS_MAX:
             raise Rejected(
-                f"at_ms is {at_ms}; a time is from 0 to {TICK_MS_MAX} milliseconds since 1970", Code.OUTPUT_WRONG
+                f"at_ms is {at_ms}; a time is from 0 to {TICK_MS_MAX} milliseconds since 1970", Code.VALUE_UNREADABLE
             )
         if at_ms <= into.ticked_ms:
             into.ignored += 1  # somebody else wrote it as well, or by a clock that is behind

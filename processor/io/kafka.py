@@ -214,7 +214,7 @@ class KafkaSession(KafkaInputs):
     def begin(self) -> bool:
         """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
         if self._begun:
-            raise Corrupted(Code.TRANSACTION_LOST, "a transaction is open already")
+            raise Corrupted(Code.CHANGELOG_WRONG, "a transaction is open already")
         try:
             with raising("begin"):
                 self._writer.poll(0)

@@ -172,7 +172,12 @@ class Keeping:
             if self._disk is not None:
                 self._disk.exists()
         except Refused as reason:
-            log.warning("states are kept in memory, however many", partition=self._partition, reason=str(reason))
+            log.warning(
+                "states are kept in memory, however many",
+                partition=self._partition,
+                reason=str(reason),
+                code=str(reason.code),
+            )
             self._disk = None
             self.standing = Standing(MEMORY, "there is no folder for them on disk")
 

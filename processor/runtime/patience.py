@@ -7,8 +7,6 @@ says only who does the work next: what is published, and that it is once, does n
 
 from collections.abc import Callable
 
-from onefold.processor.runtime.backoff import backoff_s
-
 # Missed after so many times the longest transaction that was seen of late: two that follow each other slowly are no death.
 TIMES_AS_LONG = 4
 # But after this share of the most at the soonest: to take it up costs several transactions.
@@ -19,9 +17,10 @@ FORGETS = 0.98
 # Besides, for each input of a large decision: five times what publishing one takes on a core of its own. Where replicas have all
 # cores busy, decisions have thousands, and whoever is not given the time for one is fenced, and all that it did is done again.
 AN_INPUT_S = 0.0002
-# A replica that another one fenced before the version was published waits twice as long each time, up to this. Where a
-# transaction takes longer than the patience of all, replicas would fence each other for ever, and none would publish.
-DOUBLED_MAX_S = 30.0
+# A replica that another one fenced waits twice as long each time, up to so many times, until it has published something. Where a
+# transaction takes longer than the patience of all, replicas would fence each other for ever, and none would publish. 32 times
+# the longest patience is longer than Kafka lets a transaction stay open here (15 s).
+DOUBLINGS_MAX = 5
 # Who was seen to die is missed at the second look: another one may have taken that up, and be heard of meanwhile.
 SEEN_S = 0.01
 
@@ -40,12 +39,16 @@ class Patience:
         self._looked_at = clock()
         self._since: float | None = None
         self._waited_s = self._seen_s = 0.0
-        self._fenced = 0
+        self._doublings = 0.0
 
     def fenced(self) -> None:
         """Another replica has taken publishing over from this one."""
-        self._fenced += 1
-        self._waited_s = 0.0
+        self._doublings = min(self._doublings + 1, DOUBLINGS_MAX)
+        self._waited_s, self._looked_at = 0.0, self._clock()
+
+    def published(self) -> None:
+        """This replica has published something: it needs no more time than it had."""
+        self._doublings = 0.0
 
     def is_over(self, since: float | None, usual: "Usual", *, has_died: bool = False) -> bool:
         """Asked again and again.
@@ -59,12 +62,12 @@ class Patience:
         passed_s, self._looked_at = now - self._looked_at, now
         if since != self._since:
             self._since, self._waited_s, self._seen_s = since, 0.0, 0.0
-            self._fenced = max(0, self._fenced - 1)
+            self._doublings *= FORGETS
         if since is None:
             return False
         enough_s = min(self._most_s, max(self._most_s * LEAST_SHARE, TIMES_AS_LONG * usual.seconds))
         enough_s += AN_INPUT_S * usual.inputs
-        enough_s = backoff_s(enough_s, max(enough_s, DOUBLED_MAX_S), 1 + self._fenced)
+        enough_s *= 2**self._doublings
         # One look does not say that it is over. Who was frozen has seen nothing of the others meanwhile, and first hears them.
         self._waited_s += min(passed_s, now - since, enough_s / 2)
         self._seen_s = self._seen_s + min(passed_s, SEEN_S / 2) if has_died else 0.0

@@ -105,6 +105,8 @@ class Publishing:
             self._leave()
             raise
         self._failures = 0
+        if published:
+            self._patience.published()
         return GATHER_S if published else 0.0
 
     def _is_wanted(self) -> bool:

@@ -71,7 +71,7 @@ class Retention:
             self._delete(decisions, known, self._kept_s)
         except ProcessorError as error:
             if str(error) != self._said:
-                log.warning("decisions stay longer than they have to", reason=str(error))
+                log.warning("decisions stay longer than they have to", reason=str(error), code=str(error.code))
                 self._said = str(error)
 
     def _delete(self, decisions: DecisionLog, known: Progress, kept_s: float) -> None:

@@ -110,7 +110,7 @@ class SimulatedSession(SimulatedInputs):
     def begin(self) -> bool:
         """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
         if self._begun:
-            raise Corrupted(Code.TRANSACTION_LOST, "a transaction is open already")
+            raise Corrupted(Code.CHANGELOG_WRONG, "a transaction is open already")
         reinitialised = self.ambiguous
         if reinitialised:
             self.epoch = self._log.init(self._id)

@@ -75,7 +75,7 @@ class Topics:
             return None
         if error is not None:
             raise Waiting(
-                Code.TOPIC_UNREADABLE,
+                Code.KAFKA_CALL_FAILED,
                 f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}",
             )
         found = message.offset()

@@ -77,7 +77,7 @@ def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[s
     except PySparkException as error:
         said = (scratch / _PRINTED).read_text(encoding="utf-8", errors="replace")
         raise Misconfigured(
-            Code.JAVA_UNUSABLE, f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}"
+            Code.SPARK_NOT_STARTED, f"Spark did not start with the Java in {java_home}: {jvm.last_words(said)}"
         ) from error
     except OSError as error:
         raise Misconfigured(Code.SPARK_NOT_STARTED, f"Spark did not start: {sentence(error)}") from error

@@ -134,6 +134,8 @@ class HeldUp(psycopg.OperationalError):
     standby has been written, and is seen when that is back.
     """
 
+    code = Code.POSTGRES_HELD_UP
+
     @property
     def unknown(self) -> bool:
         """Whether it may have been done all the same. The transaction of any other statement is rolled back."""

@@ -178,7 +178,7 @@ def test_sink_and_judge_name_the_file(data: bytes, folder: Path) -> None:
     with pytest.raises(Misconfigured) as misconfigured:
         load_domain("sales", folder, folder.parent / "sql")
     assert str(misconfigured.value) == str(unusable.value)
-    with raises(CannotTell, Code.SCHEMA_MISSING, str(path)):
+    with raises(CannotTell, Code.SCHEMA_WRONG, str(path)):
         judged._contracts(folder)[TOPIC]
 
 

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from onefold.processor.runtime.patience import DOUBLED_MAX_S, LEAST_SHARE, Patience, Usual
+from onefold.processor.runtime.patience import LEAST_SHARE, Patience, Usual
 
 MOST_S = 0.6
 LOOK_S = 0.05
@@ -120,18 +120,40 @@ def test_a_large_decision_is_given_its_time() -> None:
     assert MOST_S + 1 <= missed_after(usual(5.0, inputs=5_000)) <= MOST_S + 1 + 2 * LOOK_S
 
 
-def test_who_was_fenced_waits_twice_as_long_each_time_until_versions_are_published() -> None:
-    """And a replica that published for long is back at the usual patience after a version."""
+def test_who_was_fenced_waits_twice_as_long_each_time_until_it_has_published() -> None:
     clock = Clock()
     patience = Patience(MOST_S, clock)
     slow, since = usual(5.0), clock.now
-    for times in (1, 2, 4, 8):
+    for times in (1, 2, 4, 8, 16, 32, 32):
         assert MOST_S * times - LOOK_S <= missed_after(slow, clock, patience, since) <= MOST_S * times + 2 * LOOK_S
         patience.fenced()
-    for _ in range(20):
-        patience.fenced()
-    assert missed_after(slow, clock, patience, since) <= DOUBLED_MAX_S + 2 * LOOK_S
-    for _ in range(30):
-        clock.now += LOOK_S
-        patience.is_over(clock.now, slow)
+    patience.published()
     assert missed_after(slow, clock, patience) <= MOST_S + 2 * LOOK_S
+
+
+def test_who_was_fenced_forgets_it_while_another_one_publishes() -> None:
+    """Slowly: a version that took the other one long is no sign that the next one takes less."""
+    clock = Clock()
+    patience = Patience(MOST_S, clock)
+    slow = usual(5.0)
+    for _ in range(4):
+        patience.fenced()
+
+    def others_publish(versions: int) -> None:
+        for _ in range(versions):
+            clock.now += LOOK_S
+            assert not patience.is_over(clock.now, slow)
+
+    others_publish(1)
+    assert missed_after(slow, clock, patience) > MOST_S * 8
+    others_publish(250)
+    assert missed_after(slow, clock, patience) <= MOST_S * 1.1 + 2 * LOOK_S
+
+
+def test_what_passed_while_a_replica_published_is_no_waiting() -> None:
+    clock = Clock()
+    patience = Patience(MOST_S, clock)
+    since = clock.now
+    clock.now += 60
+    patience.fenced()
+    assert missed_after(usual(5.0), clock, patience, since) >= 2 * MOST_S - LOOK_S

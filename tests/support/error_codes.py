@@ -25,15 +25,16 @@ _HEAD = """# Error codes
 
 Each error has a code, for its kind; the sentence behind the code names the objects, and what to do.
 
-- A command ends with `error OF-210: Kafka has no topic runner.updates` on stderr.
+- A command ends with `error OF-210: Kafka has no topic runner.updates.dead` on stderr.
   With `--json`, stderr has an object with the fields `error`, `hint`, `code` and `exit_code`.
-- A service writes the code into its log, as `code`.
+- A service writes the code of an error that ends or delays the work into its log, as `code`.
 - `onefold verify --json` has `code` beside `reason` if the verifier could not read everything.
 - A dead letter has the reason as a sentence, without a code.
 
 The codes do not change between versions; the sentences may. Search the log for the code.
 The [exit code](operating.md#exit-codes) says what a script or a supervisor can do.
-*goes on* means that the process repeats the work by itself.
+*goes on* means that a service repeats the work by itself; a command or a first start ends with the number.
+`verify` and `audit` end with 2, *unknown*, whatever the code.
 *dead letter* means that the processor writes the record to the dead-letter topic.
 This page is made from [error_codes.py](../src/onefold/error_codes.py), by `python -m tests.support.error_codes`.
 """
@@ -44,8 +45,7 @@ _ENDS = {
     "Refused": str(exit_codes.REFUSED),
     "Forbidden": str(exit_codes.REFUSED),
     "Stopped": str(exit_codes.REFUSED),
-    "Retriable": str(exit_codes.UNAVAILABLE),
-    "Waiting": str(exit_codes.UNAVAILABLE),
+    **dict.fromkeys(("Retriable", "Waiting"), f"{exit_codes.UNAVAILABLE}, goes on"),
     "Rejected": "dead letter",
     **dict.fromkeys(("Corrupted", "Damaged", "Abortable", "TooMuch", "Fenced", "Rewind"), "goes on"),
 }
@@ -85,7 +85,7 @@ def _ends(source: Source) -> dict[str, set[str]]:
         if name != CATALOGUE and not name.startswith("onefold.processor.testing"):
             for node in source.nodes(path):
                 for code, end in _pairs(node):
-                    found.setdefault(code, set()).add(end)
+                    found.setdefault(code, set()).update(end.split(", "))
     return found
 
 

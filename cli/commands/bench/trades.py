@@ -71,7 +71,7 @@ def command(
             write(report, runs, described)
         except OSError as error:
             raise UserError(
-                Code.MEASUREMENT_FAILED, f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE
+                Code.FILE_UNUSABLE, f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE
             ) from None
     if as_json:
         typer.echo(
