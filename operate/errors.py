@@ -63,8 +63,8 @@ def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
     return UserError(getattr(error, "code", code), f"{sentence}: {first_line(error)}", hint, exit_code)
 
 
-# The server stops (57P01, 57P02) or starts (57P03), or has ended the session (57P04, 57P05); class 08 is a lost connection.
-_COMES_BACK = ("57P0", "08")
+# The server stops (57P01, 57P02), starts (57P03) or has ended an idle session (57P05); class 08 is a lost connection.
+_COMES_BACK = ("57P01", "57P02", "57P03", "57P05", "08")
 
 
 def is_silent(error: Exception) -> bool:

@@ -130,7 +130,7 @@ def test_where_no_replica_is_known_to_publish_none_is_hit(home: Path, monkeypatc
 
 
 def test_what_does_not_run_cannot_be_broken(stack: Embedded) -> None:
-    with raises(UserError, Code.STACK_STOPPED) as caught:
+    with raises(UserError, Code.STACK_STOPPED, "postgres") as caught:
         stack.kill(POSTGRES)
     assert "processor-orders-1" in (caught.value.hint or "")
 

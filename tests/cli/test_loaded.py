@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # starts a process a test
+
 # As `up` starts it: with addresses in the environment, which are looked at. Then what it loads when it begins.
 LOADED = """
 import importlib, sys
 from onefold.cli import main
 from onefold.operate import settings
 
-pytestmark = pytest.mark.slow  # starts a process a test
 verb, *begin = sys.argv[1:]
 main.load(main.COMMANDS, verb)
 settings.load()

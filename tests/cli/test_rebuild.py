@@ -31,6 +31,6 @@ def test_a_sink_beside_that_cannot_go_on_ends_the_rebuild(tmp_path: Path) -> Non
         status_file.write(tmp_path / "rebuild-one.json", "running", detail, 0.0)
         rebuild._refuse_ended(sink)
     status_file.write(tmp_path / "rebuild-one.json", "waiting", "one is left out: PostgreSQL refuses every row", 0.0)
-    with raises(UserError, Code.SINK_STOPPED) as raised:
+    with raises(UserError, Code.SINK_STOPPED, "PostgreSQL refuses every row") as raised:
         rebuild._refuse_ended(sink)
     assert raised.value.exit_code == REFUSED

@@ -55,8 +55,9 @@ def test_it_does_not_leave_this_machine_by_accident(capsys: pytest.CaptureFixtur
 
 def test_a_port_that_is_taken_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert run(["dashboard", "--port", str(taken.getsockname()[1])]) == 1
-    assert code_of(capsys.readouterr().err) is Code.PORT_TAKEN
+        port = str(taken.getsockname()[1])
+        assert run(["dashboard", "--port", port]) == 1
+    assert code_of(capsys.readouterr().err, port) is Code.PORT_TAKEN
 
 
 def test_it_serves_without_a_database_and_ends_when_asked(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_all_money_is_there_in_every_snapshot_while_processors_and_the_sink_are_
                 eventually(lambda: opened(tmp_path / "b").total() == 6, 30, "the other one has gone on")
             with instance(topology, client, tmp_path / "c", name="c"):
                 eventually(lambda: opened(tmp_path / "c"), 30, "a third one has joined")
-                eventually(supervised(sink, lambda: sink.query.landed > 0), 90, "the sink goes on")
+                eventually(supervised(sink, lambda: sink.running and sink.query.landed > 0), 90, "the sink goes on")
         drained(topology, client, 60)
         verdict = verify("bank", client=client, dsn=database, timeout_s=90)
     assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason

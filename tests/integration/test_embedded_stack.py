@@ -95,7 +95,7 @@ def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told
     os.kill(found["supervisor_pid"], signal.SIGKILL)
     eventually(lambda: not any(state.alive(*process) for process in processes), 10, "nothing is left")
     assert "is not running" in bare("status").stdout
-    assert bare("up", "--only", "postgres").returncode == 0
+    assert bare("up", "--only", "kafka,postgres").returncode == 0
     assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
 
     (home / "run" / "history.jsonl").touch()
@@ -118,7 +118,6 @@ def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told
     assert [name for name in ("postgres", "kafka", "states", "run/history.jsonl") if (home / name).exists()] == []
 
 
-@pytest.mark.long  # 14 s
 def test_a_service_is_restarted_its_log_is_shown_and_psql_gets_the_arguments(bare: Onefold, home: Path) -> None:
     """The log also after the stack was stopped. psql gives its exit code."""
     assert code_of(bare("logs").stderr) is Code.STACK_STOPPED

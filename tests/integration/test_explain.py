@@ -323,7 +323,7 @@ def test_a_pipeline_of_ones_own(
 
 @pytest.mark.parametrize(
     "publishes",
-    [pytest.param(False, id="from the log", marks=pytest.mark.matrix), pytest.param(True, id="from the output topics")],
+    [pytest.param(False, id="from the log"), pytest.param(True, id="from the output topics")],
 )
 def test_hot_hot(campaigns: Explained, publishes: bool) -> None:
     """Rows that are filled from the decision log name a place in it; the others what a publisher wrote."""

@@ -41,7 +41,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("unhealthy-is-said")
 
-STALL_S = 1.0
+STALL_S = 3.0
 
 
 def healthy(port: int) -> bool:

@@ -235,14 +235,14 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     assert admin.partitions_of(admin.connect(client), topology) == 1
     with closing(Log(client, [topology.inputs[0]])) as judged:
         assert judged.topics[topology.inputs[0]].partitions == 1
-    with raises(Retriable, Code.TOPIC_MISSING):
+    with raises(Retriable, Code.TOPIC_MISSING, "runner.nothing"):
         admin.decision_logs(admin.connect(client), "runner.nothing")
 
 
 def test_a_transactional_id_and_a_group_that_one_may_not_use_are_named(broker: Guarded) -> None:
     topology, client = topology_of("runner"), broker.client("PASSWORD")
     broker.allow(ResourceType.TOPIC, "runner.", AclOperation.ALL)
-    with raises(Refused, Code.KAFKA_RIGHT):
+    with raises(Refused, Code.KAFKA_RIGHT, "onefold-runner-0"):
         KafkaSession(topology, 0, client).open()
     member = Membership(topology, client, "one", lambda tasks: None, lambda tasks: None)
 

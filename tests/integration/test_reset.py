@@ -158,7 +158,7 @@ def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pyte
     assert code_of(capsys.readouterr().err, "onefold-runner-") is Code.STILL_RUNNING
     with psycopg.connect(site.dsn, application_name="onefold-sink one"):
         assert run(["reset", "runner", "--yes"]) == REFUSED
-    assert code_of(capsys.readouterr().err, "one") is Code.STILL_RUNNING
+    assert code_of(capsys.readouterr().err, "session in the database: one") is Code.STILL_RUNNING
     assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]
 
 

@@ -110,7 +110,9 @@ def test_every_difference_in_tables_queues_and_objects_is_found(
             send(client, list(sheets.generate(seed, 700, shape=SHAPE, sheets=3)))
             drained(topology, client)
         eventually(
-            supervised(sink, lambda: crash.crashed and sink.query.landed > 0), 120, "the sink crashes and goes on"
+            supervised(sink, lambda: crash.crashed and sink.running and sink.query.landed > 0),
+            120,
+            "the sink crashes and goes on",
         )
         send(client, list(sheets.generate(3, 300, shape=SHAPE, sheets=3)))
         drained(topology, client)

@@ -86,7 +86,7 @@ def test_a_seed_is_a_schedule(run: Run, reduced: bool, decided: bool) -> None:
 def test_the_seeds_reach_what_they_are_for(run: Run, decided: bool) -> None:
     """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
     seen: Counter[str] = Counter()
-    for seed in SEEDS[5:7]:
+    for seed in SEEDS[:2]:
         world = run(seed, True, decided)
         seen.update(world.counts)
         seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)

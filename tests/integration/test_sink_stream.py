@@ -366,7 +366,7 @@ def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, query: MakeQuery, 
     path = plan.sql_root / f"merge/{made_up.notes}.sql"
     path.write_text(path.read_text(encoding="utf-8").replace("landings + 1", "landing + 1"), encoding="utf-8")
     domain = load_domain(made_up.name, plan.sql_root.parent / "avro", plan.sql_root)
-    with raises(Misconfigured, Code.SQL_WRONG):
+    with raises(Misconfigured, Code.SQL_WRONG, f"merge/{made_up.notes}.sql"):
         query(domain=domain).start()
 
 

@@ -71,7 +71,7 @@ def test_bounds_that_nobody_told_in_time_are_waited_for(
     with closing(Topics(client["bootstrap.servers"], {})) as topics:
         assert topics.reach([UPDATES])
         monkeypatch.setattr(topics, "_consumer", Untold(topics._consumer))
-        with raises(Waiting, Code.TOPIC_UNREADABLE):
+        with raises(Waiting, Code.TOPIC_UNREADABLE, f"{UPDATES}/0"):
             topics.reach([UPDATES])
 
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from onefold import pipelines, postgres
+from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.operate import emptying, explain, reset_session
 from onefold.operate.errors import UserError, of_postgres
@@ -100,6 +101,7 @@ def test_a_postgresql_that_does_not_answer_is_unavailable(ask: Callable[[], obje
         (psycopg.OperationalError("connection refused"), UNAVAILABLE),
         (psycopg.errors.CannotConnectNow("the database system is starting up"), UNAVAILABLE),
         (psycopg.errors.AdminShutdown("terminating connection"), UNAVAILABLE),
+        (psycopg.errors.IdleSessionTimeout("terminating connection"), UNAVAILABLE),
         (psycopg.errors.ConnectionFailure("lost"), UNAVAILABLE),
         (psycopg.errors.InsufficientPrivilege("permission denied"), FAILED),
         (psycopg.errors.DatabaseDropped("the database was dropped"), FAILED),
@@ -110,3 +112,8 @@ def test_a_postgresql_that_does_not_answer_is_unavailable(ask: Callable[[], obje
 )
 def test_what_the_server_refuses_is_a_failure(error: psycopg.Error, code: int) -> None:
     assert of_postgres(error, "not done").exit_code == code
+
+
+def test_an_error_of_postgresql_keeps_its_code() -> None:
+    assert of_postgres(postgres.HeldUp("a lock"), "not done").code is Code.POSTGRES_HELD_UP
+    assert of_postgres(psycopg.OperationalError("gone"), "not done").code is Code.POSTGRES_SILENT

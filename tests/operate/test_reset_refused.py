@@ -57,7 +57,7 @@ def test_an_effect_that_does_not_say_how_is_not_started_over(orders: Pipeline, t
 
 def test_rows_do_not_stay_where_workers_read_them() -> None:
     """They would be taken for those of the new records."""
-    with raises(UserError, Code.SHARED_DATA) as caught:
+    with raises(UserError, Code.ARGUMENT_WRONG) as caught:
         Reset("sheets", NOBODY, keep_tables=True, jobs=jobs_of("sheets", NOBODY))
     assert caught.value.exit_code == REFUSED
 

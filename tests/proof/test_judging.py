@@ -107,7 +107,7 @@ def test_a_topic_that_was_made_anew_is_no_verdict(stage: SimulatedStage, which: 
 
 def test_a_log_whose_beginning_is_gone_is_no_verdict(stage: SimulatedStage) -> None:
     stage.log.truncate("runner.updates", 0, 1)
-    with raises(CannotTell, Code.RECORDS_DELETED):
+    with raises(CannotTell, Code.RECORDS_DELETED, "runner.updates/0"):
         stage.judge()
     stage.log.truncate("runner.updates", 0, 0)
     stage.log.truncate("runner.changelog", 0, 1)  # of which only what is last in it counts

@@ -118,13 +118,13 @@ def test_what_was_decided_elsewhere_is_refused() -> None:
 def test_a_task_that_left_the_log_is_refused_by_name() -> None:
     closed = decided(OPEN, step(1, 0, 0, Kind.CLOSE)).after
     refuse_closed(LOG, {0: None, 1: OPENED})
-    with raises(Refused, Code.TABLES_OF_OTHER_TOPICS):
+    with raises(Refused, Code.TABLES_OF_OTHER_TOPICS, "task 1"):
         refuse_closed(LOG, {0: OPENED, 1: closed})
 
 
 def test_a_log_that_tasks_share_fills_no_tables() -> None:
     """What the other task decides would be passed over, and nobody would know."""
-    with raises(Refused, Code.TABLES_OF_OTHER_TOPICS):
+    with raises(Refused, Code.TABLES_OF_OTHER_TOPICS, "task 2"):
         decided(OPEN, step(1, 0, 2), OPEN._replace(task=2))
 
 

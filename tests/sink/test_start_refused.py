@@ -37,5 +37,5 @@ def test_what_passes_is_waited_for(
 
     monkeypatch.setattr(query, "migrate", migrate)
     plan = cast("Plan", SimpleNamespace(postgres_dsn=""))
-    with raises(raised, code):
+    with raises(raised, code, str(error)):
         Query(cast("Any", None), plan).start()

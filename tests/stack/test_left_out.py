@@ -78,9 +78,9 @@ def test_a_restart_waits_no_longer_for_one_that_refuses(
         control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(io.StringIO()))
         (tmp_path / "mended").unlink()
         (tmp_path / "status").unlink()
-        with raises(UserError, Code.SERVICE_FAILED):
+        with raises(UserError, Code.SERVICE_FAILED, "one refused to start again"):
             control.restart(Settings(home=tmp_path), "one", Progress(io.StringIO()))
-        with raises(UserError, Code.SERVICE_FAILED):
+        with raises(UserError, Code.SERVICE_FAILED, "one refused to start again"):
             control.restart(Settings(home=tmp_path), "one", Progress(io.StringIO()))
 
 
@@ -103,7 +103,7 @@ def test_a_stack_that_runs_goes_on_without_one_that_is_needed(tmp_path: Path, mo
         Plan([*plan.stages, [replace(needed, name="two")]], {}).write(tmp_path)
         eventually(lambda: state.read_running(tmp_path), 10, "the supervisor has said that it runs")
         before = state.read_running(tmp_path)["services"]["kafka"]["pid"]
-        with raises(UserError, Code.SERVICE_FAILED):
+        with raises(UserError, Code.SERVICE_FAILED, "refused to start"):
             control._take_in(Settings(home=tmp_path), [], state.read_running(tmp_path), Progress(io.StringIO()))
         assert process.poll() is None
         assert state.read_running(tmp_path)["services"]["kafka"]["pid"] == before

@@ -75,7 +75,7 @@ def test_keys_of_the_callers_shell_reach_only_services_that_run_code_of_pipeline
         for process in family:
             with suppress(psutil.NoSuchProcess):  # has ended meanwhile: a zombie has no arguments
                 assert not any(password in word for word in process.cmdline()), name
-    code = ("processor-", "worker-", "dashboard")
+    code = ("processor-", "worker-", "auditor-", "dashboard")
     assert seen == {name: set(CANARIES.values()) if name.startswith(code) else set() for name in seen}
     assert {"kafka", "postgres", "sink-1", "dashboard", "processor-runner-1"} <= seen.keys()
 
