@@ -322,6 +322,9 @@ def test_a_restart_takes_over_before_the_groups_session_ends(
         produce(client, "runner.updates", wave("runner", 2, 500))
         with instance(topology, client, tmp_path / "log", session_timeout_ms=LONG_SESSION_MS):
             drained(topology, client)
+    # The group would keep the dead member for the long session, and no test after this one would have its tasks.
+    with instance(topology, client, tmp_path / "log"):
+        eventually(lambda: opened(tmp_path / "log").total() == 6, 60, "it has joined with a short session")
 
     judge(topology, client)
 

@@ -27,7 +27,7 @@ from onefold.proof.workloads import runner
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance, judge, opened, produce, records
+from tests.support.processes import drained, instance, judge, nobody_in, opened, produce, records
 from tests.support.rooms import ROOT
 from tests.support.sink import SinkHere, supervised
 from tests.support.waiting import eventually
@@ -87,6 +87,7 @@ class Site:
 def site(
     fresh_domain: MakeDomain, client: dict[str, str], database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Site:
+    nobody_in(client, "onefold-runner", "onefold-runner.replicas")
     made = Site(fresh_domain("runner"), client, database, tmp_path)
     for name, value in made.options.items():
         monkeypatch.setenv(f"ONEFOLD_{name.upper()}", value)
@@ -152,7 +153,7 @@ def test_a_reset_fences_a_processor_that_nobody_saw(site: Site) -> None:
 
 @pytest.mark.usefixtures("short_sessions")
 def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    with instance(site.topology, site.client, site.home / "running", session_timeout_ms=30_000):
+    with instance(site.topology, site.client, site.home / "running", session_timeout_ms=10_000):
         eventually(lambda: len(opened(site.home / "running")) == 2, 30, "it has both tasks")
         assert run(["reset", "runner", "--yes"]) == REFUSED
     assert code_of(capsys.readouterr().err, "onefold-runner-") is Code.STILL_RUNNING

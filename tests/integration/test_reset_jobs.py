@@ -43,7 +43,7 @@ from tests.support.coded import code_of, raises
 from tests.support.command_line import Onefold
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance, judge, records, send
+from tests.support.processes import drained, instance, judge, nobody_in, records, send
 from tests.support.rooms import ROOT
 from tests.support.sheets import SheetLog
 from tests.support.sink import SinkHere, supervised
@@ -145,6 +145,7 @@ STAYS = {"pending orders.mails", "done orders.mails", "payloads/kept"}
 def site(
     fresh_domain: MakeDomain, client: dict[str, str], database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Site:
+    nobody_in(client, "onefold-sheets", *map(topics.group_of, QUEUES))
     made = Site(fresh_domain("sheets"), client, database, tmp_path)
     for name, value in made.options.items():
         monkeypatch.setenv(f"ONEFOLD_{name.upper()}", value)

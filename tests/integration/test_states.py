@@ -130,6 +130,7 @@ def test_the_command(campaigns: Explained, monkeypatch: pytest.MonkeyPatch, caps
     assert ".sent: 100 -> 101" in capsys.readouterr().out
     assert run(["state", "get", "campaigns", "404"]) == FAILED
     assert run(["state", "get", "nowhere", "1"]) == USAGE
+    assert code_of(capsys.readouterr().err, "nowhere") is Code.PIPELINE_UNKNOWN
     assert run(["state", "get", "campaigns", "1", "--at", f"{1 - home}:0"]) == USAGE
     assert code_of(capsys.readouterr().err) is Code.ARGUMENT_WRONG
     put(campaigns, "1", b"\x1b[31m")

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onefold.operate import logs
@@ -139,6 +139,19 @@ def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) 
     for topic in topology.inputs:
         records(client, topic)
     eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")
+
+
+def nobody_in(client: dict[str, str], *groups: str) -> None:
+    """Wait until consumer groups have no members. A killed process is a member until its session ends."""
+    admin = AdminClient({**client})
+
+    def members(group: str) -> Sequence[object]:
+        try:
+            return admin.describe_consumer_groups([group])[group].result().members or ()
+        except KafkaException:
+            return ()  # there is no such group
+
+    eventually(lambda: not any(map(members, groups)), 90, f"nobody is in {', '.join(groups)}")
 
 
 # Who was killed may have left a transaction open: the broker aborts it after 15 s, and looks for such every 10.
