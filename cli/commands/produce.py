@@ -90,7 +90,7 @@ class _Generated:
         while (found := sum(1 for _ in islice(self._of_topic(total), self._count))) < self._count:
             if total >= SHARE_MIN * self._count:
                 raise UserError(
-                    Code.MEASUREMENT_FAILED,
+                    Code.NO_GENERATOR,
                     f"the generator of {self._topology.name} makes too few events for {self._topic}: {found:,} in {total:,}",
                 )
             total *= 2

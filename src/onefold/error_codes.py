@@ -18,7 +18,7 @@ class Code(Enum):
     PIPELINE_UNKNOWN = 103, "The command names a pipeline, or a topic of one, that the project does not declare."
     NAME_UNKNOWN = 104, "The command names a page, tool, service, log, fault or sheet that does not exist."
     NO_JOBS = 105, "The command is about jobs, and the pipeline declares none."
-    NO_GENERATOR = 106, "The command needs a generator of events, and the pipeline declares none."
+    NO_GENERATOR = 106, "The command needs a generator of events, and the pipeline has none, or one that makes too few."
     NAME_TAKEN = 107, "A new project or pipeline cannot have this name or this folder."
     SETTING_WRONG = 110, "A setting of Onefold (`ONEFOLD_...`) is wrong."
     KAFKA_SETTING_WRONG = 111, "A setting of the Kafka clients is wrong, missing, or not known to all clients."

@@ -48,7 +48,6 @@ NEVER_IMPORTED = {
     "pip": "is run",
     "pytest-randomly": "pytest loads it",
     "pytest-timeout": "pytest loads it",
-    "pytest-xdist": "pytest loads it",
     "ruff": "is run",
     "sphinx": "is run",
     "types-psutil": "mypy reads it",

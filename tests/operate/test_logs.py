@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.promise("logs-for-people"), pytest.mark.slow]  # start
 
 PROGRAM = """
 import logging
+from onefold.error_codes import Code
 from onefold.operate import logs
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -23,7 +24,7 @@ import structlog
 
 class Query:
     name, landed = "made_up", 0
-    def start(self): raise Waiting("no Kafka")
+    def start(self): raise Waiting(Code.KAFKA_SILENT, "no Kafka")
     def failure(self): return None
 
 logs.configure({log_format!r})

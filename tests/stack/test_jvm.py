@@ -114,7 +114,7 @@ def test_the_download_of_jars_says_why(complaint: str, found: java.Java, tmp_pat
 def test_spark_says_why(complaint: str, found: java.Java, tmp_path: Path) -> None:
     from onefold.spark_sink.spark import session
 
-    with raises(Misconfigured, Code.JAVA_UNUSABLE, complaint):
+    with raises(Misconfigured, Code.SPARK_NOT_STARTED, complaint):
         session.start([], str(found.spark_home), tmp_path / "scratch")
 
 
