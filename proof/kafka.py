@@ -12,7 +12,7 @@ from onefold.proof.replays import read as read_replays
 
 
 class Kafka(NamedTuple):
-    """How a judge asks Kafka: for topics, and for the receipts of what was put back."""
+    """How a judge asks Kafka: for topics, and for the receipts of replayed dead letters."""
 
     log: Callable[[dict[str, Any], Iterable[str], Share], Log] = Log
     receipts: Callable[[dict[str, Any], str, Mapping[str, str]], Set[Source]] = read_replays

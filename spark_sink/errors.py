@@ -46,7 +46,7 @@ class Overlap(SinkError):
     def __init__(self, start_offsets: dict[tuple[str, int], int]) -> None:
         super().__init__(Code.POSITIONS_MOVED, "another sink has written a part of the batch")
         self.start_offsets = start_offsets
-        self.args = (start_offsets,)  # what makes it anew from a pickle
+        self.args = (start_offsets,)  # for pickle, which calls the class with them
 
 
 class Misconfigured(SinkError):

@@ -25,9 +25,8 @@ TOGETHER_S = 10.0
 #   kafka: everything stalls. A killed node is back first, and then both find it again, one after the other.
 BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 20.0), POSTGRES: (5.0, 20.0)}
 SERVICES = tuple(BOUNDS)
-# The same when one of a pipeline's replicas is hit: nothing waits for the group. A publisher that is dead is missed after 0.6 s
-# at most, where transactions are shorter (processor.runtime.patience), and is fenced; the rest is what a process that starts
-# takes from the same cores.
+# The same when one of a pipeline's replicas is hit: nothing waits for the group. A dead publisher is missed within 0.6 s where
+# transactions are shorter (processor.runtime.patience). The rest is what a starting process takes from the same cores.
 BOUNDS_OF_REPLICAS = (5.0, 5.0)
 
 CONTROL = Nemesis(

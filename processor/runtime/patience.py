@@ -17,9 +17,9 @@ FORGETS = 0.98
 # Besides, for each input of a large decision: five times what publishing one takes on a core of its own. Where replicas have all
 # cores busy, decisions have thousands, and whoever is not given the time for one is fenced, and all that it did is done again.
 AN_INPUT_S = 0.0002
-# A replica that another one fenced waits twice as long each time, up to so many times, until it has published something. Where a
-# transaction takes longer than the patience of all, replicas would fence each other for ever, and none would publish. 32 times
-# the longest patience is longer than Kafka lets a transaction stay open here (15 s).
+# A fenced replica doubles its waiting time, at most this often, until the replica publishes a version. Without the doubling,
+# replicas whose transactions take longer than the waiting time fence each other without end. 32 times the longest waiting time
+# exceeds the time-out of a transaction (15 s).
 DOUBLINGS_MAX = 5
 # Who was seen to die is missed at the second look: another one may have taken that up, and be heard of meanwhile.
 SEEN_S = 0.01
@@ -47,7 +47,7 @@ class Patience:
         self._waited_s, self._looked_at = 0.0, self._clock()
 
     def published(self) -> None:
-        """This replica has published something: it needs no more time than it had."""
+        """This replica has published a version: the waiting time suffices."""
         self._doublings = 0.0
 
     def is_over(self, since: float | None, usual: "Usual", *, has_died: bool = False) -> bool:

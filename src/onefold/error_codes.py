@@ -1,7 +1,7 @@
 """The catalogue of error codes: one code for each kind of error, whatever the sentence and the program.
 
-A test, a script or a runbook refers to the code; the sentence names the objects and may be worded anew. A number is never used
-for another kind. `python -m tests.support.error_codes` makes docs/errors.md of this file.
+A test, a script or a runbook refers to the code; the sentence names the objects, and its wording may change. A number is never
+used for another kind. `python -m tests.support.error_codes` makes docs/errors.md of this file.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, 
 from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.shaping import Input, Shape
-from tests.support.stage import Stage
+from tests.support.stage import ChangedRule, Stage
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("audit-names-wrong")
@@ -35,20 +35,10 @@ COUNT = 300
 NAMED_WITHIN_S = 5.0
 
 
-class Rule(campaigns.Model):
-    """What the stage plays by: the rule, until a test changes it, as somebody changes a handler."""
-
-    changed: Callable[[dict[str, Any]], bool] | None = None
-
-    def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take the record, if the changed rule has nothing against it."""
-        return (self.changed is None or self.changed(value)) and super().apply(value, source)
-
-
 @pytest.fixture
 def stage(bootstrap_servers: str, database: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr(Rule, "changed", None)
-    made = Stage(bootstrap_servers, database, replace(campaigns.WORKLOAD, model=Rule))
+    monkeypatch.setattr(ChangedRule, "changed", None)
+    made = Stage(bootstrap_servers, database, replace(campaigns.WORKLOAD, model=ChangedRule))
     play(made, 1)
     return made
 
@@ -276,7 +266,7 @@ def send(stage: Stage, day: int) -> None:
 def test_a_changed_rule_is_named_by_its_first_output(
     stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch, rule: Callable[[dict[str, Any]], bool], kind: str
 ) -> None:
-    monkeypatch.setattr(Rule, "changed", staticmethod(rule))
+    monkeypatch.setattr(ChangedRule, "changed", staticmethod(rule))
     send(stage, 1)
     found = named(auditor)
     assert (found.kind, found.key["id"]) == (kind, NEW)

@@ -19,11 +19,11 @@ from onefold.proof.audit.tables import Tables
 from onefold.proof.audit.versions import Versions
 from onefold.proof.expect import Table
 from onefold.proof.outputs import Written
-from onefold.proof.record import Source
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
 from onefold.proof.workloads import campaigns
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.simulated_stage import SimulatedStage
+from tests.support.stage import ChangedRule
 
 COUNT = 120
 TOTALS, SENDS = campaigns.WORKLOAD.outputs.values()
@@ -32,20 +32,10 @@ NEW = 2**31 - 1
 TURNS_MAX = 200
 
 
-class Rule(campaigns.Model):
-    """What the stage plays by: the rule, until a test changes it, as somebody changes a handler."""
-
-    changed: Callable[[dict[str, Any]], bool] | None = None
-
-    def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take the record, if the changed rule has nothing against it."""
-        return (self.changed is None or self.changed(value)) and super().apply(value, source)
-
-
 @pytest.fixture
 def stage(database: str, monkeypatch: pytest.MonkeyPatch) -> SimulatedStage:
-    monkeypatch.setattr(Rule, "changed", None)
-    made = SimulatedStage(database, replace(campaigns.WORKLOAD, model=Rule))
+    monkeypatch.setattr(ChangedRule, "changed", None)
+    made = SimulatedStage(database, replace(campaigns.WORKLOAD, model=ChangedRule))
     play(made, 1)
     return made
 
@@ -116,7 +106,7 @@ def test_a_changed_rule_is_named_by_its_first_output(
         value["sent"] += 1
         return True
 
-    monkeypatch.setattr(Rule, "changed", staticmethod(one_too_many))
+    monkeypatch.setattr(ChangedRule, "changed", staticmethod(one_too_many))
     value = b'{"id": %d, "email": "A", "subject": "s", "sent": 7, "date": "2021-12-01 12:00:00"}' % NEW
     stage.play([Input(campaigns.TOPIC, b"%d" % NEW, value)])
     assert {(found.kind, found.key["id"]) for found in named(auditor)} >= {("wrong output", NEW)}

@@ -108,6 +108,47 @@ def test_replicas_whose_transactions_take_longer_than_their_patience_do_not_fenc
     assert len(world.driver.read("runner.messages")) == 1
 
 
+def test_a_replica_that_has_published_is_no_more_patient_than_before() -> None:
+    """However often it was fenced before."""
+    world = Replicas(RUNNER)
+    a = world.members["a"]
+    versions = count(1)
+
+    def decide() -> None:
+        world.driver.send("runner.updates", update(1, next(versions)))
+        for _ in range(20):
+            a.go_on()
+
+    decide()
+    assert a.replica is not None
+    make = cast("Callable[[], Publisher]", partial(Slow, world, a))
+    publishing = Publishing(a.replica, make, 1.0, clock=world.clock)
+    life = publishing.life()
+
+    def seconds_until(publishes: bool) -> float:
+        began = world.now
+        while publishing.publishes != publishes:
+            world.now += next(life) or LOOK_S
+            assert world.now < began + 1_000
+        return world.now - began
+
+    for _ in range(4):
+        seconds_until(True)
+        other = world.publisher(world.members["b"])
+        other.open()
+        seconds_until(False)
+    assert seconds_until(True) > 4.0
+    while a.replica.unpublished_since is not None:
+        world.now += next(life) or LOOK_S
+        a.go_on()
+
+    other = world.publisher(world.members["b"])
+    other.open()
+    decide()
+    seconds_until(False)
+    assert seconds_until(True) < 4.0, "twice the usual time, and a second of its own"
+
+
 @pytest.mark.parametrize("knows_it", [True, False])
 def test_what_a_dead_one_published_is_taken_up_at_once(knows_it: bool) -> None:
     """By who has seen it die. Nobody's patience is over, and what is published already is left alone."""

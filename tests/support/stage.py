@@ -7,7 +7,7 @@ so it says nothing about whether the model is right (its own tests do), only wha
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -24,6 +24,7 @@ from onefold.proof.expect import Expected, Oracle, Table, Workload
 from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source
+from onefold.proof.workloads import campaigns
 from onefold.proof.workloads.shaping import Input
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
@@ -37,6 +38,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BESIDE = {"trades.deltas": {"messages": 1}}
 
 Header = tuple[str, bytes]
+
+
+class ChangedRule(campaigns.Model):
+    """The rule of campaigns, until a test sets `changed`, as somebody changes a handler."""
+
+    changed: Callable[[dict[str, Any]], bool] | None = None
+
+    def apply(self, value: dict[str, Any], source: Source) -> bool:
+        """Take the record, if the changed rule has nothing against it."""
+        return (self.changed is None or self.changed(value)) and super().apply(value, source)
 
 
 class Stage:
