@@ -3,10 +3,12 @@ for each test."""
 
 import os
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -80,16 +82,63 @@ def module_database(postgres_dsn: str) -> Iterator[str]:
         yield dsn
 
 
+#: What a database is a copy of, and what it must be like to pass for a new one.
+_TEMPLATE = "template1"
+_LIKE_NEW = """
+    SELECT d.datacl, d.datallowconn, d.datconnlimit, d.datdba, n.nspacl, n.nspowner,
+        (SELECT count(*) FROM pg_db_role_setting WHERE setdatabase = d.oid), (SELECT count(*) FROM pg_namespace),
+        (SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_proc), (SELECT count(*) FROM pg_type),
+        (SELECT count(*) FROM pg_operator), (SELECT count(*) FROM pg_cast), (SELECT count(*) FROM pg_collation),
+        (SELECT count(*) FROM pg_extension), (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_publication),
+        (SELECT count(*) FROM pg_default_acl), (SELECT count(*) FROM pg_largeobject_metadata)
+    FROM pg_database d, pg_namespace n WHERE d.datname = current_database() AND n.nspname = 'public'"""
+_GRANTEES = (
+    "SELECT DISTINCT pg_get_userbyid(grantee) FROM pg_default_acl, aclexplode(defaclacl) WHERE grantee <> defaclrole"
+)
+_EMPTY = """
+    CREATE SCHEMA public AUTHORIZATION pg_database_owner;
+    GRANT USAGE ON SCHEMA public TO PUBLIC;
+    SELECT pg_stat_reset()"""
+#: Databases that are like new, by server and process. To copy the template takes five times as long as to empty a database.
+_spare: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+#: By server, what `_LIKE_NEW` says of a new one.
+_new: dict[str, Any] = {}
+
+
 @contextmanager
-def new_database(postgres_dsn: str, template: str = "template1") -> Iterator[str]:
+def new_database(postgres_dsn: str, template: str = _TEMPLATE) -> Iterator[str]:
     """The DSN of a copy of a database that nobody uses."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
+    spare, name = _spare[postgres_dsn, os.getpid()] if template == _TEMPLATE else [], f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        made = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
-        admin.execute(made.format(sql.Identifier(name), sql.Identifier(template)))
-    yield psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)
+        # A spare one gets a name that nobody knows: a process that a test left may go on with the old one.
+        made = sql.SQL("ALTER DATABASE {1} RENAME TO {0}" if spare else "CREATE DATABASE {0} TEMPLATE {1}")
+        admin.execute(made.format(sql.Identifier(name), sql.Identifier(spare.pop() if spare else template)))
+    dsn = psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)
+    if template == _TEMPLATE and postgres_dsn not in _new:
+        with psycopg.connect(dsn) as mine:
+            _new[postgres_dsn] = mine.execute(_LIKE_NEW).fetchone()
+    yield dsn
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+        if template == _TEMPLATE and _is_emptied(postgres_dsn, dsn):
+            spare.append(name)
+        else:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def _is_emptied(postgres_dsn: str, dsn: str) -> bool:
+    """Drop all schemas of a database; whether it is like new then."""
+    try:
+        with psycopg.connect(dsn, autocommit=True) as mine:
+            schemas = mine.execute("SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$)'")
+            names = sql.SQL(", ").join(sql.Identifier(name) for (name,) in schemas)
+            mine.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(names))
+            for (role,) in mine.execute(_GRANTEES).fetchall():
+                mine.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+            mine.execute(_EMPTY)
+            return bool(mine.execute(_LIKE_NEW).fetchone() == _new[postgres_dsn])
+    except psycopg.Error:  # it lets nobody in, or holds what cannot be dropped
+        return False
 
 
 @pytest.fixture
