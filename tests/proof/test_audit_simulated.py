@@ -124,6 +124,17 @@ def test_what_the_processor_has_not_said_it_took_is_read_and_waits(database: str
         assert standing.counts["records"] == 0
 
 
+def test_what_the_client_hands_over_of_a_task_that_has_said_nothing_waits(database: str) -> None:
+    """The client reads all partitions, also while only another one's progress is read up to."""
+    stage = SimulatedStage(database, campaigns.WORKLOAD)
+    stage.reporting = [0]  # the other task has not begun
+    stage.log.append(campaigns.TOPIC, b"1", b"junk", partition=1)
+    stage.play([Input(campaigns.TOPIC, None, b"junk")])
+    with closing(of(stage)) as auditor:
+        standing = ran(auditor, whole)
+        assert (standing.waiting, standing.findings) == (1, [])
+
+
 def test_results_beyond_the_progress_at_its_start_are_judged_when_the_progress_comes(stage: SimulatedStage) -> None:
     """The processor wrote them after its last progress that was read, in a transaction that was committed meanwhile."""
     report, reported = stage.report_progress, []

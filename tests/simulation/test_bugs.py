@@ -12,7 +12,6 @@ from onefold import Event, Output, Outputs, Topology
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.bugs import ALL_OF_MIN, IN_A_ROW_MAX
 from onefold.processor.runtime.quarantine import CRASHES_MAX
 from onefold.testing import STEPS, TopologyDriver
 from tests.support import coded
@@ -264,7 +263,7 @@ def test_a_change_that_cannot_be_emitted_is_the_fault_of_its_last_record(at_once
 
 @pytest.mark.parametrize(
     "distances",
-    [[POISON] * ALL_OF_MIN, [10] * 50 + [POISON] * IN_A_ROW_MAX + [10]],
+    [[POISON] * 100, [10] * 50 + [POISON] * 1_000 + [10]],
     ids=["every record of a batch", "very many in a row"],
 )
 def test_a_pipeline_that_fails_at_everything_sets_nothing_aside(distances: list[int]) -> None:
@@ -282,7 +281,7 @@ def test_a_pipeline_that_fails_at_everything_sets_nothing_aside(distances: list[
 
 @pytest.mark.parametrize(
     "distances",
-    [[POISON] * (ALL_OF_MIN - 1), [POISON] * ALL_OF_MIN + [10], ([POISON] * (IN_A_ROW_MAX - 1) + [10]) * 2],
+    [[POISON] * 99, [POISON] * 100 + [10], ([POISON] * 999 + [10]) * 2],
     ids=["a few", "not every one", "not in a row"],
 )
 def test_records_that_are_at_fault_do_not_stop_the_others(distances: list[int]) -> None:

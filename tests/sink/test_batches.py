@@ -14,7 +14,7 @@ from onefold.spark_sink.landing import batches, landed_batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
 from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE, STAGE_S
-from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World, ended, run
+from tests.support.frames import ANSWER_S, BYTES, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 
 Make = Callable[..., Batches]
 
@@ -196,6 +196,15 @@ def test_a_row_that_postgres_refuses_is_set_aside_and_the_others_land(world: Wor
     assert world.set_aside[0][2].records == rows.records
     assert world.told.counted[SET_ASIDE] == 1
     assert world.told.counted[ROWS] == 3 + 2
+
+
+def test_a_refused_batch_is_sifted_in_parts_that_fit_into_the_driver(world: World, make: Make) -> None:
+    """Lines of BYTES each, of which the driver may hold one: a part of two offsets is still too large."""
+    one = make(driver_lines=BYTES)
+    world.outcomes = [psycopg.errors.CheckViolation("row")]
+    run(world, one, 0, {LEFT: 4}, Rows(*((*LEFT, offset) for offset in range(4))))
+    assert ended(one) is None
+    assert [arguments[2].records for arguments in world.set_aside] == [[(*LEFT, offset)] for offset in range(4)]
 
 
 def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -> None:

@@ -24,12 +24,13 @@ class JudgesLog(Log):
         self.places = [(name, p) for name, topic in self.topics.items() for p in share.of(topic.partitions)]
         self.positions = dict.fromkeys(self.places, 0)
         self.records = 0
+        self._held = set[Place]()
 
     def go_on(self, positions: dict[Place, int]) -> None:
         self.positions = dict(positions)
 
     def hold(self, places: Iterable[Place], held: bool) -> None:
-        """A held place is asked for no records."""
+        (self._held.update if held else self._held.difference_update)(places)
 
     def gone(self) -> str:
         return ""
@@ -49,11 +50,14 @@ class JudgesLog(Log):
     def read(
         self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
     ) -> None:
-        for place, end in ends.items():
-            position = self.positions[place]
-            if position >= end:
+        if all(self.positions[place] >= end for place, end in ends.items()):
+            return
+        for place in self.places:
+            if place in self._held:
                 continue
-            # One more than was asked for, where there is one: a client hands over whole batches.
+            position = self.positions[place]
+            end = max(ends.get(place, 0), position)
+            # One more than was asked for, where there is one, also where nothing was: a client hands over whole batches.
             found, at = self._simulated.read(*place, position, end - position + 1)
             if at < end:
                 raise CannotTell(

@@ -7,7 +7,7 @@ so it says nothing about whether the model is right (its own tests do), only wha
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -58,6 +58,8 @@ class Stage:
         self.dsn = dsn
         self.workload = workload
         self.expected: Expected
+        #: Tasks that write their progress.
+        self.reporting: Sequence[int] = range(PARTITIONS)
         self.originals: dict[Source, Record] = {}
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
         self._oracle = Oracle(workload, PARTITIONS)
@@ -137,7 +139,7 @@ class Stage:
     def report_progress(self, **counts: int) -> None:
         """Write that all so far is processed and landed. `counts` replaces the correct ones, by their stored names."""
         counted = {**self.expected.counts.as_stored(), **counts}
-        for partition in range(PARTITIONS):
+        for partition in self.reporting:
             inputs = {
                 topic: {"topic_id": self._ids[topic], "next_offset": self._ends[topic, partition]}
                 for topic in self.workload.inputs
