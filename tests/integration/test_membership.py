@@ -20,8 +20,6 @@ from tests.support.coded import raises
 from tests.support.proxy import HEARTBEAT, JOIN_GROUP, KafkaProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("fenced-instances")
-
 PARTITIONS = 6
 
 
@@ -31,6 +29,8 @@ def topology(client: dict[str, str]) -> Topology:
     name = f"group-{uuid.uuid4().hex[:8]}"
     made = Topology(name, (f"{name}.second", f"{name}.first"), str, object, lambda state, event: (state, ()), {})
     create_topics(made, PARTITIONS, client)
+    admin = connect(client)
+    eventually(lambda: set(made.inputs) <= admin.list_topics().topics.keys(), 20, "the broker knows the inputs")
     return made
 
 
@@ -140,6 +140,7 @@ def test_a_processor_of_an_older_version_is_waited_for(topology: Topology, clien
             eventually(lambda: new.has == set(range(PARTITIONS)), 20, "the new one begins")
 
 
+@pytest.mark.promise("fenced-instances")
 @pytest.mark.long  # 8 s
 def test_a_member_without_its_id_commits_nothing(
     topology: Topology, kafka_proxy: KafkaProxy, capfd: pytest.CaptureFixture[str]
@@ -160,6 +161,7 @@ def test_a_member_without_its_id_commits_nothing(
     assert "FATAL" not in capfd.readouterr().err
 
 
+@pytest.mark.promise("fenced-instances")
 def test_a_member_that_was_fenced_by_a_dead_one_joins_again(
     topology: Topology, client: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_member_that_was_fenced_by_a_dead_one_joins_again(
     assert "FATAL" not in capfd.readouterr().err, "and the client's own lines stay out of the log"
 
 
+@pytest.mark.promise("fenced-instances")
 def test_of_two_live_members_of_one_name_the_first_is_refused(topology: Topology, client: dict[str, str]) -> None:
     """With the name, and what to do. The second one is left alone."""
     first = Member(topology, client, "a")
@@ -201,6 +204,7 @@ def test_a_session_that_the_brokers_do_not_allow_is_refused(topology: Topology, 
             eventually(polls, 20, "it is refused")
 
 
+@pytest.mark.promise("fenced-instances")
 def test_the_presence_of_a_replica_is_refused_likewise(topology: Topology, client: dict[str, str]) -> None:
     """It would never be seen, and a reset would delete its topics."""
     with closing(Presence(topology, client, "a", session_timeout_ms=500)) as presence:

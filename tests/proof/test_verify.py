@@ -22,7 +22,7 @@ from onefold.proof.workloads import campaigns, runner
 from onefold.proof.workloads.shaping import Shape
 from tests.support.stage import PARTITIONS, Stage
 
-pytestmark = [pytest.mark.promise("verify-finds-wrong"), pytest.mark.usefixtures("forked_shares")]
+pytestmark = pytest.mark.usefixtures("forked_shares")
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 400
@@ -43,10 +43,17 @@ def asked(stage: Stage, processes: int, timeout_s: float = 0.0) -> Verdict:
 
 
 @pytest.fixture(scope="module")
-def runners(bootstrap_servers: str, module_database: str) -> Stage:
-    stage = Stage(bootstrap_servers, module_database, runner.WORKLOAD)
-    stage.play(runner.generate(1, COUNT, shape=SHAPE, users=USERS))
-    return stage
+def faultless() -> list[Stage]:
+    """The stage of `runners`, while no test has taken its place."""
+    return []
+
+
+@pytest.fixture
+def runners(faultless: list[Stage], bootstrap_servers: str, module_database: str) -> Stage:
+    if not faultless:
+        faultless.append(Stage(bootstrap_servers, module_database, runner.WORKLOAD))
+        faultless[0].play(runner.generate(1, COUNT, shape=SHAPE, users=USERS))
+    return faultless[0]
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +64,15 @@ def sends(bootstrap_servers: str, module_database: str) -> Stage:
 
 
 @pytest.fixture
-def own(bootstrap_servers: str, module_database: str) -> Stage:
-    """A stage to spoil. It takes the place of `runners`, so the tests that spoil topics come last in this file."""
+def own(faultless: list[Stage], bootstrap_servers: str, module_database: str) -> Stage:
+    """A stage to spoil. It takes the place of `runners`."""
+    faultless.clear()
     stage = Stage(bootstrap_servers, module_database, runner.WORKLOAD)
     stage.play(runner.generate(2, COUNT, shape=SHAPE, users=USERS))
     return stage
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_a_faultless_result_is_valid(runners: Stage, sends: Stage) -> None:
     for stage in (runners, sends):
         verdict = judged(stage)
@@ -95,6 +104,7 @@ def keep(table: str, where: str) -> str:
     return f"CREATE TABLE public.kept AS SELECT * FROM {table} WHERE {where}"
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_a_missing_row(runners: Stage) -> None:
     (user, sequence), (_, source) = next(iter(runners.expected.model.rows["runner.messages"].items()))
     row = f"user_id = {user} AND sequence_id = {sequence}"
@@ -109,6 +119,7 @@ def test_a_missing_row(runners: Stage) -> None:
     assert found.output == f"runner.messages/{partition}/{offset}"
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_an_extra_row(runners: Stage) -> None:
     found = fault(
         runners,
@@ -119,6 +130,7 @@ def test_an_extra_row(runners: Stage) -> None:
     assert found.output == "runner.stats/0/0"
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_a_changed_column(runners: Stage) -> None:
     (user,), (correct, source) = next(iter(runners.expected.model.rows["runner.tendency"].items()))
     found = fault(
@@ -130,6 +142,7 @@ def test_a_changed_column(runners: Stage) -> None:
     assert (found.source, found.weight) == (str(source), 7)
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_a_wrong_origin(runners: Stage) -> None:
     (user,), _ = next(iter(runners.expected.model.rows["runner.tendency"].items()))
     found = fault(
@@ -140,6 +153,7 @@ def test_a_wrong_origin(runners: Stage) -> None:
     assert found.kind == "wrong origin"
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_a_rejected_output(runners: Stage) -> None:
     found = fault(
         runners,
@@ -218,6 +232,7 @@ def found(verdict: Verdict, kind: str) -> set[tuple[str | None, str | None]]:
     return {(finding.source, finding.output) for finding in verdict.findings if finding.kind == kind}
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_faults_of_outputs_and_dead_letters(own: Stage) -> None:
     messages = next(table for table in own.workload.tables if table.name == "runner.messages")
     rows = own.expected.model.rows["runner.messages"]
@@ -235,6 +250,7 @@ def test_faults_of_outputs_and_dead_letters(own: Stage) -> None:
     assert found(verdict, "extra dead letter") == {(str(accepted), buried_alive)}
 
 
+@pytest.mark.promise("verify-finds-wrong")
 def test_faults_of_repartitioning(own: Stage) -> None:
     misrouted, accepted = some(own, Fate.REPARTITIONED, 1)[0], some(own, Fate.ACCEPTED, 1)[0]
     partition = 1 - misrouted.partition
@@ -280,6 +296,7 @@ def test_wrong_counts(own: Stage) -> None:
     assert verdict.findings[0].columns == {"ignored": (counted, 12345)}
 
 
+@pytest.mark.promise("verify-finds-wrong")
 @pytest.mark.long  # 10 s
 def test_an_open_transaction_means_that_it_cannot_tell(own: Stage) -> None:
     producer = Producer({**own.client, "transactional.id": "proof-open", "transaction.timeout.ms": 60_000})
