@@ -67,6 +67,7 @@ def test_it_is_so_without_a_crash() -> None:
     assert set(driver.states()) == {"s", "t", A, B, C}
 
 
+@pytest.mark.slow  # a second a step
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_no_gap_and_asks_for_no_snapshot_twice(step: str) -> None:
     for where, driver in crashed_at_every_hit(step, partial(TopologyDriver, TOPOLOGY, partitions=3), feed):

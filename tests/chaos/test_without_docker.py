@@ -50,6 +50,7 @@ def test_container_tests_are_skipped_with_one_line(
     assert "images/bootstrap --install" in lines[0]
 
 
+@pytest.mark.slow  # 8 s
 def test_or_they_fail_when_they_are_required(
     ran_with: Callable[[str], "subprocess.CompletedProcess[str]"],
 ) -> None:

@@ -62,6 +62,7 @@ def two(project: Path) -> Path:
 
 
 # More than what the rarest topic has in a generator's first thousands.
+@pytest.mark.slow  # 4 s
 @pytest.mark.parametrize("count", [1, 2, 400, 1_001])
 @pytest.mark.parametrize(("domain", "topic"), INPUTS)
 def test_every_topic_gets_as_many_events_as_were_asked_for(domain: str, topic: str, count: int) -> None:
@@ -70,6 +71,7 @@ def test_every_topic_gets_as_many_events_as_were_asked_for(domain: str, topic: s
     assert {event[0] for event in made} == {topic}
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("count", [1, 2, 400, 9_001])
 @pytest.mark.parametrize("topic", TWO.inputs)
 def test_a_topic_that_shares_its_generator_gets_as_many_too(two: Path, topic: str, count: int) -> None:

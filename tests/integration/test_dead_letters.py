@@ -37,8 +37,6 @@ from tests.support.processes import drained, instance, judge, produce, records
 from tests.support.rooms import ROOT
 from tests.support.versions import POISON_METERS
 
-pytestmark = pytest.mark.promise("dead-letters-once")
-
 MakeDomain = Callable[..., Topology]
 LARGE = b'{"user_id": "' + b"x" * 100_000 + b'"}'
 BROKEN = {b"7": b"no update at all", b"8": LARGE, b"9": b'{"user_id": 9}', None: None}
@@ -205,6 +203,7 @@ def errors_are_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert code_of(capsys.readouterr().err, "127.0.0.1:1") is Code.KAFKA_SILENT
 
 
+@pytest.mark.promise("dead-letters-once")
 @pytest.mark.long  # 16 s
 def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     site: Site, capsys: pytest.CaptureFixture[str]
@@ -237,6 +236,7 @@ def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == 4
 
 
+@pytest.mark.promise("dead-letters-once")
 @pytest.mark.long  # 10 s
 def test_a_second_replay_at_the_same_time_fences_the_first(site: Site) -> None:
     """Wherever the first one is when the second begins and ends: no record is put back twice."""
@@ -301,6 +301,7 @@ def test_what_would_happen_is_said_without_a_write(site: Site, capsys: pytest.Ca
     assert topology.replays not in connect(site.client).list_topics().topics
 
 
+@pytest.mark.promise("dead-letters-once")
 @pytest.mark.promise("bugs-count-once")
 def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Site) -> None:
     """And verify, which missed its effect, is valid again; also when the pipeline is started over with the mended handler,
@@ -324,6 +325,7 @@ def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Si
     assert replaying.replay(site.letters, Wanted(reason="this record was replayed")).replayed == []
 
 
+@pytest.mark.promise("dead-letters-once")
 def test_a_record_that_somebody_else_put_back_is_an_event_like_any_other(site: Site) -> None:
     """As a script would do it that reads a dead-letter topic and writes to the input."""
     (letter,) = site.letters.select(Wanted(key="9"))
@@ -337,6 +339,7 @@ def test_a_record_that_somebody_else_put_back_is_an_event_like_any_other(site: S
     assert judge(site.topology, site.client).counts.dead == len(BROKEN) + 1
 
 
+@pytest.mark.promise("dead-letters-once")
 def test_what_retention_has_removed_comes_from_the_dead_letter_or_not_at_all(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -360,6 +363,7 @@ def test_what_retention_has_removed_comes_from_the_dead_letter_or_not_at_all(
     assert shown["lacks"] == why
 
 
+@pytest.mark.promise("dead-letters-once")
 def test_a_record_of_a_topic_that_was_made_again_is_not_taken_for_the_original(site: Site) -> None:
     delete_topics(connect(site.client), ("runner.updates",))
     create_topics(site.topology, 2, site.client)

@@ -22,7 +22,7 @@ from tests.support.coded import code_of
 from tests.support.waiting import eventually
 
 TOOLS = ("sh", "env")  # what a start needs of the machine; Java and PostgreSQL are not among it
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.promise("locales")]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 BACK_S = 30.0  # a killed broker is back after 4 to 6 s on an idle machine
 
@@ -68,6 +68,7 @@ def services(home: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("locales")
 @pytest.mark.long  # 50 s
 def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told(bare: Onefold, home: Path) -> None:
     """Of the broker, which comes back, and of the supervisor, which leaves no process."""

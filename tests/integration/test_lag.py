@@ -30,8 +30,6 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("lag")
-
 MakeDomain = Callable[..., Topology]
 HOUR_S = 3600.0
 UPDATES, STATS = "runner.updates", "runner.stats"
@@ -114,6 +112,7 @@ def about(age_s: float | None, wanted_s: float) -> bool:
     return age_s is not None and wanted_s <= age_s < wanted_s + SOON_S
 
 
+@pytest.mark.promise("lag")
 def test_drained_is_zero_also_behind_aborted_transactions(
     topology: Topology,
     settings: Settings,
@@ -141,6 +140,7 @@ def test_drained_is_zero_also_behind_aborted_transactions(
     assert (told.seen["runner"].to_fold, told.look().lag["runner"]) == (16, found), "as metrics have it"
 
 
+@pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_events_that_are_not_folded_are_counted_with_the_age_of_the_oldest(
     settings: Settings, client: dict[str, str], abort: Callable[..., None]
@@ -158,6 +158,7 @@ def test_events_that_are_not_folded_are_counted_with_the_age_of_the_oldest(
     assert now(settings).input_events == 40
 
 
+@pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_what_compaction_has_removed_waits_for_nobody(settings: Settings, client: dict[str, str]) -> None:
     """Its offsets are gone for ever. The broker's cleaner comes by every 15 s, and leaves the newest segment alone."""
@@ -180,6 +181,7 @@ def test_what_compaction_has_removed_waits_for_nobody(settings: Settings, client
     assert positions.lag_of("runner", settings)["input_events"] == sent
 
 
+@pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_output_records_that_are_not_in_the_database_are_counted_with_the_age_of_the_oldest(
     settings: Settings, client: dict[str, str], database: str
@@ -193,6 +195,7 @@ def test_output_records_that_are_not_in_the_database_are_counted_with_the_age_of
     assert about(found.output_s, HOUR_S)
 
 
+@pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_a_copy_is_as_old_as_its_original(settings: Settings, client: dict[str, str]) -> None:
     sent = b"%d" % ((time.time() - 2 * HOUR_S) * 1000)
@@ -235,6 +238,7 @@ def test_the_command_says_so_and_what_it_does_not_know(
     assert 'does not answer: database "nowhere" does not exist' in err
 
 
+@pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_a_transaction_that_hangs_is_named_with_its_age(
     settings: Settings,
@@ -276,6 +280,7 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
     eventually(lambda: held.held(settings) == [], 20, "it has ended")
 
 
+@pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_who_holds_it_is_unknown_to_who_may_not_read_the_log_of_transactions(
     settings: Settings, client: dict[str, str], monkeypatch: pytest.MonkeyPatch

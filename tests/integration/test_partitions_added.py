@@ -46,7 +46,10 @@ def add_partition(client: dict[str, str], topic: str, count: int) -> None:
 
 
 @pytest.mark.promise("added-partitions")
-@pytest.mark.parametrize("replicas", [1, 2], ids=["elastic", "replicas"])
+@pytest.mark.parametrize(
+    "replicas",
+    [pytest.param(1, id="elastic"), pytest.param(2, id="replicas", marks=pytest.mark.long)],  # 14 s
+)
 def test_an_input_gets_a_partition_while_it_is_processed(
     fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path, replicas: int
 ) -> None:

@@ -31,8 +31,6 @@ from tests.support.needs import first_of
 from tests.support.processes import drained, instance, judge, opened, produce, records
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("crash-at-any-step")
-
 MakeDomain = Callable[..., Topology]
 # Longer than `drained` waits, and what librdkafka allows: what has come by then did not wait for the session.
 LONG_SESSION_MS = 200_000
@@ -44,6 +42,7 @@ def wave(domain: str, seed: int, count: int) -> list[tuple[bytes | None, bytes |
     return [(made.key, made.value) for made in WORKLOADS[domain].generate(seed, count)]
 
 
+@pytest.mark.promise("crash-at-any-step")
 @pytest.mark.long  # 25 s
 @pytest.mark.parametrize("domain", first_of(WORKLOADS))
 def test_kill_9_at_every_step(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, domain: str) -> None:
@@ -85,6 +84,7 @@ def test_who_joins_leaves_the_tasks_that_stay_alone(
     judge(topology, client)
 
 
+@pytest.mark.promise("crash-at-any-step")
 def test_instances_share_the_tasks_and_one_goes_on_for_the_other(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
@@ -107,6 +107,7 @@ def test_instances_share_the_tasks_and_one_goes_on_for_the_other(
     judge(topology, client)
 
 
+@pytest.mark.promise("crash-at-any-step")
 def test_a_zombie_wakes_up_after_its_partitions_were_taken(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:

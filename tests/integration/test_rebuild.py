@@ -41,8 +41,6 @@ from tests.support.sink_children import SinkOf
 from tests.support.versions import TIMES
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("readers-of-a-rebuild")
-
 MakeDomain = Callable[..., Topology]
 #: A row changed, one deleted, and one that no record has made.
 DAMAGE = (
@@ -243,6 +241,7 @@ def beside(site: Site, postgres_dsn: str) -> Iterator[Beside]:
         server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
+@pytest.mark.promise("readers-of-a-rebuild")
 def test_while_tables_are_compared_nobody_lands_or_writes_and_everybody_reads(
     site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +268,7 @@ def test_while_tables_are_compared_nobody_lands_or_writes_and_everybody_reads(
     assert tried[:2] == ["SELECT 2", "SELECT 0"]
 
 
+@pytest.mark.promise("readers-of-a-rebuild")
 def test_tables_that_have_not_come_as_far_are_not_taken(
     site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +282,7 @@ def test_tables_that_have_not_come_as_far_are_not_taken(
     assert site.rows("SELECT user_id FROM runner.stats") == [(1,)]
 
 
+@pytest.mark.promise("readers-of-a-rebuild")
 def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site: Site, beside: Beside) -> None:
     beside.stand(beside.dsn, 20)
     beside.stand(beside.dsn, 7, topic="runner.messages")
@@ -364,6 +365,7 @@ def test_a_table_that_follows_no_record_is_left_as_it_is(
     assert site.rows("TABLE runner.paces") == [(1,)]
 
 
+@pytest.mark.promise("readers-of-a-rebuild")
 def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sink beside lands on meanwhile. What it adds would be added again by the live one."""
     users = iter(range(1, 100))
@@ -380,6 +382,7 @@ def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkey
     assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
 
 
+@pytest.mark.promise("readers-of-a-rebuild")
 @pytest.mark.matrix
 def test_tables_go_over_to_the_decision_log_and_back(
     site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
 from onefold.spark_sink.errors import Waiting, sentence
-from onefold.spark_sink.kafka import client
+from onefold.spark_sink.kafka import client, topics
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
@@ -203,14 +203,17 @@ def test_kafkas_own_tools_get_in_too(secured: Secured, tmp_path: Path, way: str)
     ],
     ids=["scram", "plain", "an authority that nobody knows"],
 )
-def test_others_do_not_get_in(secured: Secured, spark: Any, way: str, change: dict[str, str]) -> None:
+def test_others_do_not_get_in(
+    secured: Secured, spark: Any, way: str, change: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise the tests above would prove nothing."""
+    monkeypatch.setattr(topics, "_PATIENCE_S", 1.0)
     servers, settings = secured.way(way)
     settings = {name: value for name, value in {**settings, **change}.items() if value}
     with pytest.raises(Waiting):
         Topics(servers, settings).ids(list(topology_of("runner").inputs))
     with pytest.raises(KafkaException):
-        AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=5)
+        AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=1)
     java = client.java_client_options(servers, settings)
     frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
     with pytest.raises(

@@ -37,9 +37,10 @@ class Crash(BaseException):
     """What a fault point throws."""
 
 
-pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("lost-checkpoints")]
+pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 
+@pytest.mark.promise("lost-checkpoints")
 @pytest.mark.long  # 15 s
 def test_records_that_cannot_be_landed_are_kept_with_the_reason(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
@@ -84,6 +85,7 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
 
 
 # The driver's staging: `test_sink_trades.py`, with sums.
+@pytest.mark.promise("lost-checkpoints")
 @pytest.mark.long  # 15 s
 def test_a_crash_after_executor_staging_changes_nothing(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
@@ -110,6 +112,7 @@ def test_a_crash_after_executor_staging_changes_nothing(
     made_up.check(reader)
 
 
+@pytest.mark.promise("lost-checkpoints")
 @pytest.mark.long  # 8 s
 def test_a_lost_commit_changes_nothing(
     made_up: MadeUp,
@@ -135,6 +138,7 @@ def test_a_lost_commit_changes_nothing(
         made_up.check(reader)
 
 
+@pytest.mark.promise("headers-of-others")
 def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader, client: dict[str, str]
 ) -> None:
@@ -157,6 +161,7 @@ def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
+@pytest.mark.promise("lost-checkpoints")
 def test_the_checkpoint_may_be_damaged_at_any_moment(
     made_up: MadeUp, query: MakeQuery, plan: Plan, until_landed: Callable[..., None], reader: Reader
 ) -> None:
@@ -188,6 +193,7 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
     assert set(ruined) == {"deleted", "garbled"}
 
 
+@pytest.mark.promise("lost-checkpoints")
 @pytest.mark.long  # 12 s
 def test_two_sinks_at_once_land_everything_once(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
@@ -313,6 +319,7 @@ def test_a_topic_that_was_made_anew_is_refused(
         one.start()
 
 
+@pytest.mark.promise("recreated-topics")
 def test_a_topic_that_is_made_anew_under_a_running_sink_is_refused(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:

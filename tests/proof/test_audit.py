@@ -27,8 +27,6 @@ from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.stage import ChangedRule, Stage
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("audit-names-wrong")
-
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 300
 # What an operator is promised, from the commit to the name.
@@ -80,6 +78,7 @@ def named(auditor: Auditor) -> Finding:
     return standing.findings[before]
 
 
+@pytest.mark.promise("audit-names-wrong")
 def test_what_goes_on_rightly_stays_valid(stage: Stage, auditor: Auditor) -> None:
     for seed in (2, 3):
         records, judged = auditor.standing.records, auditor.standing.judged
@@ -207,6 +206,7 @@ def test_results_that_are_read_before_their_inputs_wait_for_them(
     assert (standing.outcome, standing.findings) == (VALID, [])
 
 
+@pytest.mark.promise("audit-names-wrong")
 def test_what_sql_has_done_is_named(stage: Stage, auditor: Auditor) -> None:
     """One thing after the other: each is named by itself."""
     spoiled = (
@@ -258,6 +258,7 @@ def send(stage: Stage, day: int) -> None:
     stage.play([Input(campaigns.TOPIC, b"%d" % NEW, value)])
 
 
+@pytest.mark.promise("audit-names-wrong")
 @pytest.mark.parametrize(
     ("rule", "kind"),
     [(one_too_many, "wrong output"), (not_the_first, "missing output")],
@@ -276,6 +277,7 @@ def test_a_changed_rule_is_named_by_its_first_output(
         assert (8, 7) in {(wrong, right) for right, wrong in found.columns.values()}
 
 
+@pytest.mark.promise("audit-names-wrong")
 def test_what_is_written_twice_is_named(stage: Stage, auditor: Auditor) -> None:
     """An output record of a row, whose table is none the wiser; and a dead letter."""
     totals = stage.workload.outputs["campaigns.totals"]
@@ -291,6 +293,7 @@ def test_what_is_written_twice_is_named(stage: Stage, auditor: Auditor) -> None:
     assert (found.kind, found.output) == ("doubled dead letter", letter)
 
 
+@pytest.mark.promise("audit-names-wrong")
 def test_an_output_that_nothing_asks_for_is_named(stage: Stage, auditor: Auditor) -> None:
     """It names an input record that is no news, and comes long after that one's results."""
     source = next(

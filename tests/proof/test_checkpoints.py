@@ -31,8 +31,6 @@ from onefold.proof.workloads.shaping import Shape
 from tests.proof.test_generators import DOMAINS, PARTITIONS, log_of
 from tests.support.stage import Stage
 
-pytestmark = pytest.mark.promise("verify-reads-on")
-
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 300
 HEAD = Checkpoint("a judge", {"t": "id"}, {("t", 0): 7}, "", 7, "2026-01-01T00:00:00.000+00:00")
@@ -85,6 +83,7 @@ def files(folder: Path) -> list[Path]:
     return sorted((folder / "runner").iterdir(), key=lambda path: path.stat().st_mtime_ns)
 
 
+@pytest.mark.promise("verify-reads-on")
 def test_a_verdict_reads_on_from_the_one_before(stage: Stage, folder: Path) -> None:
     first = judged(stage, folder)
     assert (first.outcome, first.proved, first.proved_at, first.note) == (VALID, 0, "", "")
@@ -105,6 +104,7 @@ def test_a_verdict_reads_on_from_the_one_before(stage: Stage, folder: Path) -> N
     assert len(files(folder)) == 2, "older ones are of no use"
 
 
+@pytest.mark.promise("verify-reads-on")
 def test_what_is_wrong_is_found_whether_it_is_old_or_new(stage: Stage, folder: Path) -> None:
     assert judged(stage, folder).outcome == VALID
     with psycopg.connect(stage.dsn, autocommit=True) as connection:
@@ -183,6 +183,7 @@ def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(stage: Stage, fol
     assert len(files(folder)) == 1, "damaged ones are gone"
 
 
+@pytest.mark.promise("verify-reads-on")
 @pytest.mark.long  # 9 s
 def test_another_judge_another_topic_and_other_receipts_begin_anew(
     stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,6 +206,7 @@ def test_another_judge_another_topic_and_other_receipts_begin_anew(
     assert (found.outcome, found.proved) == (VALID, 0), "topics of the same names are others"
 
 
+@pytest.mark.promise("verify-reads-on")
 def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> None:
     """Their order and the ticks too; what waits in it is taken by the oracle of whoever goes on."""
     work = averages.WORKLOAD
@@ -264,6 +266,7 @@ def test_functions_without_a_name_are_taken_from_the_reader(tmp_path: Path) -> N
     assert found.state() is None, "a reader that lacks it begins anew"
 
 
+@pytest.mark.promise("verify-reads-on")
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_every_model_goes_on_where_it_was(domain: ModuleType, tmp_path: Path) -> None:
     """Half of the input, kept, and the other half: the same as all of it."""

@@ -13,6 +13,8 @@ from onefold.proof.workloads import UnknownDomain, averages, bank, campaigns, ru
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.expected import expect
 
+pytestmark = pytest.mark.slow  # thousands of events of every pipeline
+
 DOMAINS = [runner, campaigns, trades, averages, bank, sheets]
 COUNT = 8_000
 PARTITIONS = 4

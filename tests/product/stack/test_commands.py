@@ -15,8 +15,6 @@ from tests.support.command_line import CANARIES, Onefold
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("totals-never-change")
-
 
 @pytest.mark.long  # 46 s
 def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
@@ -103,6 +101,7 @@ def test_every_service_says_that_it_gets_on(onefold: Onefold) -> None:
     eventually(lambda: sums(ports["dashboard"])["onefold_lag_input_offsets"] == 0, 60, "nothing waits")
 
 
+@pytest.mark.promise("totals-never-change")
 @pytest.mark.promise("recovery-in-time")
 def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
     """Both domains under load; the processors and the sink are killed while it goes on; verify says valid."""
@@ -122,6 +121,7 @@ def test_generated_load_with_kills_is_valid(onefold: Onefold) -> None:
     assert (whole["outcome"], whole["proved"], whole["checks"]) == ("valid", 0, verdict["checks"])
 
 
+@pytest.mark.promise("totals-never-change")
 @pytest.mark.matrix
 def test_a_counter_in_the_database_is_increased_once_whatever_is_killed(onefold: Onefold) -> None:
     """Two streams into one pipeline, whose alarms are added to a counter: an addition that came twice would stay."""
@@ -151,6 +151,7 @@ def test_a_line_of_a_live_pipe_is_in_the_table_while_the_pipe_stays_open(onefold
         assert produce.wait(30) == 0
 
 
+@pytest.mark.promise("totals-never-change")
 @pytest.mark.long  # 31 s
 def test_broker_and_database_killed_in_the_middle(onefold: Onefold) -> None:
     """With a backlog being folded and landed; everything finds its way back by itself, and nothing is missing."""
@@ -166,6 +167,7 @@ def new_send(campaign: int) -> bytes:
     return json.dumps({"id": campaign, "email": "A", "subject": "A", "sent": 1, "date": "2021-12-01 12:00:00"}).encode()
 
 
+@pytest.mark.promise("totals-never-change")
 @pytest.mark.matrix
 def test_two_sinks_at_once_are_safe(onefold: Onefold) -> None:
     """A second sink on the same tables, from the same topics, while the first one works."""

@@ -21,14 +21,16 @@ SALES = EXAMPLES / "sales"
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
+@pytest.mark.promise("a-pipeline-of-your-own")
 def test_ticks_tell_the_minutes_and_the_judge_knows_the_time_that_was(onefold: Onefold) -> None:
-    """Of the last three minutes the first are told by the next tick, although no order follows; then the processor is killed,
-    and orders of those minutes come too late. All of it is valid, but no row that the time does not explain.
+    """Of the last three minutes the first are told by the next tick, although no order follows; then processor and sink are
+    killed, and orders of those minutes come too late. All of it is valid, but no row that the time does not explain.
     """
     onefold("produce", "sales.orders", "--count", "2000", "--seed", "5")
     minutes = "SELECT 1 FROM sales.minutes"
     eventually(lambda: len(onefold.rows(minutes)) >= 4, 60, "a minute of every shop is told")
-    os.kill(onefold.pid("processor-sales-1"), signal.SIGKILL)
+    for service in ("processor-sales-1", "sink-1"):
+        os.kill(onefold.pid(service), signal.SIGKILL)
     onefold("produce", "sales.orders", "--count", "2000", "--seed", "6")
     verdict = json.loads(onefold("verify", "sales", "--timeout", "120", "--json"))
     assert verdict["outcome"] == "valid"
