@@ -282,7 +282,6 @@ def test_tables_that_have_not_come_as_far_are_not_taken(
     assert site.rows("SELECT user_id FROM runner.stats") == [(1,)]
 
 
-@pytest.mark.promise("readers-of-a-rebuild")
 def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site: Site, beside: Beside) -> None:
     beside.stand(beside.dsn, 20)
     beside.stand(beside.dsn, 7, topic="runner.messages")
@@ -382,7 +381,6 @@ def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkey
     assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
 
 
-@pytest.mark.promise("readers-of-a-rebuild")
 @pytest.mark.matrix
 def test_tables_go_over_to_the_decision_log_and_back(
     site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch

@@ -40,7 +40,6 @@ class Crash(BaseException):
 pytestmark = pytest.mark.usefixtures("made_up_topics")
 
 
-@pytest.mark.promise("lost-checkpoints")
 @pytest.mark.long  # 15 s
 def test_records_that_cannot_be_landed_are_kept_with_the_reason(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
@@ -85,7 +84,7 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
 
 
 # The driver's staging: `test_sink_trades.py`, with sums.
-@pytest.mark.promise("lost-checkpoints")
+@pytest.mark.promise("rows-with-offsets")
 @pytest.mark.long  # 15 s
 def test_a_crash_after_executor_staging_changes_nothing(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
@@ -112,7 +111,7 @@ def test_a_crash_after_executor_staging_changes_nothing(
     made_up.check(reader)
 
 
-@pytest.mark.promise("lost-checkpoints")
+@pytest.mark.promise("rows-with-offsets")
 @pytest.mark.long  # 8 s
 def test_a_lost_commit_changes_nothing(
     made_up: MadeUp,
@@ -193,7 +192,7 @@ def test_the_checkpoint_may_be_damaged_at_any_moment(
     assert set(ruined) == {"deleted", "garbled"}
 
 
-@pytest.mark.promise("lost-checkpoints")
+@pytest.mark.promise("two-sinks")
 @pytest.mark.long  # 12 s
 def test_two_sinks_at_once_land_everything_once(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader

@@ -82,8 +82,9 @@ def module_database(postgres_dsn: str) -> Iterator[str]:
         yield dsn
 
 
-#: What a database is a copy of, and what it must be like to pass for a new one.
+#: Each test database is a copy of this template.
 _TEMPLATE = "template1"
+#: An emptied database serves another test if these answers are those of a new database.
 _LIKE_NEW = """
     SELECT d.datacl, d.datallowconn, d.datconnlimit, d.datdba, n.nspacl, n.nspowner,
         (SELECT count(*) FROM pg_db_role_setting WHERE setdatabase = d.oid), (SELECT count(*) FROM pg_namespace),
@@ -92,9 +93,12 @@ _LIKE_NEW = """
         (SELECT count(*) FROM pg_extension), (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_publication),
         (SELECT count(*) FROM pg_default_acl), (SELECT count(*) FROM pg_largeobject_metadata)
     FROM pg_database d, pg_namespace n WHERE d.datname = current_database() AND n.nspname = 'public'"""
-_GRANTEES = (
-    "SELECT DISTINCT pg_get_userbyid(grantee) FROM pg_default_acl, aclexplode(defaclacl) WHERE grantee <> defaclrole"
-)
+#: Revokes the default privileges of the whole database; those of a schema went with the schema.
+_REVOKES = """
+    SELECT format('ALTER DEFAULT PRIVILEGES FOR ROLE %I REVOKE ALL ON %s FROM %I', pg_get_userbyid(defaclrole),
+        CASE defaclobjtype WHEN 'r' THEN 'TABLES' WHEN 'S' THEN 'SEQUENCES' WHEN 'f' THEN 'FUNCTIONS' WHEN 'T' THEN 'TYPES'
+        WHEN 'n' THEN 'SCHEMAS' END, pg_get_userbyid(grantee))
+    FROM pg_default_acl, aclexplode(defaclacl) WHERE grantee NOT IN (0, defaclrole)"""
 _EMPTY = """
     CREATE SCHEMA public AUTHORIZATION pg_database_owner;
     GRANT USAGE ON SCHEMA public TO PUBLIC;
@@ -110,7 +114,7 @@ def new_database(postgres_dsn: str, template: str = _TEMPLATE) -> Iterator[str]:
     """The DSN of a copy of a database that nobody uses."""
     spare, name = _spare[postgres_dsn, os.getpid()] if template == _TEMPLATE else [], f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        # A spare one gets a name that nobody knows: a process that a test left may go on with the old one.
+        # A spare database is renamed: a process that an earlier test left may still use the old name.
         made = sql.SQL("ALTER DATABASE {1} RENAME TO {0}" if spare else "CREATE DATABASE {0} TEMPLATE {1}")
         admin.execute(made.format(sql.Identifier(name), sql.Identifier(spare.pop() if spare else template)))
     dsn = psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)
@@ -127,14 +131,14 @@ def new_database(postgres_dsn: str, template: str = _TEMPLATE) -> Iterator[str]:
 
 
 def _is_emptied(postgres_dsn: str, dsn: str) -> bool:
-    """Drop all schemas of a database; whether it is like new then."""
+    """Drop all schemas of a database. Returns whether the database is like a new one then."""
     try:
         with psycopg.connect(dsn, autocommit=True) as mine:
             schemas = mine.execute("SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$)'")
             names = sql.SQL(", ").join(sql.Identifier(name) for (name,) in schemas)
             mine.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(names))
-            for (role,) in mine.execute(_GRANTEES).fetchall():
-                mine.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+            for (revoke,) in mine.execute(_REVOKES).fetchall():
+                mine.execute(revoke)
             mine.execute(_EMPTY)
             return bool(mine.execute(_LIKE_NEW).fetchone() == _new[postgres_dsn])
     except psycopg.Error:  # it lets nobody in, or holds what cannot be dropped

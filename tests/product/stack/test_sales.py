@@ -23,8 +23,8 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 @pytest.mark.promise("a-pipeline-of-your-own")
 def test_ticks_tell_the_minutes_and_the_judge_knows_the_time_that_was(onefold: Onefold) -> None:
-    """Of the last three minutes the first are told by the next tick, although no order follows; then processor and sink are
-    killed, and orders of those minutes come too late. All of it is valid, but no row that the time does not explain.
+    """A tick closes the first of the last three minutes without a further order. Then processor and sink are killed, and orders
+    of those minutes come too late. `verify` says valid, and invalid for a row that the ticks do not explain.
     """
     onefold("produce", "sales.orders", "--count", "2000", "--seed", "5")
     minutes = "SELECT 1 FROM sales.minutes"
