@@ -110,10 +110,6 @@ class Settings(BaseSettings):
         description="pipelines that `up` starts a continuous verifier for: names with commas, or all for each that can have one",
     )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
-    sink_standby: bool = Field(
-        False,
-        description="on or off: whether `up` starts a second process for each sink, which takes over when that ends",
-    )
     session_timeout_s: float | None = Field(
         None,
         ge=1,

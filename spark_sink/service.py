@@ -23,7 +23,7 @@ from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.spark_sink.precedence import Precedence
-from onefold.spark_sink.spark import checkpoint, session, warm
+from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -32,16 +32,11 @@ from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
-#: The state and the detail of a status while a sink has to wait, None when the sink may write.
-Gate = Callable[[], tuple[str, str] | None]
-
 # The pause before a further try of a pipeline that was left out: the first one, doubled with each try up to the second. A
 # batch that PostgreSQL refuses costs the database seconds at each try.
 _AGAIN_S = 2.0
 _AGAIN_LATEST_S = 60.0
 _TICK_S = 0.2  # the interval of looks at the queries, and the delay until an ended query is noticed
-_AT_THE_GATE_S = 0.1  # the delay after the other sink's end; the gate reads a file, and queries no server
-_ASKED_S = 1.0  # time-out of the query for backlogs; without the answer the queries start in order
 _STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is a transaction, so all effects are atomic
 
 
@@ -64,7 +59,6 @@ def run(
     unknown_contracts: bool = False,
     telemetry: Telemetry = SILENT,
     archive: Path | None = None,
-    gate: Gate = lambda: None,
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
@@ -78,7 +72,6 @@ def run(
         guarantee, unknown_contracts: see `Plan`.
         telemetry: receives the figures and the progress.
         archive: the path of the JVM's CDS archive, which may be missing, see `class_archive`.
-        gate: called after Spark's start, until the gate returns None.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
@@ -106,8 +99,7 @@ def run(
         if not plans:
             raise left_out.worst()
         start = lambda: session.start(jars, java_home, checkpoint_root, uses(archive))  # noqa: E731
-        rehearse = _rehearsal(pipelines, checkpoint_root)
-        return _land(plans, planned, left_out, held, status, patience_s, start, gate, rehearse)
+        return _land(plans, planned, left_out, held, status, patience_s, start)
     except SinkError as error:
         log.error(sentence(error), code=str(error.code))
         status.write("waiting", sentence(error))
@@ -119,11 +111,6 @@ def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], decided
     pipeline = by_name[name]
     domain = load_domain(name, pipeline.contracts, pipeline.sql)
     return make(domain=domain, sql_root=pipeline.sql, decided=name in decided)
-
-
-def _rehearsal(pipelines: Sequence[Pipeline], folder: Path) -> Callable[[Any, threading.Event], None]:
-    """Given a session, run a warm-up of every write, until `enough`."""
-    return partial(warm.rehearse, pipelines=pipelines, folder=folder)
 
 
 @dataclass
@@ -232,21 +219,12 @@ def _land(
     status: Status,
     patience_s: float,
     start_spark: Callable[[], Any],
-    gate: Gate,
-    rehearse: Callable[[Any, threading.Event], None],
 ) -> int:
     precedence = Precedence()
-    ask = partial(precedence.ask, plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)
-    if may_begin := gate() is None:
-        ask()  # while Spark starts
+    precedence.ask(plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)  # while Spark starts
     with _stop_signals() as stop:
         spark = start_spark()
         _on_signals(stop)  # PySpark took SIGINT for itself
-        if not may_begin:
-            if not _let_in(gate, plans, status, stop, partial(rehearse, spark)):
-                _within(_STOP_DEADLINE_S, [spark.stop])
-                return 0
-            ask().join(_ASKED_S)
         watched: dict[str, Standing] = {}
         ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
         bounds: dict[str, Bound] = {}
@@ -262,33 +240,6 @@ def _land(
             watch(watched, stop)
         again = lambda name: supervised(planned(name))  # noqa: E731
         return _serve(supervisors, left_out, held, status, stop, spark.stop, watched, precedence, again)
-
-
-def _let_in(
-    gate: Gate,
-    plans: Sequence[Plan],
-    status: Status,
-    stop: threading.Event,
-    rehearse: Callable[[threading.Event], None],
-) -> bool:
-    """Wait at the gate. Returns False if asked to stop before the gate opens. A waiting sink is healthy. In a long wait, as of
-    a warm standby, `rehearse` runs in a second thread, until the gate opens.
-    """
-    enough = threading.Event()
-    rehearsal = threading.Thread(target=rehearse, args=(enough,), name="rehearsal", daemon=True)
-    try:
-        while not stop.is_set():
-            if (waits := gate()) is None:
-                return True
-            status.write(*waits)
-            for plan in plans:
-                plan.telemetry.stands(plan.domain.name, "", time.monotonic(), waits[1])
-            if waits[0] == "running" and rehearsal.ident is None:
-                rehearsal.start()
-            stop.wait(_AT_THE_GATE_S)
-        return False
-    finally:
-        enough.set()
 
 
 def _serve(

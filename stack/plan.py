@@ -83,33 +83,18 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
         for domain in domains
         for number in range(1, _processes(settings, domain, len(domains)) + 1)
     ]
-    numbers = [str(number) for number in range(1, settings.sinks + 1)]
-    sinks = [_sink(settings, public, domains, number, number) for number in numbers]
+    sinks = [_sink(settings, public, domains, str(number)) for number in range(1, settings.sinks + 1)]
     served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together. Not the auditors:
-    # there is nothing to judge before, and they would make that wait. Nor a sink that stands by.
-    standing_by = [_standby(settings, public, domains, number) for number in numbers if settings.sink_standby]
+    # there is nothing to judge before, and they would make that wait.
     stages = [[prepare], [*served, _warm(settings, public)]]
-    last = [*standing_by, *_auditors(settings, domains, public)]
-    return [*stages, last] if last else stages
+    auditors = _auditors(settings, domains, public)
+    return [*stages, auditors] if auditors else stages
 
 
-def _sink(
-    settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str, turn: str, needed: bool = True
-) -> Service:
-    """One whose JVM starts while Kafka and PostgreSQL do: it waits for topics and tables by itself."""
-    turns = ("--turn", turn) if settings.sink_standby else ()
-    words = ("sink", *domains, "--instance", instance, "--after", PREPARE, *turns)
-    sink = _onefold(settings, public, f"sink-{instance}", words, None, SINK_STOP_S, needed)
-    return replace(
-        sink, early=True, inherits=inherited.SINK, spare=f"sink-{turn}-standby" if settings.sink_standby else ""
-    )
-
-
-def _standby(settings: Settings, public: dict[str, Any], domains: Sequence[str], number: str) -> Service:
-    """Not early: it is of no use before there is a sink to stand by, and would make that one slower."""
-    sink = _sink(settings, public, domains, f"{number}-standby", number, needed=False)
-    return replace(sink, early=False, spare=f"sink-{number}")
+def _sink(settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str) -> Service:
+    sink = _onefold(settings, public, f"sink-{instance}", ("sink", *domains, "--instance", instance), None, SINK_STOP_S)
+    return replace(sink, inherits=inherited.SINK)
 
 
 def _warm(settings: Settings, public: dict[str, Any]) -> Service:

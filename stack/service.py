@@ -44,9 +44,6 @@ class Service:
         account: the program's (uid, gid); None keeps the supervisor's.
         needed: whether the stack is useless without the service; a single pipeline's processor is not needed.
         after_s: for a background task with a single try: seconds from the supervisor's start of the plan to the task's start.
-        early: whether the service starts with the first stage, and waits for earlier stages without the supervisor.
-        spare: the name of the standby service, which takes over when this service ends: while the standby runs, the supervisor
-            restarts this service later.
         inherits: the names of the inherited environment variables (`stack.inherited`); None: all.
         log_bytes: the size of a log file, after which a new file begins.
         log_files: the number of kept log files.
@@ -64,8 +61,6 @@ class Service:
     account: tuple[int, int] | None = None
     needed: bool = True
     after_s: float = 0.0
-    early: bool = False
-    spare: str = ""
     inherits: tuple[str, ...] | None = None
     log_bytes: int = 10_000_000
     log_files: int = 5

@@ -28,7 +28,6 @@ from onefold.stack.service import Service, is_ready
 
 BACKOFF_FIRST_S = 0.2  # before the first restart; doubles
 BACKOFF_MAX_S = 10.0
-SPARED_S = 15.0  # and where another one takes over, which needs the processor for that: it would share it with a start
 STABLE_S = 30.0  # a service that lived this long starts again with BACKOFF_FIRST_S
 TURN_STARTING_S = 0.1  # between probes while something is starting
 TURN_RUNNING_S = 1.0  # and while everything runs; the end of a child wakes the loop at once
@@ -50,8 +49,6 @@ class Managed:
         self._pause = BACKOFF_FIRST_S
         self._started_at = 0.0
         self._start_at = clock() + service.after_s if service.after_s else 0.0
-        self._is_spared = False
-        self._spared_until = 0.0
 
     @property
     def settled(self) -> bool:
@@ -63,14 +60,10 @@ class Managed:
         """Whether something is about to change that somebody waits for."""
         return self.state in ("pending", "starting", "restarting") and not self.service.after_s
 
-    def turn(self, is_spared: bool = False) -> None:
+    def turn(self) -> None:
         """Checks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
         service from running is its own state, and no reason to end all the others.
-
-        Args:
-            is_spared: whether its spare runs.
         """
-        self._is_spared = is_spared
         try:
             self._turn()
         except Exception as error:  # noqa: BLE001  a supervisor outlives what it supervises
@@ -80,8 +73,7 @@ class Managed:
         if self.state in ("done", "stopped"):
             return
         if self.state in ("pending", "restarting"):
-            now = self._clock()
-            if now >= self._start_at and not (self._is_spared and now < self._spared_until):
+            if self._clock() >= self._start_at:
                 self._start()
             return
         ended = self.child.poll()
@@ -143,8 +135,6 @@ class Managed:
         self.restarts += 1
         self.last_end = {"why": why, "at": time.time(), **self._logged()}
         self._start_at = self._clock() + pause
-        self._spared_until = self._clock() + SPARED_S
-        pause = max(pause, SPARED_S) if self._is_spared else pause
         self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
 
     def _logged(self) -> dict[str, int]:
@@ -157,9 +147,7 @@ class Managed:
 
 
 class Supervisor:
-    """Runs the stages of a plan; each stage starts when all services of the one before are ready, but for those that start
-    early.
-    """
+    """Runs the stages of a plan; each stage starts when all services of the one before are ready."""
 
     def __init__(self, stages: Sequence[Sequence[Service]], publish: Callable[[dict[str, Any]], None]) -> None:
         self.stages = [[Managed(service) for service in stage] for stage in stages]
@@ -184,15 +172,14 @@ class Supervisor:
 
     def turn(self) -> float:
         """Checks every service of the stages that are due once. Returns the seconds until the next check is due."""
-        busy = unsettled = False
-        running = {one.service.name for stage in self.stages for one in stage if one.child.running() and one.was_ready}
+        busy = False
         for stage in self.stages:
             for managed in stage:
-                if not unsettled or managed.service.early:
-                    managed.turn(managed.service.spare in running)
-                    busy = busy or managed.busy
-            unsettled = unsettled or not all(managed.settled for managed in stage)
-        busy = busy or unsettled
+                managed.turn()
+                busy = busy or managed.busy
+            if not all(managed.settled for managed in stage):
+                busy = True
+                break
         self.publish()
         return TURN_STARTING_S if busy else TURN_RUNNING_S
 

@@ -15,7 +15,6 @@ from onefold.operate.guarantee import UNKNOWN_CONTRACTS
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 from onefold.stack import jars, java
-from onefold.stack.gate import Gate
 
 
 def command(
@@ -26,11 +25,6 @@ def command(
             help="A name for the ledger and the logs; two sinks at once need two names. Default: the host's name."
         ),
     ] = None,
-    after: Annotated[str, typer.Option(help="A task of the running stack that must end before the sink writes.")] = "",
-    turn: Annotated[
-        str,
-        typer.Option(help="A lock: of the sinks with the same name here one is active, the others are warm standbys."),
-    ] = "",
 ) -> None:
     """Run the Spark sink until SIGTERM or Ctrl-C. It writes the output topics to PostgreSQL, each batch with its offsets in
     one transaction.
@@ -74,6 +68,5 @@ def command(
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
         telemetry=metrics.of("sink", names, settings),
         archive=archive.place(settings.cache, spark, str(found.spark_home)),
-        gate=Gate(settings.home, after, turn),
     )
     raise typer.Exit(code)

@@ -1,6 +1,4 @@
-"""Has Spark do once what the sink does: so that the JVM writes down which classes that takes, or has them all, and compiled, when
-a sink that stands by is needed.
-"""
+"""Has Spark do once what the sink does: so that the JVM writes down which classes that takes."""
 
 import subprocess
 import tempfile
@@ -10,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
-import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,14 +16,11 @@ from onefold import class_archive
 from onefold.error_codes import Code
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import Domain, load_domain
-from onefold.spark_sink.errors import Misconfigured, Waiting, sentence
+from onefold.spark_sink.errors import Misconfigured, Waiting
 from onefold.spark_sink.spark import read, reduce, session
-
-log = structlog.get_logger()
 
 _NOBODY = "127.0.0.1:9"  # no broker is needed to load the classes of a client
 _LOOK_S = 0.2
-_NEVER = threading.Event()
 _BATCH_S = 120.0  # for the first batch of a pipeline, at the lowest priority; what has not come by then is left out
 _EXIT_S = 300.0  # many times what it takes to write the archive at the lowest priority
 
@@ -69,26 +63,9 @@ def _run(draft: Path, pipelines: Iterable[Pipeline], jars: list[Path], java_home
         raise Waiting(Code.CLASSES_NOT_ARCHIVED, f"the JVM did not write its classes down in {_EXIT_S:.0f} s") from None
 
 
-def rehearse(spark: SparkSession, enough: threading.Event, pipelines: Iterable[Pipeline], folder: Path) -> None:
-    """Exercises each pipeline once in the JVM of a sink that stands by, until it is enough. Whatever goes wrong, it was no more
-    than an exercise.
-    """
-    try:
-        with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=folder, ignore_cleanup_errors=True) as scratch:
-            for pipeline in pipelines:
-                if enough.is_set():
-                    return
-                exercise(spark, pipeline, Path(scratch) / pipeline.name, enough)
-    except Exception as error:  # noqa: BLE001  of whatever kind: what is tried here has another chance when it counts
-        log.warning(f"the warm-up has ended early: {sentence(error)}")
-
-
-def exercise(spark: SparkSession, pipeline: Pipeline, checkpoint: Path, enough: threading.Event = _NEVER) -> None:
+def exercise(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> None:
     """Streams a few made-up records through the decoding, and the reductions, of the pipeline. One whose contracts or SQL are
     wrong is passed over.
-
-    Args:
-        enough: ends it before that.
     """
     try:
         domain = load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
@@ -111,11 +88,10 @@ def exercise(spark: SparkSession, pipeline: Pipeline, checkpoint: Path, enough: 
     )
     # Not for all that is there: on a busy machine more is there after every batch.
     deadline = time.monotonic() + _BATCH_S
-    while not (done.wait(_LOOK_S) or enough.is_set()) and query.isActive and time.monotonic() < deadline:
+    while not done.wait(_LOOK_S) and query.isActive and time.monotonic() < deadline:
         pass
     query.stop()
-    if not enough.is_set():
-        _ask_nobody(spark)
+    _ask_nobody(spark)
 
 
 def _ticks(spark: SparkSession, domain: Domain) -> DataFrame:

@@ -25,6 +25,7 @@ def start(sink_of: SinkOf, made_up: MadeUp, tmp_path: Path) -> Start:
     return sink_of(made_up.name, tmp_path)
 
 
+@pytest.mark.promise("sinks-that-wait")
 def test_a_sink_that_waited_for_topics_is_killed_and_changes_nothing_and_topics_made_anew_are_refused(
     made_up: MadeUp, start: Start, database: str, reader: Reader
 ) -> None:
@@ -47,7 +48,7 @@ def test_a_sink_that_waited_for_topics_is_killed_and_changes_nothing_and_topics_
 
 
 @pytest.mark.long  # 22 s
-@pytest.mark.promise("left-out-pipelines-return")
+@pytest.mark.promise("left-out-pipelines-return", "sinks-that-wait")
 def test_a_sink_goes_on_when_the_database_is_mended(
     made_up: MadeUp, start: Start, database: str, reader: Reader
 ) -> None:

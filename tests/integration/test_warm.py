@@ -4,20 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
 from onefold import class_archive
-from onefold.operate import pipelines
-from onefold.spark_sink.contracts import Domain
-from onefold.spark_sink.spark import archive, reduce, warm
+from onefold.spark_sink.spark import archive
 from onefold.stack import java
 from onefold.stack import warm as kafka
 from onefold.stack.embedded import Infrastructure, default_cache
@@ -123,32 +118,3 @@ def test_a_broker_writes_down_what_it_loads_and_the_next_one_takes_it(
     found = [line for line in shared.stdout.splitlines() if " kafka.Kafka" in line]
     assert found, shared.stdout[-500:]
     assert all("shared objects file (top)" in line for line in found)
-
-
-@pytest.mark.long  # 9 s
-def test_a_rehearsal_streams_what_a_pipeline_would_land_and_leaves_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the session of a sink that stands by. When it is enough, it has no other one begin."""
-    reducer, reduced = reduce.reducer, list[str]()
-
-    def heard(domain: Domain, targets: Any) -> Any:
-        of_domain = reducer(domain, targets)
-
-        def of(frame: DataFrame) -> Any:
-            reduced.append(domain.name)
-            return of_domain(frame)
-
-        return of
-
-    monkeypatch.setattr(reduce, "reducer", heard)
-    both = [pipelines.found()[name] for name in ("runner", "trades")]
-    enough = threading.Event()
-    warm.rehearse(spark, enough, both, tmp_path)
-    assert set(reduced) == {"runner", "trades"}
-    assert (list(tmp_path.iterdir()), spark.streams.active) == ([], [])
-
-    reduced.clear()
-    enough.set()
-    warm.rehearse(spark, enough, both, tmp_path)
-    assert reduced == []

@@ -98,7 +98,7 @@ def test_the_topics_of_others_are_those_that_they_name() -> None:
     [
         ("processor-runner-1", Code.STILL_RUNNING),
         ("sink-1", Code.STILL_RUNNING),  # which lands every pipeline
-        ("sink-1-standby", Code.STILL_RUNNING),
+        ("sink-2", Code.STILL_RUNNING),
         ("worker-runner-1", Code.STILL_RUNNING),
         ("worker-sheets-1", Code.POSTGRES_SILENT),
         ("processor-bank-1", Code.POSTGRES_SILENT),  # that nobody is there is found next

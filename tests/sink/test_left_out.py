@@ -12,7 +12,6 @@ from onefold.error_codes import Code
 from onefold.pipelines import Pipeline
 from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
-from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.precedence import Precedence
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
@@ -230,35 +229,3 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     assert started == ["runner"]
     assert told.standing["nothing", ""][1].startswith("it is left out: "), "its health is not that of the others"
     assert service.run([broken], **given) == 2
-
-
-@pytest.mark.promise("sinks-that-wait")
-def test_a_sink_at_a_closed_gate_says_so_and_is_well() -> None:
-    """It stands by for as long as it takes; its health is good, and the end that is asked for comes at once."""
-    status, told, stop = Reported(), Kept(), threading.Event()
-    answers: list[tuple[str, str] | None] = [("starting", "waiting for prepare"), ("running", "standing by"), None]
-    plan = cast("Plan", SimpleNamespace(telemetry=told, domain=SimpleNamespace(name="runner")))
-
-    assert service._let_in(lambda: answers.pop(0), [plan], status, stop, lambda enough: None)
-    assert status.lines == [("starting", "waiting for prepare"), ("running", "standing by")]
-    assert told.standing["runner", ""][1] == "standing by"
-    stop.set()
-    assert not service._let_in(lambda: ("running", "standing by"), [plan], status, stop, lambda enough: None)
-
-
-def test_who_stands_by_rehearses_until_it_is_let_in() -> None:
-    """Not who waits for topics and tables: that is a start, which has no time for it."""
-    began, ended = threading.Event(), threading.Event()
-
-    def rehearse(enough: threading.Event) -> None:
-        began.set()
-        assert enough.wait(10)
-        ended.set()
-
-    answers = [("starting", "waiting for prepare"), None]
-    assert service._let_in(lambda: answers.pop(0), [], Reported(), threading.Event(), rehearse)
-    assert not began.is_set()
-
-    standing_by = lambda: None if began.is_set() else ("running", "standing by")  # noqa: E731
-    assert service._let_in(standing_by, [], Reported(), threading.Event(), rehearse)
-    assert ended.wait(10), "it is told that it is enough"

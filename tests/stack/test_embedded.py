@@ -141,18 +141,11 @@ def test_a_pipeline_with_jobs_has_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_
     assert (worker.name, worker.argv[-2:], worker.needed) == ("worker-mails-1", ("work", "mails"), False)
 
 
-def test_a_sink_starts_early_and_one_that_stands_by_last(tmp_path: Path) -> None:
-    """The session of the first one is made while Kafka and PostgreSQL start; the second one would only take from that."""
+def test_two_sinks_start_with_the_processors(tmp_path: Path) -> None:
+    """Each with a name of its own, by which the ledger tells them apart."""
     public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
-    stages = plan.pipeline(Settings(home=tmp_path, sink_standby=True), ["runner"], public)
-    sink = next(service for service in stages[1] if service.name == "sink-1")
-    (standby,) = stages[2]
+    _, served = plan.pipeline(Settings(home=tmp_path, sinks=2), ["runner"], public)
+    sinks = [service for service in served if service.name.startswith("sink")]
 
-    assert (sink.early, sink.needed, sink.argv[-4:]) == (True, True, ("--after", "prepare", "--turn", "1"))
-    assert (standby.name, standby.early, standby.needed) == ("sink-1-standby", False, False)
-    assert standby.argv[-2:] == ("--turn", "1"), "they take turns"
-    assert (sink.spare, standby.spare) == ("sink-1-standby", "sink-1"), "one leaves the other time to take over"
-    alone = plan.pipeline(Settings(home=tmp_path), ["runner"], public)
-    assert len(alone) == 2
-    sink = next(service for service in alone[1] if service.name == "sink-1")
-    assert (sink.spare, "--turn" in sink.argv) == ("", False)
+    assert [(one.name, one.needed) for one in sinks] == [("sink-1", True), ("sink-2", True)]
+    assert [one.argv[-4:] for one in sinks] == [("sink", "runner", "--instance", number) for number in ("1", "2")]

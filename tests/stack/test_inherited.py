@@ -50,11 +50,11 @@ def test_who_gets_what(names: tuple[str, ...] | None, gets: set[str]) -> None:
 def test_a_plan_says_what_its_services_get(tmp_path: Path) -> None:
     """Code of a pipeline may read variables of its own; what no such code runs in does without."""
     public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": "http://127.0.0.1:1"}
-    made = plan.Plan(plan.pipeline(Settings(home=tmp_path, sink_standby=True), ["runner"], public), public)
+    made = plan.Plan(plan.pipeline(Settings(home=tmp_path), ["runner"], public), public)
     made.write(tmp_path)
     services = {service.name: service.inherits for stage in plan.Plan.read(tmp_path).stages for service in stage}
     of_sinks = {name for name, inherits in services.items() if inherits == inherited.SINK}
-    assert of_sinks == {"sink-1", "sink-1-standby", "warm"}
+    assert of_sinks == {"sink-1", "warm"}
     assert {inherits for name, inherits in services.items() if name not in of_sinks} == {None}
 
 

@@ -20,7 +20,7 @@ from onefold.operate import state
 from onefold.stack.child import end_known
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
-from onefold.stack.supervisor import BACKOFF_MAX_S, SPARED_S, STABLE_S, TURN_RUNNING_S, Managed, Supervisor
+from onefold.stack.supervisor import BACKOFF_MAX_S, STABLE_S, TURN_RUNNING_S, Managed, Supervisor
 from tests.support import previous
 from tests.support.clock import Clock
 from tests.support.waiting import eventually
@@ -85,41 +85,6 @@ def test_pauses_before_new_starts_double_up_to_a_limit_and_begin_anew_after_a_lo
     turn_until(managed, "restarting")
     assert managed._start_at - clock.now == pytest.approx(0.2)
     assert managed.restarts == 9
-
-
-def test_one_whose_spare_runs_leaves_it_the_processor_for_a_while(tmp_path: Path) -> None:
-    """And is there at once when that one has ended as well."""
-    clock = Clock()
-    run = SAY_RUNNING + FOREVER
-    sink = replace(service(tmp_path, "sink", run), spare="spare")
-    supervisor = Supervisor([[sink, service(tmp_path, "spare", run)]], lambda services: None)
-    ((first, spare),) = supervisor.stages
-    for managed in (first, spare):
-        managed._clock = clock
-
-    def reached(managed: Managed, wanted: str) -> bool:
-        supervisor.turn()
-        return managed.state == wanted
-
-    def is_killed(managed: Managed) -> None:
-        eventually(lambda: reached(first, "running") and reached(spare, "running"), 10, "both run")
-        os.kill(managed.child.pid or 0, signal.SIGKILL)
-        eventually(lambda: reached(managed, "restarting"), 10, "its end is noticed")
-
-    try:
-        is_killed(first)
-        assert first.detail == "was killed by signal 9; starts again after 15.0 s"
-        clock.now += SPARED_S - 0.1
-        assert not reached(first, "starting")
-        clock.now += 0.2
-        assert reached(first, "starting")
-
-        is_killed(first)
-        os.kill(spare.child.pid or 0, signal.SIGKILL)
-        clock.now += 1
-        eventually(lambda: reached(first, "starting"), 10, "there is nobody else")
-    finally:
-        supervisor.stop()
 
 
 def test_a_killed_service_is_named_by_its_signal_and_its_old_status_does_not_count(
@@ -189,28 +154,6 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
         ("first", "task", "last"), "stopped"
     )
     assert told[0]["last"]["state"] == "pending"
-
-
-def test_who_starts_early_waits_for_no_stage(tmp_path: Path) -> None:
-    """And a stage after its own waits for it, as for the others."""
-    early = replace(service(tmp_path, "early", FOREVER), early=True)
-    stages = [[service(tmp_path, "first", FOREVER)], [service(tmp_path, "second", FOREVER), early]]
-    supervisor = Supervisor([*stages, [service(tmp_path, "third", FOREVER)]], lambda services: None)
-    first, second, ahead, third = (managed for stage in supervisor.stages for managed in stage)
-
-    def turn_after(*ready: str) -> list[str]:
-        for name in ready:
-            (tmp_path / f"{name}.status").write_text('{"state": "running", "detail": ""}', encoding="utf-8")
-        supervisor.turn()
-        return [managed.state for managed in (first, second, ahead, third)]
-
-    try:
-        assert turn_after() == ["starting", "pending", "starting", "pending"]
-        assert turn_after("early") == ["starting", "pending", "running", "pending"]
-        assert turn_after("first") == ["running", "starting", "running", "pending"]
-        assert turn_after("second") == ["running", "running", "running", "starting"]
-    finally:
-        supervisor.stop()
 
 
 def test_a_task_for_which_nobody_waits_begins_late_and_is_tried_once(tmp_path: Path) -> None:
