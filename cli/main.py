@@ -39,7 +39,6 @@ GROUPS = {
         "lint": "Check this checkout's code and documents.",
         "bench": "Measure throughput, latency and recovery.",
         "chaos": "Inject faults into a running stack, and verify.",
-        "warm": "Make Kafka and Spark start faster.",
     },
     "Inspect": {
         "status": "Show services, connections and lag.",

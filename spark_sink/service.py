@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from onefold.class_archive import uses
 from onefold.pipelines import Pipeline
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting, sentence
@@ -58,7 +57,6 @@ def run(
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
     telemetry: Telemetry = SILENT,
-    archive: Path | None = None,
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
@@ -71,7 +69,6 @@ def run(
         decided: names of pipelines with replicas whose tables are filled from the decision log.
         guarantee, unknown_contracts: see `Plan`.
         telemetry: receives the figures and the progress.
-        archive: the path of the JVM's CDS archive, which may be missing, see `class_archive`.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
@@ -98,7 +95,7 @@ def run(
                 plans.append(planned(name))
         if not plans:
             raise left_out.worst()
-        start = lambda: session.start(jars, java_home, checkpoint_root, uses(archive))  # noqa: E731
+        start = partial(session.start, jars, java_home, checkpoint_root)
         return _land(plans, planned, left_out, held, status, patience_s, start)
     except SinkError as error:
         log.error(sentence(error), code=str(error.code))

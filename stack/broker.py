@@ -10,10 +10,10 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from onefold import class_archive, jvm
+from onefold import jvm
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import private
@@ -51,7 +51,6 @@ class Broker:
     controller_port: int
     java: Path
     jars: Sequence[Path]
-    archive: Path | None = field(default=None, kw_only=True)  # of the JVM's classes, if it is there
 
     @property
     def bootstrap_servers(self) -> str:
@@ -96,16 +95,7 @@ class Broker:
 
     def command(self) -> list[str]:
         """The command line that runs the node in the foreground."""
-        return [
-            *self._java(*JVM_FLAGS, *class_archive.uses(self.archive)),
-            "kafka.Kafka",
-            str(self.home / "server.properties"),
-        ]
-
-    def recording(self, draft: Path) -> list[str]:
-        """The same, with a JVM that writes into the file `draft` which classes it has loaded when it ends."""
-        flags = self._java(*JVM_FLAGS, *class_archive.records(draft))
-        return [*flags, "kafka.Kafka", str(self.home / "server.properties")]
+        return [*self._java(*JVM_FLAGS), "kafka.Kafka", str(self.home / "server.properties")]
 
     def service(self, log: Path) -> Service:
         """The node as a service for the supervisor."""

@@ -268,7 +268,7 @@ def _wait(
         there: whether the supervisor runs.
         otherwise: what becomes of the stack when one that the others need is not ready, for the error's sentence.
     """
-    services = {service.name: service for stage in plan.stages for service in stage if not service.after_s}
+    services = {service.name: service for stage in plan.stages for service in stage}
     reported: set[str] = set()
     deadline = time.monotonic() + READY_S
     while True:

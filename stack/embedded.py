@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.operate import settings
-from onefold.stack import homes, jars, java, warm
+from onefold.stack import homes, jars, java
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.ports import Keeping, Ports, choose_ports, free_ports, of_stack
@@ -76,8 +76,7 @@ def prepare(
         made = pool.submit(database.prepare if with_database else bool)
         broker_jars = jars.ensure("broker", cache, found.executable, _counting(say, "fetching Kafka's jars"))
         spark_jars = jars.ensure("spark", cache, found.executable, _counting(say, "fetching Spark's jars"))
-        classes = warm.place(cache, broker_jars, found.executable)
-        broker = Broker(home / "kafka", ports.kafka, ports.controller, found.executable, broker_jars, archive=classes)
+        broker = Broker(home / "kafka", ports.kafka, ports.controller, found.executable, broker_jars)
         if with_broker:
             broker.prepare()
         made.result()

@@ -20,7 +20,7 @@ from onefold.stack.postgres import Postgres
 
 # Only a starting stack fills these folders; services that run by hand fill some of the others.
 _OF_THE_STACK = ("kafka", "logs", "postgres")
-_KNOWN = ("kafka", "postgres", "supervisor", "prepare", "dashboard", "warm")
+_KNOWN = ("kafka", "postgres", "supervisor", "prepare", "dashboard", "warm")  # Earlier releases wrote warm.log.
 _NUMBERED = ("processor", "worker", "sink", "auditor", "rebuild")
 _SERVICES = (*_KNOWN, *(f"{name}-*" for name in _NUMBERED))
 _LOGS = tuple(f"{service}.log{end}" for service in _SERVICES for end in ("", ".[1-9]"))
@@ -30,7 +30,7 @@ _TASKS = tuple(f"*/{'[0-9]' * digits}{beside}" for digits in range(1, 5) for bes
 _ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]* [0-9]*.log [0-9]*.sst rocksdict-config.json"
 _STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))
 _OPTIONS = "log4j2.properties"
-# Of a sink; its options are removed last, because a folder without them is not a sink's.
+# Of a sink; its options are removed last, because a folder without them is not a sink's. Earlier releases made rehearsal-*.
 _SINK = (
     *(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")),
     "spark.log*",
@@ -54,7 +54,7 @@ _MADE = {
             for name in ("stack", "plan", "ports", "audit", "audit.*", "process-*", "work-*", "*.status")
         ),
         "history.jsonl",
-        "sink-*.turn",
+        "sink-*.turn",  # of earlier releases
     ),
 }
 # As a store of objects makes them together; a folder without all of them is no store.

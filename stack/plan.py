@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -24,9 +23,6 @@ SINK_STOP_S = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
 AUDITOR_STOP_S = 10.0  # it finishes the turn at hand
 WORKER_STOP_S = 45.0  # a worker comes to its next checkpoint, which takes less than its time-out
-WARM_STOP_S = 5.0  # it only ends its JVM
-# Nobody's first minutes are for this, and a stack that is only tried, or tested, is gone by then.
-WARM_AFTER_S = 300.0
 DASHBOARD_STOP_S = 5.0  # it only closes its streams
 
 
@@ -87,7 +83,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together. Not the auditors:
     # there is nothing to judge before, and they would make that wait.
-    stages = [[prepare], [*served, _warm(settings, public)]]
+    stages = [[prepare], served]
     auditors = _auditors(settings, domains, public)
     return [*stages, auditors] if auditors else stages
 
@@ -95,12 +91,6 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
 def _sink(settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str) -> Service:
     sink = _onefold(settings, public, f"sink-{instance}", ("sink", *domains, "--instance", instance), None, SINK_STOP_S)
     return replace(sink, inherits=inherited.SINK)
-
-
-def _warm(settings: Settings, public: dict[str, Any]) -> Service:
-    task = _onefold(settings, public, "warm", ("warm",), Ready("done"), WARM_STOP_S, needed=False)
-    # Where the supervisor ends without a word it ends its JVM as well, and so it must not be killed.
-    return replace(task, death_signal=signal.SIGTERM, after_s=WARM_AFTER_S, inherits=inherited.SINK)
 
 
 def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:

@@ -43,7 +43,6 @@ class Service:
         death_signal: the signal to the program if the supervisor ends without stopping the program.
         account: the program's (uid, gid); None keeps the supervisor's.
         needed: whether the stack is useless without the service; a single pipeline's processor is not needed.
-        after_s: for a background task with a single try: seconds from the supervisor's start of the plan to the task's start.
         inherits: the names of the inherited environment variables (`stack.inherited`); None: all.
         log_bytes: the size of a log file, after which a new file begins.
         log_files: the number of kept log files.
@@ -60,7 +59,6 @@ class Service:
     death_signal: int = signal.SIGKILL
     account: tuple[int, int] | None = None
     needed: bool = True
-    after_s: float = 0.0
     inherits: tuple[str, ...] | None = None
     log_bytes: int = 10_000_000
     log_files: int = 5

@@ -48,17 +48,12 @@ class Managed:
         self._clock = clock
         self._pause = BACKOFF_FIRST_S
         self._started_at = 0.0
-        self._start_at = clock() + service.after_s if service.after_s else 0.0
-
-    @property
-    def settled(self) -> bool:
-        """Whether the next stage may start, as far as this service is concerned."""
-        return self.was_ready or bool(self.service.after_s)
+        self._start_at = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether something is about to change that somebody waits for."""
-        return self.state in ("pending", "starting", "restarting") and not self.service.after_s
+        return self.state in ("pending", "starting", "restarting")
 
     def turn(self) -> None:
         """Checks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
@@ -114,7 +109,7 @@ class Managed:
 
     def _on_end(self, exit_code: int) -> None:
         self.exit_code = exit_code
-        if self.service.after_s or (self.service.ready.kind == "done" and exit_code == 0):
+        if self.service.ready.kind == "done" and exit_code == 0:
             self.state, self.detail, self.was_ready = "done", "", True
             return
         if self._clock() - self._started_at >= STABLE_S:
@@ -177,7 +172,7 @@ class Supervisor:
             for managed in stage:
                 managed.turn()
                 busy = busy or managed.busy
-            if not all(managed.settled for managed in stage):
+            if not all(managed.was_ready for managed in stage):
                 busy = True
                 break
         self.publish()
@@ -187,12 +182,7 @@ class Supervisor:
         """Writes the state if it changed. What cannot be written now, as on a full disk, is tried again at the next
         turn.
         """
-        services = {
-            managed.service.name: managed.describe()
-            for stage in self.stages
-            for managed in stage
-            if not managed.service.after_s or managed.child.running()  # for the others nobody has to wait, or look
-        }
+        services = {managed.service.name: managed.describe() for stage in self.stages for managed in stage}
         if services == self._published:
             return
         try:

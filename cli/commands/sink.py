@@ -47,7 +47,6 @@ def command(
     progress.clear()
     private.folder(settings.home / "checkpoints")
     from onefold.spark_sink import service
-    from onefold.spark_sink.spark import archive
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     step, map_fails = failures.of_sink(settings)
@@ -67,6 +66,5 @@ def command(
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
         telemetry=metrics.of("sink", names, settings),
-        archive=archive.place(settings.cache, spark, str(found.spark_home)),
     )
     raise typer.Exit(code)

@@ -41,9 +41,8 @@ _FOREIGN = (
 )
 
 
-def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
-    """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more
-    options of the JVM."""
+def spark_session(jars: Sequence[Path], java_home: str, scratch: Path) -> SparkSession:
+    """The one session of this process. `jars` are the Kafka connector and its needs, `scratch` a writable folder."""
     for name in _FOREIGN:
         os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = java_home
@@ -51,7 +50,8 @@ def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Se
     nameless = not _has_a_name()
     if nameless:
         os.environ.setdefault("SPARK_USER", _NAMELESS)
-        flags = (*flags, f"-Duser.home={scratch}")  # without it Ivy, of which nothing is wanted, fails
+    # Without a home Ivy fails, although the sink needs nothing of Ivy.
+    flags = (f"-Duser.home={scratch}",) if nameless else ()
     asked = SparkConf().setAll([*options(jars, scratch, flags).items()])
     try:
         tempfile.gettempdir()  # the gateway says there where it listens
@@ -68,12 +68,12 @@ def spark_session(jars: Sequence[Path], java_home: str, scratch: Path, flags: Se
     return SparkSession.builder.getOrCreate()
 
 
-def start(jars: Sequence[Path], java_home: str, scratch: Path, flags: Sequence[str] = ()) -> SparkSession:
+def start(jars: Sequence[Path], java_home: str, scratch: Path) -> SparkSession:
     """As `spark_session`. Raises Misconfigured when Spark does not start with that Java."""
     # py4j prints the stack trace of every exception that ends a query; the sink reports it in a sentence of its own
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        return spark_session(jars, java_home, scratch, flags)
+        return spark_session(jars, java_home, scratch)
     except PySparkException as error:
         said = (scratch / _PRINTED).read_text(encoding="utf-8", errors="replace")
         raise Misconfigured(

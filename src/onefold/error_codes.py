@@ -90,7 +90,7 @@ class Code(Enum):
     SPARK_QUERY = 403, "Spark has ended a query, has not begun one, or cannot read the topics."
     CHECKPOINT_LOST = 404, "Spark's checkpoint was lost, or goes back."
     JARS_MISSING = 405, "Jars could not be downloaded, or are not those of `jars.lock`."
-    CLASSES_NOT_ARCHIVED = 406, "Java did not write an archive of its classes: starts take longer."
+    # Earlier releases used 406: it stays unused.
     SINK_STOPPED = 407, "A sink has stopped before its work was done."
     GAVE_UP = 408, "A sink could not begin or go on for too long; the sentence ends with the reason."
 
@@ -156,7 +156,7 @@ class Code(Enum):
     CONTAINERS = 920, "Docker, or a container of the stack, is not there or does not do what it is asked for."
     FAULT_IMPOSSIBLE = 921, "A fault cannot be injected here."
     MEASUREMENT_FAILED = 922, "A benchmark or a demonstration could not come to its end."
-    BUSY = 923, "The machine is too busy for this command."
+    # Earlier releases used 923: it stays unused.
 
     def __init__(self, number: int, meaning: str) -> None:
         self.number = number

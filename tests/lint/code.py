@@ -153,8 +153,8 @@ def makers_of_kafka_clients(source: Source) -> Iterator[str]:
 
 # What librdkafka sends to the broker that its metadata name as the controller.
 _TO_THE_CONTROLLER = {"describe_topics", "create_topics", "delete_topics"}
-# The judge shares no code with the processor, and kafka_client is below it: each has a loop of its own; `warm` a broker.
-_ASKERS = {"onefold.processor.io.ask", "onefold.kafka_client", "onefold.proof.log", "onefold.stack.warm"}
+# The judge shares no code with the processor, and kafka_client is below it: each has a loop of its own.
+_ASKERS = {"onefold.processor.io.ask", "onefold.kafka_client", "onefold.proof.log"}
 
 
 def askers_of_the_controller(source: Source) -> Iterator[str]:

@@ -48,6 +48,7 @@ OURS = (
     "logs/kafka.log.1",
     "logs/processor-runner-1.log.before.2",
     "logs/rebuild-runner.json",
+    "logs/warm.log",
     "objects/objects/aa/bb",
     "objects/marks/cc",
     "objects/unfinished/tmp1",
@@ -56,6 +57,7 @@ OURS = (
     "run/history.jsonl",
     "run/plan.json",
     "run/ports.json",
+    "run/sink-1.turn",
     "states/runner/0/000009.sst",
     "states/runner/0/CURRENT",
     "states/runner/0.lock",
@@ -253,7 +255,7 @@ def test_a_start_leaves_logs_of_other_programs_as_they_are(home: Path) -> None:
     homes.claim(home)
     fill(home, (*OURS, "logs/app.log", "logs/app.log.before", "logs/kafka.log.d/x"))
     logs, before = homes.logs(home)
-    assert [path.name for path in logs] == ["kafka.log", "kafka.log.1"]
+    assert [path.name for path in logs] == ["kafka.log", "kafka.log.1", "warm.log"]
     assert [path.name for path in before] == ["kafka.log.before", "processor-runner-1.log.before.2"]
 
 

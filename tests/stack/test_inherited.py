@@ -54,7 +54,7 @@ def test_a_plan_says_what_its_services_get(tmp_path: Path) -> None:
     made.write(tmp_path)
     services = {service.name: service.inherits for stage in plan.Plan.read(tmp_path).stages for service in stage}
     of_sinks = {name for name, inherits in services.items() if inherits == inherited.SINK}
-    assert of_sinks == {"sink-1", "warm"}
+    assert of_sinks == {"sink-1"}
     assert {inherits for name, inherits in services.items() if name not in of_sinks} == {None}
 
 

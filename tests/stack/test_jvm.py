@@ -9,7 +9,7 @@ from onefold import jvm
 from onefold.error_codes import Code
 from onefold.operate.errors import UserError
 from onefold.spark_sink.errors import Misconfigured
-from onefold.stack import jars, java, warm
+from onefold.stack import jars, java
 from onefold.stack.broker import Broker
 from tests.support.coded import raises
 
@@ -100,8 +100,6 @@ def test_a_java_that_may_not_be_run_is_named(tmp_path: Path, monkeypatch: pytest
 def test_the_broker_says_why(complaint: str, found: java.Java, tmp_path: Path) -> None:
     with raises(UserError, Code.SERVICE_FAILED, complaint):
         Broker(tmp_path / "kafka", 1, 2, found.executable, [jars._ivy_jar()]).prepare()
-    with raises(UserError, Code.SERVICE_FAILED, complaint):
-        warm.make(tmp_path / "archive.jsa", [jars._ivy_jar()], found.executable)
 
 
 def test_the_download_of_jars_says_why(complaint: str, found: java.Java, tmp_path: Path) -> None:
@@ -119,11 +117,15 @@ def test_spark_says_why(complaint: str, found: java.Java, tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_spark_says_why_where_only_its_own_options_are_wrong(found: java.Java, tmp_path: Path) -> None:
-    from onefold.spark_sink.spark import session
+def test_spark_says_why_where_only_its_own_options_are_wrong(
+    found: java.Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onefold.spark_sink.spark import options, session
+
+    monkeypatch.setattr(options, "JVM", ("-Xms1z",))
 
     with pytest.raises(Misconfigured, match="Invalid initial heap size: -Xms1z"):
-        session.start([], str(found.spark_home), tmp_path / "scratch", ["-Xms1z"])
+        session.start([], str(found.spark_home), tmp_path / "scratch")
 
 
 def test_properties_are_written_as_java_reads_them() -> None:
@@ -152,7 +154,7 @@ def test_every_jvm_has_its_temporary_files_in_our_folder(tmp_path: Path) -> None
     from onefold.spark_sink.spark import options
 
     broker = Broker(tmp_path / "kafka", 1, 2, Path("java"), [])
-    for command in (broker.command(), broker.tool("kafka.tools.X"), broker.recording(tmp_path / "draft")):
+    for command in (broker.command(), broker.tool("kafka.tools.X")):
         assert f"-Djava.io.tmpdir={tmp_path}/kafka/tmp" in command
     assert (tmp_path / "kafka" / "tmp").is_dir()
     asked = options.options([], tmp_path / "größe mit leer")

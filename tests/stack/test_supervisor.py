@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from onefold.operate import state
 from onefold.stack.child import end_known
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
-from onefold.stack.supervisor import BACKOFF_MAX_S, STABLE_S, TURN_RUNNING_S, Managed, Supervisor
+from onefold.stack.supervisor import BACKOFF_MAX_S, STABLE_S, Managed, Supervisor
 from tests.support import previous
 from tests.support.clock import Clock
 from tests.support.waiting import eventually
@@ -137,7 +136,7 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
 
     def all_ready() -> bool:
         supervisor.turn()
-        return all(managed.settled for stage in supervisor.stages for managed in stage)
+        return all(managed.was_ready for stage in supervisor.stages for managed in stage)
 
     try:
         eventually(all_ready, 10, "all stages are ready")
@@ -154,34 +153,6 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
         ("first", "task", "last"), "stopped"
     )
     assert told[0]["last"]["state"] == "pending"
-
-
-def test_a_task_for_which_nobody_waits_begins_late_and_is_tried_once(tmp_path: Path) -> None:
-    """It keeps no stage waiting, is shown only while it runs, and its failure is nobody's."""
-    clock, told = Clock(), list[dict[str, Any]]()
-    task = replace(
-        service(tmp_path, "late", 'echo begun >> "$TRACE"; read line < "$TRACE.go"; exit 7', "done"), after_s=300
-    )
-    os.mkfifo(tmp_path / "trace.go")
-    supervisor = Supervisor([[task]], told.append)
-    (managed,) = supervisor.stages[0] = [Managed(task, clock)]
-    try:
-        assert supervisor.turn() == TURN_RUNNING_S, "it keeps nobody awake"
-        assert managed.settled
-        clock.now += 299
-        supervisor.turn()
-        assert (managed.child.pid, told) == (None, [{}])
-        clock.now += 1
-        supervisor.turn()
-        assert told[-1].keys() == {"late"}
-        (tmp_path / "trace.go").write_text("on\n", encoding="utf-8")
-        turn_until(managed, "done")
-        clock.now += 1000
-        supervisor.turn()
-    finally:
-        supervisor.stop()
-    assert told[-1] == {}
-    assert (tmp_path / "trace").read_text(encoding="utf-8") == "begun\n"
 
 
 def test_a_service_that_ignores_the_stop_signal_is_killed_after_its_time(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from onefold import class_archive
 from onefold.operate import private
-from onefold.stack import jars, java, warm
+from onefold.stack import jars, java
 from onefold.stack.broker import JVM_FLAGS, Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import default_cache
@@ -74,8 +73,7 @@ class Node(Broker):
 
     def command(self) -> list[str]:
         """With a small heap."""
-        flags = self._java(*JVM_FLAGS, HEAP, *class_archive.uses(self.archive))
-        return [*flags, "kafka.Kafka", str(self.home / "server.properties")]
+        return [*self._java(*JVM_FLAGS, HEAP), "kafka.Kafka", str(self.home / "server.properties")]
 
 
 class Cluster:
@@ -143,7 +141,6 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     cache = default_cache()
     found = java.locate(cache)
     archives = jars.ensure("broker", cache, found.executable, lambda done, total: None)
-    classes = warm.place(cache, archives, found.executable)
     with ExitStack() as cleanup:
         ports = free_ports(2 * NODES)
         keeping = Keeping()
@@ -151,7 +148,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         keeping.keep(ports)
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports[NODES:], 1))
         nodes = [
-            Node(folder / f"node-{number}", port, controller_port, found.executable, archives, number, voters, archive=classes)
+            Node(folder / f"node-{number}", port, controller_port, found.executable, archives, number, voters)
             for number, (port, controller_port) in enumerate(zip(ports[:NODES], ports[NODES:], strict=True), 1)
         ]  # fmt: skip
         for node in nodes:
