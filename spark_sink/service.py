@@ -4,13 +4,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psycopg
 import structlog
 
 from onefold.pipelines import Pipeline
@@ -18,10 +19,11 @@ from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting, sentence
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.isolate import Bound
+from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres.connection import Connection
-from onefold.spark_sink.precedence import Precedence
+from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
@@ -30,6 +32,9 @@ from onefold.status_file import LEFT_OUT, Status
 from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
+
+#: Gives the offset after the last committed record, per partition of topics. Raises Waiting.
+EndOffsets = Callable[[list[str]], Mapping[Partition, int]]
 
 # The pause before a further try of a pipeline that was left out: the first one, doubled with each try up to the second. A
 # batch that PostgreSQL refuses costs the database seconds at each try.
@@ -217,8 +222,6 @@ def _land(
     patience_s: float,
     start_spark: Callable[[], Any],
 ) -> int:
-    precedence = Precedence()
-    precedence.ask(plans, Ends(plans[0].bootstrap_servers, plans[0].kafka_options).of)  # while Spark starts
     with _stop_signals() as stop:
         spark = start_spark()
         _on_signals(stop)  # PySpark took SIGINT for itself
@@ -232,11 +235,27 @@ def _land(
                 watched[query.name] = Standing(query, ends.of, plan.telemetry)
             return QuerySupervisor(query, patience_s, time.monotonic)
 
-        supervisors = [supervised(plan) for plan in plans]
+        supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
         if watched:
             watch(watched, stop)
         again = lambda name: supervised(planned(name))  # noqa: E731
-        return _serve(supervisors, left_out, held, status, stop, spark.stop, watched, precedence, again)
+        return _serve(supervisors, left_out, held, status, stop, spark.stop, watched, again)
+
+
+def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
+    """Sort the plans, the largest backlog first. If PostgreSQL or Kafka does not answer, the order stays."""
+    try:
+        with closing(connect(plans[0].postgres_dsn, plans[0].writer)) as connection:
+            stored = {plan.domain.name: ledger.positions(connection, plan.domain.name) for plan in plans}
+        end_offsets = ends([topic for plan in plans for topic in plan.reads])
+    except (SinkError, psycopg.Error):
+        return plans
+
+    def backlog(plan: Plan) -> int:
+        written = {place: position.next_offset for place, position in stored[plan.domain.name].items()}
+        return sum(end - written.get(place, 0) for place, end in end_offsets.items() if place[0] in plan.reads)
+
+    return sorted(plans, key=backlog, reverse=True)
 
 
 def _serve(
@@ -247,7 +266,6 @@ def _serve(
     stop: threading.Event,
     stop_spark: Callable[[], None],
     watched: Mapping[str, Standing],
-    precedence: Precedence,
     again: Callable[[str], QuerySupervisor],
 ) -> int:
     try:
@@ -255,7 +273,7 @@ def _serve(
             for name in left_out.due():
                 with left_out.when_broken(name):
                     supervisors.append(again(name))
-            for supervisor in precedence.due(supervisors):
+            for supervisor in supervisors:
                 with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
                     supervisor.tick()
                     if supervisor.healthy:

@@ -12,7 +12,6 @@ from onefold.error_codes import Code
 from onefold.pipelines import Pipeline
 from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
-from onefold.spark_sink.precedence import Precedence
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
 from onefold.status_file import Status
@@ -85,7 +84,7 @@ def serve(
     left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
     holdups = held or service.Holdups()
-    code = service._serve(served, left_out, holdups, reported, stop, lambda: None, dict(watched), Precedence(), again)
+    code = service._serve(served, left_out, holdups, reported, stop, lambda: None, dict(watched), again)
     return code, left_out, reported.lines
 
 
