@@ -39,9 +39,9 @@ DRIVER_READING_BYTES = 64 * 1024 * 1024
 class Plan:
     """What a query works with. `kafka_options` are librdkafka's; `java_options` say the same to Kafka's Java client.
 
-    `notes` is a folder for what is the same at every start; it may be emptied at any moment. `map_fails` is asked for each
-    batch whether its tasks should fail on purpose. `decided`: the pipeline has replicas, and its tables are filled from their
-    decision log, whoever publishes or does not. `guarantee` is called with the domain's name, `reads` and the query's session
+    `map_fails` is asked for each batch whether its tasks should fail on purpose.
+    `decided`: the pipeline has replicas, and its tables are filled from their decision log, whoever publishes or does not.
+    `guarantee` is called with the domain's name, `reads` and the query's session
     in Postgres before anything is read, when Kafka has answered too; it raises Refused. `unknown_contracts`: what a processor
     wrote with a contract that is not known here is set aside like what others wrote. `held` is called with the domain's name and
     what keeps a statement in Postgres, again and again, and with "" at the end. `telemetry` is told what has landed, and
@@ -56,7 +56,6 @@ class Plan:
     writer: str
     sql_root: Path
     checkpoint_root: Path
-    notes: Path
     step: Callable[[str], None]
     map_fails: Callable[[], bool] = lambda: False
     driver_staging_offsets: int = DRIVER_STAGING_OFFSETS

@@ -89,7 +89,7 @@ def run(
             Plan,
             bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
             java_options=java_client_options(bootstrap_servers, kafka_options),
-            checkpoint_root=checkpoint.scratch(checkpoint_root), notes=checkpoint_root / "notes",
+            checkpoint_root=checkpoint.scratch(checkpoint_root),
             step=step, map_fails=map_fails,
             guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,
         )  # fmt: skip

@@ -30,7 +30,8 @@ _TASKS = tuple(f"*/{'[0-9]' * digits}{beside}" for digits in range(1, 5) for bes
 _ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]* [0-9]*.log [0-9]*.sst rocksdict-config.json"
 _STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))
 _OPTIONS = "log4j2.properties"
-# Of a sink; its options are removed last, because a folder without them is not a sink's. Earlier releases made rehearsal-*.
+# Of a sink; its options are removed last, because a folder without them is not a sink's. Earlier releases made notes and
+# rehearsal-*.
 _SINK = (
     *(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")),
     "spark.log*",

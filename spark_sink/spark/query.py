@@ -149,7 +149,7 @@ class Query:
         # It writes nothing but what is staged.
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said, settings=STAGING)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
-        reduced = reduce.targets(self._spark, plan.domain, plan.sql_root, plan.notes)
+        reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
         identity.choose_source(connection, self.name, plan.writer, topics, plan.decided)

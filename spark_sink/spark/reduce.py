@@ -8,12 +8,8 @@ trimmed after this: it has to be reduced again, from the records that are left.
 The batch is read once and kept while its queries run.
 """
 
-import hashlib
-import json
-import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -52,22 +48,15 @@ _SHAPE = {
 _NOTHING = "onefold_nothing"
 
 
-def targets(spark: SparkSession, domain: Domain, sql_root: Path, notes: Path | None = None) -> dict[str, Target]:
+def targets(spark: SparkSession, domain: Domain, sql_root: Path) -> dict[str, Target]:
     """A target for each reduction of `domain`, with the columns that its query gives.
-
-    Asking Spark for them is a good part of a cold start. So the answers are noted in the folder `notes`, each under its
-    question; a note that is missing or not what it should be is made anew.
 
     Raises:
         Misconfigured: Spark cannot read the query, or Postgres has no such type; it names the file.
     """
     found = {}
     for reduction in domain.reductions:
-        note = notes / f"{_question(spark, domain, reduction)}.json" if notes else None
-        kinds = _noted(note)
-        if kinds is None:
-            kinds = _kinds(spark, domain, reduction)
-            _write(note, kinds)
+        kinds = _kinds(spark, domain, reduction)
         _check_names(reduction, [name for name, _ in kinds])
         columns = tuple(contracts.Column(name, _postgres_type(reduction, name, kind)) for name, kind in kinds)
         found[reduction.name] = read_target(reduction.name, columns, sql_root, reduction.topic)
@@ -95,31 +84,6 @@ def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tu
         raise Misconfigured(
             Code.SQL_WRONG, f"sql/reduce/{reduction.name}.sql does not work: {sentence(error)}"
         ) from error
-
-
-def _question(spark: SparkSession, domain: Domain, reduction: Reduction) -> str:
-    asked = [spark.version, _SHAPE, domain.contracts[reduction.topic].schema, _over(reduction, "")]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-
-
-def _noted(note: Path | None) -> list[tuple[str, str]] | None:
-    if note is None:
-        return None
-    try:
-        kinds = list(json.loads(note.read_text(encoding="utf-8")).items())
-    except (OSError, ValueError, AttributeError):
-        return None
-    return kinds if kinds and all(isinstance(kind, str) for _, kind in kinds) else None
-
-
-def _write(note: Path | None, kinds: list[tuple[str, str]]) -> None:
-    if note is None:
-        return
-    with suppress(OSError):  # it only saves time
-        note.parent.mkdir(parents=True, exist_ok=True)
-        draft = note.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(dict(kinds)), encoding="utf-8")
-        draft.replace(note)
 
 
 def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[DataFrame], DataFrame]:

@@ -1,11 +1,7 @@
 """What the queries of `sql/reduce` are turned into, by a real Spark: their columns, and the plan of a small batch."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
-
-import pytest
-from pyspark.sql import SparkSession
+from typing import Any
 
 from onefold.error_codes import Code
 from onefold.spark_sink.contracts import load_domain
@@ -53,21 +49,3 @@ def _copied(root: Path, copy: Path) -> Path:
         for file in (root / folder).glob("*.sql"):
             (copy / folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     return copy
-
-
-@pytest.mark.parametrize("garbage", ["", "{}", "null", '[["a", "b"]]', '{"a": 1}'])
-def test_what_a_reduction_gives_is_noted_and_a_bad_note_is_made_anew(
-    spark: Any, checkout: Path, tmp_path: Path, garbage: str
-) -> None:
-    """Spark is asked once for each question; what cannot be read as an answer is asked again."""
-    domain, sql = load_domain("trades", checkout / "avro", checkout / "sql"), checkout / "sql"
-    asked = reduce.targets(spark, domain, sql, tmp_path / "notes")
-    notes = sorted((tmp_path / "notes").iterdir())
-    assert len(notes) == len(domain.reductions)
-
-    nobody = cast("SparkSession", SimpleNamespace(version=spark.version))
-    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")
-    for note in notes:
-        note.write_text(garbage, encoding="utf-8")
-    assert asked == reduce.targets(spark, domain, sql, tmp_path / "notes")
-    assert asked == reduce.targets(nobody, domain, sql, tmp_path / "notes")

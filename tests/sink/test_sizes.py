@@ -49,4 +49,4 @@ def test_a_batch_has_as_many_decisions_as_may_be_kept(sink_plan: Plan, mean: flo
 def sink_plan() -> Plan:
     none: Any = None
     step: Callable[[str], None] = lambda name: None  # noqa: E731
-    return Plan(none, "", {}, {}, "", "", none, none, none, step)
+    return Plan(none, "", {}, {}, "", "", none, none, step)

@@ -370,7 +370,6 @@ def plan_of(root: Path, dsn: str) -> Plan:
         writer="",
         sql_root=root / "sql",
         checkpoint_root=root,
-        notes=root,
         step=lambda name: None,
         driver_staging_offsets=DRIVER_OFFSETS,
     )

@@ -79,7 +79,6 @@ def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) ->
         writer="test",
         sql_root=tmp_path / "sql",
         checkpoint_root=tmp_path / "checkpoints",
-        notes=tmp_path / "notes",
         step=lambda name: None,
     )
 
