@@ -23,7 +23,7 @@ TOGETHER_S = 10.0
 #   processor: the group misses a member after 6 s; taking over and restoring takes the rest.
 #   sink: a new JVM with Spark in it has to start; the processor must not notice.
 #   kafka: everything stalls. A killed node is back first, and then both find it again, one after the other.
-BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 20.0), POSTGRES: (5.0, 20.0)}
+BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 30.0), POSTGRES: (5.0, 20.0)}
 SERVICES = tuple(BOUNDS)
 # The same when one of a pipeline's replicas is hit: nothing waits for the group. A dead publisher is missed within 0.6 s where
 # transactions are shorter (processor.runtime.patience). The rest is what a starting process takes from the same cores.
