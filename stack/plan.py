@@ -18,7 +18,6 @@ from onefold.stack.service import Ready, Service
 if TYPE_CHECKING:
     from onefold.operate.settings import Settings
 
-PREPARE = "prepare"  # makes topics and tables
 SINK_STOP_S = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
 AUDITOR_STOP_S = 10.0  # it finishes the turn at hand
@@ -65,7 +64,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     """
     # In a Kafka of the user's own, processors of another host may be in the same groups.
     host = f"{socket.gethostname()}-" if settings.bootstrap_servers else ""
-    prepare = _onefold(settings, public, PREPARE, ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
+    prepare = _onefold(settings, public, "prepare", ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [
         _onefold(
             settings,
