@@ -50,7 +50,6 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
@@ -58,20 +57,13 @@ _SETTINGS = {
     # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
     # (docs/decisions/0012)
     "spark.sql.adaptive.enabled": "false",
-    # what a task runs is an object of Spark's own then, and no closure that is searched, class by class, for what it holds
-    # (docs/decisions/0017)
-    "spark.sql.execution.usePartitionEvaluator": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # what came true in a batch of a decision log is a list of numbers: however short, not a part of the code that is generated,
-    # which is compiled once then, and not for each batch
-    "spark.sql.optimizer.inSetConversionThreshold": "0",
     # larger buffers, fewer COPY statements in executor staging
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # a decision may have some tens of MB, and a buffer holds no more than 2 GB
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # how long an idle query waits before it asks Kafka again: by default an idle sink takes much more of a core
     "spark.sql.streaming.pollingDelay": "50ms",
-    "spark.sql.streaming.metricsEnabled": "false",
     # Spark waits for ever by default, and a query is also stopped to be started again. What takes longest is a batch that
     # waits for Kafka (read.py).
     "spark.sql.streaming.stopTimeout": "30s",
