@@ -76,16 +76,8 @@ _SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
-# The JVM's second compiler begins ten times later than by default. Spark plans each batch anew, through thousands of
-# methods that are warm and never hot; compiling them all kept both cores busy for minutes. The collector is the one that
-# works least in all, and never beside the work (docs/decisions/0010).
-JVM = (
-    "-XX:+UseParallelGC",
-    "-XX:Tier4InvocationThreshold=50000",
-    "-XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000",
-    "-XX:Tier4BackEdgeThreshold=400000",
-)
+# The parallel collector needs the least processor time, and takes none of it beside the work (docs/decisions/0010).
+JVM = ("-XX:+UseParallelGC",)
 
 
 def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> dict[str, str]:
