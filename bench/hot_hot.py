@@ -17,14 +17,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from onefold import kafka_client
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Follower, Sender
-from onefold.bench.rows import ROWS_FROM, Rows, gaps
+from onefold.bench.rows import Rows, gaps
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.pipelines import found
@@ -61,13 +60,6 @@ def _no_search_for_cycles() -> Iterator[None]:
         gc.enable()
 
 
-class RowsFrom(StrEnum):
-    """What fills the tables whose rows are watched."""
-
-    TOPICS = "topics"
-    LOG = "log"
-
-
 @dataclass(frozen=True)
 class Plan:
     """What is done to the processes.
@@ -77,7 +69,7 @@ class Plan:
         seconds: between two kills.
         kills: how many there are, in each mode.
         stop: a process is stopped for a while and woken, instead of killed and started again.
-        rows: a sink fills tables from there, and the gaps of rows are measured too; None: no sink.
+        rows: a sink runs, and the gaps of rows are measured too.
         warm_up: seconds before anything counts.
         untouched: seconds without kills. None: as long as with them, as longest gaps of unequal times do not compare.
     """
@@ -86,7 +78,7 @@ class Plan:
     seconds: float
     kills: int
     stop: bool = False
-    rows: RowsFrom | None = None
+    rows: bool = False
     warm_up: float = WARM_UP_S
     untouched: float | None = None
 
@@ -126,16 +118,14 @@ def measure(
         "pipeline": workload.name,
         "events_per_second": plan.rate,
         f"{plan.what}s": plan.kills,
-        **({"rows_from": ROWS_FROM[plan.rows]} if plan.rows else {}),
     }
     for mode, replicas, topic in (("hot_hot", 2, topology.decisions), ("elastic", 1, topology.changelog)):
-        from_log = plan.rows is RowsFrom.LOG and mode == "hot_hot"
-        _declare(environment, workload.name, plan, from_log)
+        _declare(environment, workload.name)
         environment.environment["ONEFOLD_REPLICAS"] = str(replicas)
         environment.say(f"{mode}: starting two processes")
         children = [environment.start(*process(workload.name, number)) for number in (0, 1)]
         sink = start_sink(environment, workload.name, mode) if plan.rows else None
-        decision_logs = None if plan.rows is RowsFrom.LOG else found()[workload.name].decision_logs
+        decision_logs = found()[workload.name].decision_logs
         logs = min(decision_logs or partitions, partitions) if mode == "hot_hot" else partitions
         ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
         follower = Follower(environment.client, topic, ends, partitions, logs)
@@ -146,8 +136,6 @@ def measure(
         if sink is not None:
             figures |= judged(environment, workload.name, mode)
             sink.stop()
-        if from_log:  # such tables are never filled from output topics as well
-            environment.run("reset", workload.name, "--inputs", "--yes")
         seed += 1
     return figures
 
@@ -165,8 +153,8 @@ def judged(environment: BenchmarkEnvironment, name: str, mode: str, within_s: in
     return {f"{mode}_verify": VALID}
 
 
-def _declare(environment: BenchmarkEnvironment, name: str, plan: Plan, decided_tables: bool) -> None:
-    """The pipeline as it is declared, but for where its tables are filled from."""
+def _declare(environment: BenchmarkEnvironment, name: str) -> None:
+    """Declare the pipeline with a decision log that keeps everything: the follower reads all of it."""
     pipeline = found()[name]
     texts = {
         "topology": pipeline.topology,
@@ -176,13 +164,9 @@ def _declare(environment: BenchmarkEnvironment, name: str, plan: Plan, decided_t
     }
     lines = [f"{key} = {json.dumps(text)}" for key, text in texts.items() if text is not None]
     lines.append(f"kafka_only = {json.dumps(pipeline.kafka_only)}")
-    if decided_tables:
-        lines += ["replicas = 2", "decided_tables = true"]
-    elif pipeline.decision_logs is not None and plan.rows is not RowsFrom.LOG:
+    if pipeline.decision_logs is not None:
         lines.append(f"decision_logs = {pipeline.decision_logs}")
-    # The whole log is read by whoever follows it.
-    if plan.rows is not RowsFrom.LOG:
-        lines.append("decisions_kept_s = -1")
+    lines.append("decisions_kept_s = -1")
     table = "\n".join(["[tool.onefold]", "packages = []", f"[tool.onefold.pipelines.{name}]", *lines, ""])
     (environment.home / PROJECT_FILE).write_text(table, encoding="utf-8")
     environment.environment[PROJECT_VARIABLE] = str(environment.home)

@@ -3,18 +3,16 @@
 Events are produced at a steady rate, each on its own (no transaction, no waiting for company). Every output record names the
 input record that caused it. A consumer reads the outputs, and with a connection of its own a reader watches the ledger, which
 moves in the same transaction as the rows: an event has arrived when the last of its outputs is below what is landed. An event
-without an output changes no row, and does not count. Where tables are filled from the decision log, the ledger says up to which
-input records they have what came true, and all count. One clock, one process, so the differences are true. What is produced
+without an output changes no row, and does not count. One clock, one process, so the differences are true. What is produced
 while the JVM still compiles Spark does not count, and is shown all the same: the median of every quarter of a minute, from
 the first event on.
 """
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from itertools import groupby
@@ -26,7 +24,6 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.bench.rows import ROWS_FROM
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.pipelines import found
@@ -56,13 +53,11 @@ def measure(
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     environment.say("starting processor and sink")
     settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
-    pipeline = found()[workload.name]
-    replicas = settings.replicas_of(pipeline)
+    replicas = settings.replicas_of(found()[workload.name])
     for number in map(str, range(replicas)):
         environment.start(f"processor-{number}", "process", workload.name, "--processes", "1", "--instance", number)
     environment.start("sink", "sink", workload.name)
-    from_log = settings.decided_tables_of(pipeline) and replicas > 1
-    reader = LogReader(environment.dsn, workload) if from_log else _TopicsReader(environment, workload)
+    reader = _Reader(environment, workload)
     reader.start()
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
     drained = lambda: positions.lag_of(workload.name, settings)["events"] == 0  # noqa: E731
@@ -72,7 +67,7 @@ def measure(
         environment.wait(reader.done, _ARRIVE_S, "every output was seen")
     finally:
         reader.stop()
-    arrivals = reader.arrivals(produced)
+    arrivals = reader.arrivals()
     ways = [(at, arrivals[source] - at) for source, at in produced.items() if source in arrivals]
     latencies = sorted(way for at, way in ways if at >= counted_from)
     if not latencies:
@@ -80,7 +75,7 @@ def measure(
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     return {
         "pipeline": workload.name,
-        **({"replicas": replicas, "rows_from": ROWS_FROM["log" if from_log else "topics"]} if replicas > 1 else {}),
+        **({"replicas": replicas} if replicas > 1 else {}),
         "events": len(latencies),
         "events_per_second": rate,
         "warm_up_s": round(counted_from - ways[0][0]),
@@ -146,19 +141,28 @@ def _source(message: Message) -> Source:
     return Source(message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
-class _Reader(ABC):
-    """Sees what is committed, with a connection of its own, in a thread.
+class _Reader:
+    """Reads the outputs, and sees what is committed, with a connection of its own, in a thread.
 
     Attributes:
         last_arrived: the input record whose output was landed last.
     """
 
-    def __init__(self, dsn: str, workload: Workload) -> None:
+    def __init__(self, environment: BenchmarkEnvironment, workload: Workload) -> None:
         self.last_arrived = Source("", 0, 0)
-        self._dsn = dsn
+        self._dsn = environment.dsn
+        self._client = environment.client
         self._workload = workload
+        self._topics = (*workload.inputs, *workload.landed)
+        self._kafka = kafka_client.admin({**self._client})
         # Per partition that the ledger knows how far it was landed, and when.
         self._landed: dict[Place, list[tuple[int, float]]] = defaultdict(list)
+        # Per input record when the last of its outputs so far was landed; per repartitioned copy its original.
+        self._arrived: dict[Source, float] = {}
+        self._originals: dict[Source, Source] = {}
+        # Per partition of an output: records that are not landed yet, in order.
+        self._pending: dict[Place, deque[tuple[int, Source]]] = defaultdict(deque)
+        self._read_to: dict[Place, int] = {}
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -176,15 +180,13 @@ class _Reader(ABC):
         """Whether every output so far was read, and seen landed. RuntimeError with what ended the thread too early."""
         if self._failure is not None:
             raise RuntimeError(f"the reader failed: {self._failure}")
-        return True
+        ends = positions.stable_ends(self._kafka, self._topics)
+        read = all(self._read_to.get(place, 0) >= end for place, end in ends.items())
+        return read and not any(self._pending.values())
 
-    @abstractmethod
-    def arrivals(self, sources: Iterable[Source]) -> Mapping[Source, float]:
-        """Of these input records those that have arrived, and the moment (unix time) at which all of each was visible."""
-
-    @abstractmethod
-    def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        """Look until it is stopped."""
+    def arrivals(self) -> Mapping[Source, float]:
+        """Of the input records those that have arrived, and the moment (unix time) at which all of each was visible."""
+        return {self._originals.get(source, source): at for source, at in self._arrived.items()}
 
     def _run(self) -> None:
         try:
@@ -192,66 +194,6 @@ class _Reader(ABC):
                 self._follow(connection)
         except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
             self._failure = error
-
-    def _look(self, landed: Mapping[Place, int]) -> None:
-        now = time.time()
-        for place, offset in landed.items():
-            moves = self._landed[place]
-            if not moves or offset > moves[-1][0]:
-                moves.append((offset, now))
-
-    def _landed_at(self, place: Place, offset: int) -> float | None:
-        """When the ledger first said so; None: not yet."""
-        moves = self._landed[place]
-        at = bisect_right(moves, offset, key=lambda move: move[0])
-        return moves[at][1] if at < len(moves) else None
-
-
-class LogReader(_Reader):
-    """Of tables that are filled from the decision log: what the ledger has of the inputs themselves."""
-
-    def arrivals(self, sources: Iterable[Source]) -> Mapping[Source, float]:
-        """See `_Reader`."""
-        seen = ((source, self._landed_at(source[:2], source.offset)) for source in sources)
-        return {source: at for source, at in seen if at is not None}
-
-    def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        name, stopped = self._workload.name, False
-        while not stopped:
-            stopped = self._stop.wait(_ASK_EVERY_S)  # what landed until then is looked at as well
-            reached = positions.decided_over(connection, name, f"{name}.decisions").reached
-            ends = [Source(*place, offset - 1) for place, offset in reached.items() if offset > 0]
-            new = [end for end in ends if self._landed_at(end[:2], end.offset) is None]
-            self._look(reached)
-            if new:
-                self.last_arrived = new[-1]
-
-
-class _TopicsReader(_Reader):
-    """Of tables that are filled from output topics: another client, which reads them too."""
-
-    def __init__(self, environment: BenchmarkEnvironment, workload: Workload) -> None:
-        super().__init__(environment.dsn, workload)
-        self._client = environment.client
-        self._topics = (*workload.inputs, *workload.landed)
-        self._kafka = kafka_client.admin({**self._client})
-        # Per input record when the last of its outputs so far was landed; per repartitioned copy its original.
-        self._arrived: dict[Source, float] = {}
-        self._originals: dict[Source, Source] = {}
-        # Per partition of an output: records that are not landed yet, in order.
-        self._pending: dict[Place, deque[tuple[int, Source]]] = defaultdict(deque)
-        self._read_to: dict[Place, int] = {}
-
-    def done(self) -> bool:
-        """See `_Reader`."""
-        super().done()
-        ends = positions.stable_ends(self._kafka, self._topics)
-        read = all(self._read_to.get(place, 0) >= end for place, end in ends.items())
-        return read and not any(self._pending.values())
-
-    def arrivals(self, sources: Iterable[Source]) -> Mapping[Source, float]:
-        """See `_Reader`."""
-        return {self._originals.get(source, source): at for source, at in self._arrived.items()}
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
         settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
@@ -265,6 +207,19 @@ class _TopicsReader(_Reader):
                 for message in consumer.consume(_READ_MAX, 0):
                     self._take(message)
                 self._settle()
+
+    def _look(self, landed: Mapping[Place, int]) -> None:
+        now = time.time()
+        for place, offset in landed.items():
+            moves = self._landed[place]
+            if not moves or offset > moves[-1][0]:
+                moves.append((offset, now))
+
+    def _landed_at(self, place: Place, offset: int) -> float | None:
+        """When the ledger first said so; None: not yet."""
+        moves = self._landed[place]
+        at = bisect_right(moves, offset, key=lambda move: move[0])
+        return moves[at][1] if at < len(moves) else None
 
     def _take(self, message: Message) -> None:
         place, error = (message.topic() or "", message.partition() or 0), message.error()

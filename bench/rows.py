@@ -4,15 +4,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import psycopg
 
 from onefold import postgres
-from onefold.operate.positions import Place, rows_landed_over
-
-#: What fills the tables, in words.
-ROWS_FROM = {"topics": "output topics", "log": "decision log"}
+from onefold.operate.positions import Place, landed_over
 
 # The resolution of a gap in rows. A batch of the sink takes ten times as long.
 _LOOK_EVERY_S = 0.01
@@ -39,7 +35,7 @@ class Rows:
         self._dsn = dsn
         self._sink = sink
         self._done = threading.Event()
-        self._seen: dict[Place, Any] = {}
+        self._seen: dict[Place, int] = {}
         self._failure: Exception | None = None
         self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -63,7 +59,7 @@ class Rows:
         try:
             with postgres.connect(self._dsn, "onefold bench") as connection:
                 while not self._done.wait(_LOOK_EVERY_S):
-                    landed = rows_landed_over(connection, self._sink)
+                    landed = landed_over(connection, self._sink)
                     now = time.time()
                     for place, at in landed.items():
                         if self._seen.get(place, at) != at:

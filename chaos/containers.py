@@ -26,7 +26,7 @@ COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finis
 HEALTHY_S = 120.0  # until a new instance is healthy; the slowest is Spark, on a busy machine
 DEATH_S = 10.0  # until Docker has noticed that a killed container ended
 ASK_AGAIN_S = 0.5
-REPLICAS, DECIDED_TABLES = "ONEFOLD_REPLICAS", "ONEFOLD_DECIDED_TABLES"
+REPLICAS = "ONEFOLD_REPLICAS"
 KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
 
 # Everything but the container's own loopback, both ways: its peers get nothing, not even a refusal.
@@ -84,7 +84,7 @@ class Containers:
         kafka = self._published("kafka", KAFKA_INSIDE)
         password = _run("docker", "exec", self.of("postgres")[0], "printenv", "POSTGRES_PASSWORD").strip()
         dsn = f"postgresql://onefold:{quote(password, safe='')}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
-        stack = {"bootstrap_servers": kafka, "postgres_dsn": dsn, "replicas": int(self._told(REPLICAS) or 0) or None}
+        stack = {"bootstrap_servers": kafka, "postgres_dsn": dsn, "replicas": int(self._replicas() or 0) or None}
         return settings.model_copy(update=stack)
 
     def of(self, service: str) -> list[str]:
@@ -185,7 +185,7 @@ class Containers:
         """Have so many instances of it, and wait until all are healthy. A new one is told what the others were of replicas."""
         scale = ("--scale", f"{service}={instances}")
         command = self._compose("up", "--detach", "--no-deps", "--no-recreate", "--no-build", *scale, service)
-        _run(*command, environment={name: self._told(name) for name in (REPLICAS, DECIDED_TABLES)})
+        _run(*command, environment={REPLICAS: self._replicas()})
         self.wait_healthy(service)
 
     def forget(self, service: str) -> None:
@@ -214,15 +214,15 @@ class Containers:
         self._held[service] = self._hit(service)
         return self._held[service]
 
-    def _told(self, variable: str) -> str:
-        """What the stack's processors were told by that variable, "" if nothing: each pipeline has what it declares. Raises
-        UserError when they were not told the same.
+    def _replicas(self) -> str:
+        """ONEFOLD_REPLICAS of the stack's processors; "" if they have none: each pipeline has what it declares. Raises UserError
+        when they differ.
         """
-        told = {_given(each, variable) for each in self.of(PROCESSOR)}
+        told = {_given(each, REPLICAS) for each in self.of(PROCESSOR)}
         if len(told) > 1:
             raise UserError(
                 Code.CONTAINERS,
-                f"not all processors of the container stack {self.project} have the same {variable}",
+                f"not all processors of the container stack {self.project} have the same {REPLICAS}",
                 "Start them again, all with the same: docker compose up --detach --wait",
             )
         return next(iter(told), "")

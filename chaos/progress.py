@@ -1,8 +1,4 @@
-"""When each partition last progressed: through the processor, by the ends of its changelog; into PostgreSQL, by the ledger.
-
-Of tables that are filled from the decision log by the inputs whose decisions have landed: nobody has to publish for them, and
-much of the log lands nothing.
-"""
+"""When each partition last progressed: through the processor, by the ends of its changelog; into PostgreSQL, by the ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from onefold.operate import positions
 from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
 from onefold.processor import loading
-from onefold.processor.core.topology import Topology
 from onefold.proof import workloads
 
 ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
@@ -76,7 +71,7 @@ class ProgressMonitor:
         self._admin = kafka_client.admin({**settings.client(), "reconnect.backoff.max.ms": "1000"})
         ask: dict[str, Callable[[], tuple[dict[Place, int], dict[Place, int]]]] = {
             "processor": lambda: (positions.stable_ends(self._admin, [topology.changelog], CALL_S), {}),
-            "sink": lambda: self._landed(settings.postgres(), topology, outputs),
+            "sink": lambda: self._landed(settings.postgres(), domain, outputs),
         }
         # A thread each: one server that is away must not hide what the other one does.
         self._threads = [threading.Thread(target=self._run, args=(stage, ask[stage]), daemon=True) for stage in ask]
@@ -106,10 +101,8 @@ class ProgressMonitor:
                 offsets, ends = ask()
                 self._stages[name].note(offsets, time.monotonic(), ends)
 
-    def _landed(self, dsn: str, topology: Topology, topics: set[str]) -> tuple[dict[Place, int], dict[Place, int]]:
+    def _landed(self, dsn: str, domain: str, topics: set[str]) -> tuple[dict[Place, int], dict[Place, int]]:
         """The ends first: what comes meanwhile is not there yet. Without Kafka nothing is landed either."""
-        ends = positions.stable_ends(self._admin, topics | set(topology.reads), CALL_S)
-        landed = positions.landed(dsn, topology.name, CALL_S)
-        if any(topic == topology.decisions for topic, _ in landed):
-            return positions.decided(dsn, topology.name, topology.decisions, CALL_S).reached, ends
+        ends = positions.stable_ends(self._admin, topics, CALL_S)
+        landed = positions.landed(dsn, domain, CALL_S)
         return {place: offset for place, offset in landed.items() if place[0] in topics}, ends

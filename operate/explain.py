@@ -8,7 +8,7 @@ or does not answer, is said in a sentence, and the rest is shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -16,22 +16,20 @@ from typing import Any
 import psycopg
 
 from onefold.error_codes import Code
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import landings, merges, pipelines, positions, rows, transactions, waiting
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.explained import Batch, Cause, Explanation, History, Landed, Shown, Step
 from onefold.operate.identity import Identity
-from onefold.operate.reading import RECORDS_MAX, LogReader, Place, Silent, Stored
+from onefold.operate.reading import BYTES_MAX, RECORDS_MAX, Bounds, LogReader, Looked, Place, Silent, Stored
 from onefold.operate.rows import Row
 from onefold.operate.settings import Settings
 from onefold.operate.values import Values, differences, header, readable
-from onefold.operate.written import DecisionLog, Topics, Written
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER, TRACE_HEADER
-from onefold.spark_sink.decisions import offset_of
 
 #: Of the history, how many records are shown.
 LIMIT = 10
@@ -71,7 +69,8 @@ def explain(
         role: of the database, whose rights are taken on where that is possible.
 
     Raises:
-        UserError: there is no such pipeline or table, the key is none of its, or the pipeline does not load.
+        UserError: there is no such pipeline or table, the key is none of its, or the pipeline does not load; or rows come from a
+            decision log (exit code 3).
         psycopg.Error: the database does not answer.
     """
     schema, _, name = table.partition(".")
@@ -88,8 +87,10 @@ def explain(
     with rows.reading(dsn, role) as connection:
         row = rows.find(connection, schema, name, key)
         batches = positions.last_batches(connection, domain)
+        if why := positions.from_decision_log(topology, batches):
+            raise UserError(Code.TABLES_OF_OTHER_TOPICS, why, f"Run `onefold rebuild {domain}`.", REFUSED)
         rejected = rows.rejected(connection, domain)
-        noted = _noted(connection, topology, batches, [row.origin] if row.origin else [])
+        noted = _noted(connection, topology.name, batches, [row.origin] if row.origin else [])
     explanation = Explanation(
         table, dict(row.key), None if row.values is None else dict(row.values), str(row.origin) if row.origin else None
     )
@@ -113,7 +114,7 @@ def explain(
         # Anew: while Kafka was asked, no snapshot of the database was held.
         try:
             with rows.reading(dsn, role) as connection:
-                work.landed(_noted(connection, topology, batches, work.places))
+                work.landed(_noted(connection, topology.name, batches, work.places))
         except psycopg.Error as error:
             explanation.notes.append(problem_of(error).message)
     explanation.seconds = time.monotonic() - began
@@ -163,36 +164,50 @@ class _Work:
         batch = self._batches.get((row.origin.topic, row.origin.partition))
         told.batch = _batch(row, batch, self._noted.get(row.origin))
         self._same_topic(row.origin, batch)
-        source = (DecisionLog if row.origin.topic == self._topology.decisions else Topics)(self._reader)
-        found = source.at(row.origin)
+        found = self._reader.at(row.origin)
         if isinstance(found, str):
             told.output = Shown(str(row.origin), problem=found)
             told.notes.append(found)
             return
         told.accumulated = sorted(frozenset[str]().union(*(feed.accumulated for feed in self._feeds)))
-        told.output = self._shown(found.stored, found.where)
-        told.causes = self._causes(found.stored)
+        told.output = self._shown(found)
+        told.causes = self._causes(found)
         folded = self._folded(found, told.causes, transactions.RECORDS_MAX)
         if isinstance(folded, str):
             told.notes.append(folded)
         else:
             told.folded = folded
-        topic, values = found.stored.topic, self._values
+        topic, values = found.place.topic, self._values
         adds_up = any(feed.accumulated for feed in self._feeds if feed.topic == topic)
-        identity = Identity.of_row(row, values.fields(found.stored)[0], found.stored, adds_up)
+        identity = Identity.of_row(row, values.fields(found)[0], found, adds_up)
 
         def of_the_row(stored: Stored) -> bool:
-            return stored.topic == topic and identity.has(stored, values)
+            return identity.has(stored, values)
 
-        history = source.before(found, of_the_row, limit + 1, records_max)
-        self._history(history.records, limit)
-        told.looked = History(
-            f"{row.origin.topic}/{row.origin.partition}", history.looked.start, history.looked.whole, identity.names
-        )
+        records, looked = self._backwards(found, of_the_row, limit + 1, records_max)
+        self._history(records, limit)
+        told.looked = History(f"{topic}/{row.origin.partition}", looked.start, looked.whole, identity.names)
         others = {feed.topic: values.names(feed.topic) for feed in self._feeds if feed.topic != topic}
-        told.say_what_columns_are(values.fields(found.stored)[0] or {}, others)
-        self._outstanding(found.stored.place, identity, rejected)
-        self._transactions(history.records[:limit])
+        told.say_what_columns_are(values.fields(found)[0] or {}, others)
+        self._outstanding(found.place, identity, rejected)
+        self._transactions(records[:limit])
+
+    def _backwards(
+        self, newest: Stored, wanted: Callable[[Stored], bool], count: int, records_max: int
+    ) -> tuple[list[Stored], Looked]:
+        """Read so many records that are wanted, from this one on backwards; and how far was looked for them. Raises `Silent`."""
+        topic, partition, offset = newest.place
+        found = [newest]
+
+        def take(records: list[Stored]) -> bool:
+            found.extend(filter(wanted, reversed(records)))
+            return len(found) >= count
+
+        bounds = Bounds(self._reader.bounds(topic, partition).start, offset)
+        # Who wants to look further than usual has records of the usual size looked through.
+        bytes_max = BYTES_MAX * max(1, records_max // RECORDS_MAX)
+        looked = self._reader.backwards(topic, partition, bounds, take, records_max, bytes_max)
+        return found[:count], looked
 
     def _same_topic(self, origin: Place, batch: positions.LastBatch | None) -> None:
         if batch is None or not self._reader.partitions(origin.topic):
@@ -205,11 +220,11 @@ class _Work:
                 f"the record at its origin now is another record"
             )
 
-    def _shown(self, stored: Stored, where: str = "") -> Shown:
+    def _shown(self, stored: Stored) -> Shown:
         fields, problem = self._values.fields(stored)
         raw = None if problem is None else readable(stored.value)
         trace = header(stored, TRACE_HEADER)
-        return Shown(where or str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem, trace)
+        return Shown(str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem, trace)
 
     def _causes(self, stored: Stored) -> list[Cause]:
         """The input record that caused an output, and what that is a copy of, or was caused by in its turn."""
@@ -238,19 +253,17 @@ class _Work:
     def _wrote(self, copy: Stored) -> bool:
         return Owner(self._reader.cluster_id(), self._topology.name).wrote(copy.place.topic, copy.headers)
 
-    def _folded(self, written: Written, causes: Sequence[Cause], records_max: int) -> transactions.Folded | str | None:
+    def _folded(self, written: Stored, causes: Sequence[Cause], records_max: int) -> transactions.Folded | str | None:
         """The transaction that wrote an output record, why it is not known, or None: it names no input record."""
-        if written.proposal is not None:
-            return transactions.of_decision(written.proposal, written.stored.place, written.stored.at_ms)
-        text = header(written.stored, SOURCE_HEADER)
+        text = header(written, SOURCE_HEADER)
         source = Place.found(text)
         if source is None:
             return None
         first = causes[0].stored if causes else None
         key = self._values.key_of(first) if first is not None else None
-        return transactions.of_changelog(self._reader, self._topology, source, written.stored.at_ms, key, records_max)
+        return transactions.of_changelog(self._reader, self._topology, source, written.at_ms, key, records_max)
 
-    def _transactions(self, found: Sequence[Written]) -> None:
+    def _transactions(self, found: Sequence[Stored]) -> None:
         """Say of each record of the history by which transaction it was written. That of the first, the row's own, is known."""
         history, left = self._told.history, _ALL_FOLDED_MAX
         history[:1] = [replace(step, folded=self._told.folded) for step in history[:1]]
@@ -280,16 +293,16 @@ class _Work:
             else:
                 step.unknown.append("its batch is not known: onefold.batch does not have it, or not any more")
 
-    def _history(self, found: list[Written], limit: int) -> None:
-        shown = [self._shown(one.stored, one.where) for one in found]
+    def _history(self, found: list[Stored], limit: int) -> None:
+        shown = [self._shown(one) for one in found]
         for number, (one, step) in enumerate(zip(found[:limit], shown, strict=False)):
             before = shown[number + 1] if number + 1 < len(shown) else None
             changed: dict[str, Any] | None = None
             if before is not None and isinstance(step.value, dict) and isinstance(before.value, dict):
                 changed = differences(before.value, step.value)
-            self._told.history.append(Step(step, self._causes(one.stored), changed))
-            self.places.append(one.stored.place)
-        if found and self._topology.outputs.get(found[0].stored.topic) is not None:
+            self._told.history.append(Step(step, self._causes(one), changed))
+            self.places.append(one.place)
+        if found and self._topology.outputs.get(found[0].place.topic) is not None:
             self._told.history[:] = [
                 self._with_others(step, earlier)
                 for step, earlier in zip(self._told.history, [*self._told.history[1:], None], strict=True)
@@ -315,26 +328,18 @@ class _Work:
         """What has been written for this row and has not landed, or never will."""
         topics = [feed.topic for feed in self._feeds]
         self._told.notes += waiting.set_aside(rejected, topics, identity, self._values)
-        self._told.notes += waiting.on_the_way(
-            self._reader, self._batches, self._topology, topics, identity, self._values, origin
-        )
+        self._told.notes += waiting.on_the_way(self._reader, self._batches, topics, identity, self._values, origin)
 
 
 def _noted(
     connection: psycopg.Connection[Any],
-    topology: Topology,
+    sink: str,
     batches: Mapping[positions.Place, positions.LastBatch],
     places: Sequence[Place],
 ) -> dict[Place, landings.Landing]:
-    """The batches of output records, as they were noted. In a decision log a batch has decisions, and not their writes."""
-    lies = {
-        place: place if place.topic != topology.decisions else place._replace(offset=offset_of(place.offset))
-        for place in places
-        if place[:2] in batches
-    }
-    ids = {at: batches[at[:2]].topic_id for at in lies.values()}
-    found = landings.landings(connection, topology.name, ids)
-    return {place: found[at] for place, at in lies.items() if at in found}
+    """The batches of output records, as they were noted."""
+    ids = {place: batches[place[:2]].topic_id for place in places if place[:2] in batches}
+    return landings.landings(connection, sink, ids)
 
 
 def _batch(row: Row, last: positions.LastBatch | None, noted: landings.Landing | None) -> Batch | None:

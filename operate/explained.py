@@ -74,8 +74,7 @@ class Landed:
     Attributes:
         writer: the sink.
         at: when it was committed.
-        first_offset, next_offset: of the record's partition it landed the offsets from the one to before the other; of a decision
-            log, these of the log.
+        first_offset, next_offset: of the record's partition it landed the offsets from the one to before the other.
     """
 
     writer: str

@@ -69,8 +69,7 @@ def of_sink(
     pipeline: Pipeline, topics: Iterable[str], settings: Settings, connection: psycopg.Connection[Any]
 ) -> Facts:
     """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
-    role = Role.DECISIONS if settings.decided_tables_of(pipeline) else Role.OUTPUT
-    kafka = of_topics([(topic, role) for topic in topics], settings.client())
+    kafka = of_topics([(topic, Role.OUTPUT) for topic in topics], settings.client())
     postgres = of_postgres(connection, merges.written(pipeline))
     return Facts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
 

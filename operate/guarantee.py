@@ -183,7 +183,7 @@ RULES = (
         "decision_log_retention",
         True,
         _topics({Role.DECISIONS}, _forgets, _kept),
-        "Kafka deletes decisions, also those that are not published or written yet",
+        "Kafka deletes decisions, also those that are not published yet",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
     Rule(

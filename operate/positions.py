@@ -6,7 +6,7 @@ when Kafka is asked: the dashboard takes the ledger's query from here and asks f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,14 +74,6 @@ def landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, i
     return {(row.topic, row.partition): row.next_offset for row in rows}
 
 
-def rows_landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, Any]:
-    """Per partition what changes when rows have landed: the next offset; or of a decision log, many of whose records land
-    nothing, up to where its inputs are decided.
-    """
-    asked = "SELECT topic, partition, COALESCE(decided -> 'inputs', to_jsonb(next_offset)) FROM onefold.ledger WHERE sink = %s"
-    return {(topic, partition): at for topic, partition, at in connection.execute(asked, (sink,))}
-
-
 def sinks(connection: psycopg.Connection[Any]) -> list[str]:
     """The names of the sinks that have a session in this database now."""
     asked = "SELECT DISTINCT application_name FROM pg_stat_activity WHERE datname = current_database()"
@@ -135,31 +127,16 @@ def last_batches(connection: psycopg.Connection[Any], sink: str) -> dict[Place, 
     return {(topic, partition): LastBatch(*rest) for topic, partition, *rest in rows}
 
 
-class Decided(NamedTuple):
-    """Of tables that are filled from a decision log: up to which offset of each input they have what came true; and whether
-    a task has left the log, so that what it does now is not in there.
+def from_decision_log(topology: Topology, places: Iterable[Place]) -> str:
+    """Say in a sentence without its end that an earlier Onefold filled the tables from the decision log; or "".
+
+    Args:
+        places: those that the ledger has of the pipeline.
     """
-
-    reached: dict[Place, int]
-    left: bool
-
-
-def decided(dsn: str, sink: str, log: str, timeout_s: float = CALL_S) -> Decided:
-    """What tables have of a decision log; nothing where they are filled from output topics. Raises like `landed`, and where
-    there is no ledger.
-    """
-    with postgres.connect(dsn, "onefold status", connect_s=timeout_s, patience_s=timeout_s) as connection:
-        return decided_over(connection, sink, log)
-
-
-def decided_over(connection: psycopg.Connection[Any], sink: str, log: str) -> Decided:
-    """`decided` over a connection of the caller's."""
-    asked = "SELECT partition, decided FROM onefold.ledger WHERE sink = %s AND topic = %s AND decided IS NOT NULL"
-    rows = connection.execute(asked, (sink, log)).fetchall()
-    reached = {
-        (topic, partition): at["next_offset"] for partition, found in rows for topic, at in found["inputs"].items()
-    }
-    return Decided(reached, any(found["closed"] for _, found in rows))
+    if all(topic != topology.decisions for topic, _ in places):
+        return ""
+    log = topology.decisions
+    return f"the rows of {topology.name} come from the decision log {log}, and this version reads output topics only"
 
 
 def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
@@ -290,13 +267,9 @@ def behind(topology: Topology, settings: Settings, ask_database: bool = True) ->
         return found._replace(no_outputs=DATABASE_IS_SILENT)
     try:
         at = landed(settings.postgres(), topology.name)
-        if any(topic == topology.decisions for topic, _ in at):
-            from_log = decided(settings.postgres(), topology.name, topology.decisions)
-            return _behind_log(topology, settings, reached, found, from_log, at)
-        topics = landed_topics(topology.name)
-        if not at:  # nobody has landed anything, and nobody knows yet from where
-            topics = [topology.decisions, *topics]
-        return found._replace(outputs=_between(at, _ends(topics, settings)))
+        if why := from_decision_log(topology, at):
+            return found._replace(no_outputs=f"{why}: run `onefold rebuild {topology.name}`")
+        return found._replace(outputs=_between(at, _ends(landed_topics(topology.name), settings)))
     except psycopg.Error as silent:
         return found._replace(no_outputs=unanswered(silent))
     except ProcessorError as away:
@@ -329,27 +302,6 @@ def behind_of(names: Collection[str], settings: Settings, ask_database: bool = T
 def unanswered(error: psycopg.Error) -> str:
     """Why the database has not said what it was asked. Who may not read there does not look for a server that is away."""
     return DATABASE_IS_SILENT if is_silent(error) else f"PostgreSQL refuses: {first_line(error)}"
-
-
-def _behind_log(
-    topology: Topology,
-    settings: Settings,
-    published: dict[Place, Standing] | None,
-    found: Behind,
-    from_log: Decided,
-    at: dict[Place, int],
-) -> Behind:
-    """`behind` where the tables are filled from the decision log: nobody has to publish for them, and what is decided and
-    landed is done. Raises as `_ends`.
-    """
-    inputs, log = _ends(topology.reads, settings), _ends([topology.decisions], settings)
-    if published is None:
-        return found._replace(no_outputs=found.no_inputs)
-    done = {place: max(now.reached, from_log.reached.get(place, 0)) for place, now in published.items()}
-    if from_log.left:
-        why = "a task has left its decision log, and the sink cannot write what the task decides now"
-        return found._replace(inputs=_between(done, inputs), no_outputs=why)
-    return found._replace(inputs=_between(done, inputs), outputs=_between(at, log))
 
 
 def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standing] | None, ProcessorError | None]:

@@ -89,19 +89,13 @@ class Place(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A committed record, as bytes. `written_for`: of a part of a decision, the topic that it is for."""
+    """A committed record, as bytes."""
 
     place: Place
     at_ms: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    written_for: str | None = None
-
-    @property
-    def topic(self) -> str:
-        """The topic by whose contract it is decoded."""
-        return self.written_for or self.place.topic
 
     @property
     def size(self) -> int:

@@ -34,7 +34,6 @@ from onefold.operate.replacing import Replaced, Table, described, part_of, repla
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.io import admin
-from onefold.spark_sink.decisions import log_of
 from onefold.spark_sink.errors import SinkError
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import landed_batches, ledger
@@ -106,11 +105,7 @@ class Rebuild:
     @cached_property
     def _reads(self) -> list[str]:
         """The topics that fill the tables."""
-        return (
-            [log_of(self.name)]
-            if self._settings.decided_tables_of(self._pipeline)
-            else positions.landed_topics(self.name)
-        )
+        return positions.landed_topics(self.name)
 
     @contextmanager
     def beside(self) -> Iterator[str]:
@@ -221,16 +216,14 @@ class Rebuild:
             live.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.SQL(table.name)))
         mine = sql.SQL("sink = {}").format(sql.Literal(self.name))
         rejected = part_of(described(live, "onefold.rejected"), _REJECTED, mine)
-        known = described(live, ledger.TABLE)
+        # The columns that this version knows: an earlier one may have left others.
+        known = described(other, ledger.TABLE)
         begun, before = self._since(live), ledger.positions(live, self.name)
         every = [replace(same(table, described(other, table.name)), begun=begun) for table in tables]
         rejected = replace(rejected, begun=begun)
         every += [rejected, part_of(known, known.names, mine)]
         done = [replace_rows(live, other, table, number) for number, table in enumerate(every)]
         landed_batches.add_rebuilt(live, self.name, before)
-        # What the new positions ask of a sink, older ones must not meet.
-        (version,) = other.execute("SELECT number FROM onefold.version").fetchone() or (1,)
-        live.execute("UPDATE onefold.version SET number = greatest(number, %s)", (version,))
         return tuple(done[:-1])
 
     def _goal(self, live: psycopg.Connection[Any] | None = None) -> Mapping[Place, int]:
@@ -256,11 +249,13 @@ class Rebuild:
         """Per partition from which offset on its records have made what is replaced: what has not landed yet always has. (): all.
 
         Raises:
-            UserError: the offsets of the live tables are those of another topic (exit code 3).
+            UserError: the offsets of the live tables are those of another topic, or of a decision log (exit code 3).
         """
         if self._since_ms is None:
             return ()
         held, ids = positions.last_batches(live, self.name), self._ids()
+        if why := positions.from_decision_log(self._topology, held):
+            raise UserError(Code.TABLES_OF_OTHER_TOPICS, why, f"Replace all rows: onefold rebuild {self.name}", REFUSED)
         for (topic, _), at in held.items():
             if ids.get(topic) != at.topic_id:
                 raise UserError(
@@ -301,15 +296,16 @@ class Rebuild:
             )
 
     def _processors_behind(self) -> int:
-        """Where the outputs were made anew: how many offsets of the inputs that were there at first are not folded. Tables that
-        are replaced before would go back in time.
+        """Where the outputs were made anew, or rows come from a decision log: how many offsets of the inputs that were there at
+        first are not folded. Tables that are replaced before would go back in time.
         """
         if self._ends is not None:
             return 0
         with _postgres(self._dsn) as connection:
             held = positions.last_batches(connection, self.name)
         ids = self._ids()
-        if all(ids.get(topic) == at.topic_id for (topic, _), at in held.items() if topic in ids):
+        same = all(ids.get(topic) == at.topic_id for (topic, _), at in held.items() if topic in ids)
+        if same and not positions.from_decision_log(self._topology, held):
             return 0
         found = positions.behind(self._topology, self._settings).inputs
         if found is None:

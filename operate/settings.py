@@ -101,10 +101,6 @@ class Settings(BaseSettings):
         le=REPLICAS_MAX,
         description="processes that compute each task side by side; unset: as each pipeline declares, or 1",
     )
-    decided_tables: bool | None = Field(
-        None,
-        description="on or off: whether tables are filled from decision logs, where there are replicas; unset: as declared",
-    )
     audited: str = Field(
         "",
         description="pipelines that `up` starts a continuous verifier for: names with commas, or all for each that can have one",
@@ -155,7 +151,6 @@ class Settings(BaseSettings):
         "judge_home",
         "state_home",
         "replicas",
-        "decided_tables",
         "session_timeout_s",
         mode="before",
     )
@@ -221,19 +216,6 @@ class Settings(BaseSettings):
     def replicas_of(self, pipeline: Pipeline) -> int:
         """How many processes compute each of its tasks."""
         return pipeline.replicas if self.replicas is None else self.replicas
-
-    def decided_tables_of(self, pipeline: Pipeline) -> bool:
-        """Whether its tables are filled from its decision log. Raises UserError (exit code 2) when they cannot be."""
-        if self.decided_tables is None or (self.decided_tables and self.replicas_of(pipeline) == 1):
-            return pipeline.decided_tables
-        if self.decided_tables and pipeline.decision_logs is not None:
-            raise UserError(
-                Code.SETTING_WRONG,
-                f"ONEFOLD_DECIDED_TABLES needs a decision log for each task, and those of {pipeline.name} share some",
-                "Leave decision_logs out of its declaration, or set ONEFOLD_DECIDED_TABLES=off",
-                USAGE,
-            )
-        return self.decided_tables
 
     def session_timeout_ms(self) -> int | None:
         """How long a group waits for a member, in milliseconds; None: as long as is right for its brokers."""

@@ -10,11 +10,9 @@ import shlex
 from dataclasses import dataclass
 
 from onefold.operate.reading import LogReader, Place, Stored
-from onefold.processor.core.decision import Proposal
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.runtime.changelog import STATE, Progress
-from onefold.spark_sink.decisions import offset_of
 
 # A transaction's states come before its progress; there are at most as many as it folded records.
 RECORDS_MAX = 100_000
@@ -29,14 +27,13 @@ class Folded:
 
     Attributes:
         task: the partition number of the inputs.
-        number: of the transaction, or of the version that it led to in a decision log.
-        at: where that is written: the progress record in the changelog, or the decision.
+        number: of the transaction, or with replicas of the version.
+        at: the progress record in the changelog.
         at_ms: when, in milliseconds since 1970.
         exact: whether it was this one; False: this one or one before it, of which the changelog keeps nothing any more.
         inputs: per input topic the offset to read next, after it.
         state: the record of the key's state in it; None where it cannot be told.
         state_command: what shows that state, or "".
-        proposer: the replica whose proposal it was.
     """
 
     task: int
@@ -47,14 +44,6 @@ class Folded:
     inputs: dict[str, int]
     state: Place | None = None
     state_command: str = ""
-    proposer: str | None = None
-
-
-def of_decision(proposal: Proposal, at: Place, at_ms: int) -> Folded:
-    """A decision says all of it itself. `at`: of one of its writes."""
-    decision = at._replace(offset=offset_of(at.offset))
-    inputs = {topic: part.end for topic, part in proposal.inputs.items()}
-    return Folded(proposal.task, proposal.version + 1, decision, at_ms, True, inputs, proposer=proposal.proposer)
 
 
 def of_changelog(

@@ -49,13 +49,13 @@ class Values:
         """The value as a handler sees it, None for a tombstone. Raises `ProcessorError` when it breaks its contract, or no
         registry answers.
         """
-        record = Record(stored.topic, *stored.place[1:], stored.key, stored.value)
-        codec = self._codec if stored.topic in self.topology.reads else self._outputs
+        record = Record(*stored.place, stored.key, stored.value)
+        codec = self._codec if stored.place.topic in self.topology.reads else self._outputs
         return codec.decode(record)
 
     def fields(self, stored: Stored) -> tuple[Fields | None, str | None]:
         """(the fields as JSON has them, None), or (None, why there are none)."""
-        topic = stored.topic
+        topic = stored.place.topic
         if topic not in self.topology.reads and topic not in self.topology.outputs:
             return None, f"{topic} is no topic of {self.topology.name}"
         try:
@@ -69,7 +69,7 @@ class Values:
 
     def key_of(self, stored: Stored) -> str | None:
         """The state's key of an input record; None when it cannot be told."""
-        choose = self.topology.keys.get(stored.topic)
+        choose = self.topology.keys.get(stored.place.topic)
         if choose is None:
             return None
         try:

@@ -23,7 +23,7 @@ def set_aside(rejected: Sequence[Rejected], topics: Sequence[str], identity: Ide
     """Of the records that the sink could not land, those of the row; and how many there are that nobody can read."""
     found, unreadable = [], 0
     for one in rejected:
-        if one.place.topic not in topics and one.place.topic != values.topology.decisions:
+        if one.place.topic not in topics:
             continue
         stored = Stored(one.place, 0, identity.key, one.value, ())
         fields, problem = values.fields(stored)
@@ -45,7 +45,6 @@ def set_aside(rejected: Sequence[Rejected], topics: Sequence[str], identity: Ide
 def on_the_way(
     reader: LogReader,
     batches: Mapping[positions.Place, positions.LastBatch],
-    topology: Topology,
     topics: Sequence[str],
     identity: Identity,
     values: Values,
@@ -56,10 +55,9 @@ def on_the_way(
     Args:
         origin: of the row, if there is one: only its own partition is looked at then.
     """
-    log = any(topic == topology.decisions for topic, _ in batches)
     found: list[str] = []
     behind = looked = 0
-    for topic in [topology.decisions] if log else dict.fromkeys(topics):
+    for topic in dict.fromkeys(topics):
         for partition in range(reader.partitions(topic)):
             if origin is not None and identity.key is not None and (topic, partition) != origin[:2]:
                 continue
@@ -70,7 +68,7 @@ def on_the_way(
             start = max(bounds.start, batch.next_offset if batch is not None else 0)
             behind += max(0, bounds.end - start)
             end = min(bounds.end, start + _RECORDS_MAX - looked)
-            if log or end <= start:
+            if end <= start:
                 continue
             looked += end - start
             of_row = [
@@ -78,9 +76,8 @@ def on_the_way(
             ]
             found += [f"a record of this row is in Kafka, and not in PostgreSQL yet: {place}" for place in of_row[-3:]]
     if behind and (not found or origin is None):
-        whose = f"{topology.decisions}" if log else "the topics that make this table"
-        beyond = f"; the first {looked:,} were looked through" if not log and looked < behind else ""
-        found.append(f"{behind:,} offsets of {whose} are not written to PostgreSQL yet{beyond}")
+        beyond = f"; the first {looked:,} were looked through" if looked < behind else ""
+        found.append(f"{behind:,} offsets of the topics that make this table are not written to PostgreSQL yet{beyond}")
     return found
 
 

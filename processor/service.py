@@ -87,7 +87,6 @@ def run(
     replicas: int = 1,
     decision_logs: int | None = None,
     decisions_kept_s: float | None = None,
-    decided_tables: bool = False,
     kept: Kept = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
@@ -104,7 +103,6 @@ def run(
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
         decision_logs: so many partitions of the decision log all tasks share; None: each task has one of its own.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
-        decided_tables: tables are filled from the decision log: none of its records is deleted.
         kept: where states are kept.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
@@ -124,7 +122,7 @@ def run(
         watched = Partitions(topology, client, partitions, logs if replicas > 1 else None, telemetry)
         watched.watch(stop)
         if replicas > 1:
-            retention = _retentions(topology, client, logs, partitions, decisions_kept_s, decided_tables, step)
+            retention = _retentions(topology, client, logs, partitions, decisions_kept_s, step)
             pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep, (partitions, logs)))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
             start = within_limit(pool, client, replicated=True)
@@ -214,7 +212,6 @@ def _retentions(
     logs: int,
     partitions: int,
     kept_s: float | None,
-    for_tables: bool,
     step: Callable[[str], None],
 ) -> Callable[[int], Retention]:
     """What the publisher of a task deletes, where the tasks of so many partitions share so many logs."""
@@ -227,7 +224,7 @@ def _retentions(
             found = last_progresses(connect(client), topology, beside, client) if beside else {}
             return [found.get(task) for task in beside]
 
-        return Retention(kept_s, for_tables=for_tables, beside=progresses, step=step, clock=time.monotonic)
+        return Retention(kept_s, beside=progresses, step=step, clock=time.monotonic)
 
     return retention
 

@@ -58,7 +58,6 @@ def run(
     step: Callable[[str], None],
     map_fails: Callable[[], bool] = lambda: False,
     patience_s: float = 120.0,
-    decided: Collection[str] = (),
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
     telemetry: Telemetry = SILENT,
@@ -71,7 +70,6 @@ def run(
         writer: the name of this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: seconds until the sink gives up if no query can start.
-        decided: names of pipelines with replicas whose tables are filled from the decision log.
         guarantee, unknown_contracts: see `Plan`.
         telemetry: receives the figures and the progress.
 
@@ -93,7 +91,7 @@ def run(
             step=step, map_fails=map_fails,
             guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,
         )  # fmt: skip
-        planned = partial(_planned, make, by_name, decided)
+        planned = partial(_planned, make, by_name)
         plans = []
         for name in by_name:
             with left_out.when_broken(name):
@@ -108,11 +106,11 @@ def run(
         return error.exit_code
 
 
-def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], decided: Collection[str], name: str) -> Plan:
+def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: str) -> Plan:
     """Read the files of a pipeline, at every call. Raises `Misconfigured`."""
     pipeline = by_name[name]
     domain = load_domain(name, pipeline.contracts, pipeline.sql)
-    return make(domain=domain, sql_root=pipeline.sql, decided=name in decided)
+    return make(domain=domain, sql_root=pipeline.sql)
 
 
 @dataclass

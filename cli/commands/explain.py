@@ -127,11 +127,9 @@ def _folded(folded: Folded) -> Iterator[str]:
 
 
 def _by(folded: Folded) -> str:
-    what = "version" if folded.proposer is not None else "transaction"
-    number = f"{what} {folded.number:,} of task {folded.task}"
+    number = f"transaction {folded.number:,} of task {folded.task}"
     which = f"by {number}" if folded.exact else f"by {number}, or one before it that compaction has removed"
-    whose = f", proposed by {folded.proposer}" if folded.proposer is not None else ""
-    return f"{which}{whose}: {folded.at}, {moment(folded.at_ms)}"
+    return f"{which}: {folded.at}, {moment(folded.at_ms)}"
 
 
 def _batch(told: Explanation) -> str:

@@ -67,7 +67,6 @@ def command(
         replicas=settings.replicas_of(pipeline),
         decision_logs=pipeline.decision_logs,
         decisions_kept_s=pipeline.decisions_kept_s,
-        decided_tables=settings.decided_tables_of(pipeline),
         kept=Kept(settings.state, settings.states(), settings.state_memory_mb << 20),
         guarantee=guarantees.of_processor(settings, pipeline),
         telemetry=metrics.of("processor", names, settings),

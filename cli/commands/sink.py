@@ -62,7 +62,6 @@ def command(
         status_file=Path(status) if status else None,
         step=step,
         map_fails=map_fails,
-        decided={pipeline.name for pipeline in chosen if settings.decided_tables_of(pipeline)},
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
         telemetry=metrics.of("sink", names, settings),

@@ -60,12 +60,8 @@ def check_decision_logs(admin: AdminClient, topology: Topology, wanted: int, tas
 
 
 def _as_it_was(found: int, tasks: int) -> str:
-    """What to declare for so many logs. A log for each task is what there is without the setting, and all that tables can be
-    filled from: whoever has decided_tables may not set the number.
-    """
-    if found == tasks:
-        return "Leave decision_logs out"
-    return f"Set decision_logs = {found}, without decided_tables: tables cannot be filled from a log that tasks share"
+    """What to declare for so many logs."""
+    return "Leave decision_logs out" if found == tasks else f"Set decision_logs = {found}"
 
 
 class Partitions:

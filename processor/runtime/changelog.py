@@ -53,7 +53,6 @@ class Progress:
         transactions: how many there have been; in a decision log, the version.
         decided_in: None: the task is decided by Kafka transactions.
         ticked_ms: the time of the last tick, in milliseconds since 1970, or 0.
-        keeps_log: tables are, or were, filled from the decision log, so that nothing may be deleted from it.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -62,7 +61,6 @@ class Progress:
     transactions: int = 0
     decided_in: DecidedIn | None = None
     ticked_ms: int = 0
-    keeps_log: bool = False
 
     @property
     def log_id(self) -> str:
@@ -91,8 +89,6 @@ class Progress:
         if self.ticked_ms:
             # A version without it has no ticks either: it writes the progress of a pipeline whose time stands still.
             body["ticked_ms"] = self.ticked_ms
-        if self.keeps_log:
-            body["keeps_log"] = True
         if partitions:
             body["partitions"] = partitions
         return json.dumps(body).encode()
@@ -116,7 +112,6 @@ class Progress:
                 body["transactions"],
                 DecidedIn(**body["decided_in"]) if "decided_in" in body else None,
                 body.get("ticked_ms", 0),
-                bool(body.get("keeps_log", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(Code.CHANGELOG_WRONG, f"the changelog's progress record cannot be read: {error}") from error

@@ -137,4 +137,4 @@ def _unfit_for_the_log(known: Progress, progress: Progress, log: Identity | None
 
 
 def _all_but_place(progress: Progress) -> Progress:
-    return replace(progress, decided_in=None, keeps_log=False)
+    return replace(progress, decided_in=None)

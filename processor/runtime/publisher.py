@@ -195,8 +195,6 @@ class Publisher:
             self._commit([], replace(self.progress, decided_in=decided_in._replace(offset=offset)))
 
     def _commit(self, writes: Sequence[Write], after: Progress) -> None:
-        if self._retention is not None and self._retention.for_tables:
-            after = replace(after, keeps_log=True)
         try:
             self._transact.write(writes, self.progress, after)
             self._transact.commit()

@@ -7,8 +7,6 @@ offset on that the changelog's progress names. So all before that offset may go,
   reads the changelog finds the one before it. It is complete when the next transaction of the same task has begun.
 - Of a log that tasks share the least of their progresses counts, as readers of committed records see it; and none at all while
   one of them is not decided in it, for it may be about to be.
-- Tables that are filled from the log need all of it: the sink what it has not landed, the judge everything. That is written
-  into the progress and stays there, so that a replica that was given another setting deletes nothing either.
 - How old a record has to be is for those who are in the middle of reading, and for people. A replica that comes too late all
   the same starts from the changelog again; so nothing depends on a clock but how often that happens.
 
@@ -36,7 +34,6 @@ class Retention:
 
     Args:
         kept_s: how old a record is at least when it is deleted. None: none is.
-        for_tables: tables are filled from the log, so that none is deleted, now or later.
         beside: the last progress records of the tasks that share the log, this one among them, as readers of committed records
             see them; None for a task without one.
         clock: monotonic seconds.
@@ -46,12 +43,10 @@ class Retention:
         self,
         kept_s: float | None,
         *,
-        for_tables: bool = False,
         beside: Callable[[], Sequence[bytes | None]] = lambda: (),
         step: Callable[[str], None] = lambda name: None,
         clock: Callable[[], float],
     ) -> None:
-        self.for_tables = for_tables
         self._kept_s = kept_s
         self._beside = beside
         self._step = step
@@ -65,7 +60,7 @@ class Retention:
             decisions: the task's log.
             known: a progress that whoever reads the changelog finds, or a later one.
         """
-        if self._kept_s is None or self.for_tables or known.keeps_log or not self._look.is_due():
+        if self._kept_s is None or not self._look.is_due():
             return
         try:
             self._delete(decisions, known, self._kept_s)
@@ -93,7 +88,7 @@ class Retention:
         offsets = [own.offset]
         for found in self._beside():
             other = Progress.decode(found) if found else Progress()
-            if other.decided_in is None or other.keeps_log:
+            if other.decided_in is None:
                 return None
             offsets.append(other.decided_in.offset)
         return min(offsets)

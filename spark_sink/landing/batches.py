@@ -11,16 +11,14 @@ import psycopg
 import structlog
 
 from onefold.error_codes import Code
-from onefold.spark_sink import decisions
 from onefold.spark_sink.contracts import Target
-from onefold.spark_sink.decisions import Decided
 from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.isolate import REDUCED_OFFSETS, Bound, Sifted
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Partition
-from onefold.spark_sink.landing.protocols import Record, Records, Rows, Scheduler, Topics
+from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
+from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
 from onefold.spark_sink.landing.sizes import mean_bytes
 from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
 from onefold.spark_sink.landing.stages import Stages
@@ -55,14 +53,12 @@ class Batches:
         ids: dict[str, str],
         ends: Callable[[int], dict[Partition, int]],
         scheduler: Scheduler,
-        decided: Mapping[Partition, Decided] | None = None,
         bound: Bound | None = None,
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
         `connection` lands; beside it `reader` reads the ledger, and empties the tables for the executors. `ends` gives the end
         offsets of a batch by its id.
-        `decided`: the topic is a decision log, and this is what its records below `start` amount to.
         `bound`: how many rows may still be set aside.
         """
         self._plan = plan
@@ -71,7 +67,6 @@ class Batches:
         self._topics = topics
         self._stage = stage
         self._next = self._reached = start
-        self._decided = dict(decided) if decided is not None else None
         self._ids = ids
         self._ends = ends
         self._bound = bound or Bound()
@@ -103,19 +98,13 @@ class Batches:
         try:
             ends = self._ends(batch_id)
             batch = self._cover(ends)
-            # what a log decides is known only to who has read all of it
-            if self._decided is None and ledger.landed(self._reader, batch):
+            if ledger.landed(self._reader, batch):
                 self._lander.hand_over(lambda: self._count(batch, ends, began_at))  # a concurrent sink was faster
             else:
-                batch = self._stage_and_hand_over(batch, ends, rows, began_at)
+                self._stage_and_hand_over(batch, ends, rows, began_at)
             if batch.offsets > AHEAD_OFFSETS and not self._full(batch):
                 self._lander.finish()
             self._next = self._next | ends
-            if self._decided is not None:
-                self._decided |= {part.key: part.decisions.after for part in batch.ranges if part.decisions is not None}
-                if any(at is not None and at["closed"] for at in self._decided.values()):
-                    self._lander.finish()
-                    decisions.refuse_closed(*self._standing())
         except BaseException as error:  # noqa: BLE001 - kept for the query; even an exit must not pass unanswered
             # What was staged before is worth landing. What that fails with the lander keeps.
             with suppress(BaseException):
@@ -136,12 +125,9 @@ class Batches:
         covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
-    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows, began_at: float) -> Batch:
+    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows, began_at: float) -> None:
         with ExitStack() as stack:
             held = stack.enter_context(rows.held(batch.offsets))
-            if self._decided is not None:
-                batch = self._decide(batch, held)
-                held = held.decided(batch.ranges)
             # The batch before may be merged at this moment, from the other set of tables; the one before that has landed.
             stage = self._stage = self._stage.other()
             with self._stages.reading():
@@ -157,32 +143,6 @@ class Batches:
             self._count(batch, ends, began_at)
 
         self._lander.hand_over(land_it)
-        return batch
-
-    def _decide(self, batch: Batch, rows: Rows) -> Batch:
-        """What comes true in the batch, by the rule and by what came true before it. Postgres is asked when it is landed."""
-        assert self._decided is not None, "only of a decision log"
-        seen = rows.seen()
-        return replace(
-            batch,
-            ranges=tuple(
-                replace(
-                    part,
-                    decisions=decisions.decide(
-                        *part.key,
-                        part.topic_id,
-                        self._decided.get(part.key),
-                        range(part.start, part.end),
-                        seen.get(part.key, ()),
-                    ),
-                )
-                for part in batch.ranges
-            ),
-        )
-
-    def _standing(self) -> tuple[str, dict[int, Decided]]:
-        assert self._decided is not None, "only of a decision log"
-        return decisions.log_of(self._plan.domain.name), {key[1]: at for key, at in self._decided.items()}
 
     def _count(self, batch: Batch, ends: dict[Partition, int], began_at: float) -> None:
         self._reached = self._reached | ends
@@ -248,7 +208,7 @@ class Batches:
         self._bound.end_batch()
 
     def _sift_part(self, batch: Batch, rows: Rows) -> None:
-        sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._records, self._bound)
+        sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._topics, self._bound)
         identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
         self._refuse_written(sifted)
         batch = _with_last_records(batch, sifted)
@@ -261,7 +221,7 @@ class Batches:
 
     def _refuse_written(self, staged: Staged) -> None:
         if not self._plan.unknown_contracts:
-            known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._records)
+            known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._topics)
 
     def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
         if not rows:
@@ -293,17 +253,9 @@ class Batches:
             self._plan.telemetry.add(RETRIES, domain=batch.sink)
             return land(self._connection, batch, staged, targets, step, self._merged)
 
-    @property
-    def _records(self) -> Records:
-        """By the `offset` that rows have."""
-        return self._topics if self._decided is None else _Writes(self._topics)
-
     def _on_driver(self, batch: Batch) -> bool:
-        if self._decided is None:
-            few = batch.offsets <= self._plan.driver_staging_offsets
-            return few and self._lines_of(batch) <= self._plan.driver_staging_lines
-        written = sum(part.decisions.written for part in batch.ranges if part.decisions is not None)
-        return written <= self._plan.driver_staging_bytes
+        few = batch.offsets <= self._plan.driver_staging_offsets
+        return few and self._lines_of(batch) <= self._plan.driver_staging_lines
 
     def _lines_of(self, batch: Batch) -> float:
         """How many bytes its lines have, about: by the last batch that was not small, or by some of this one's records."""
@@ -316,8 +268,7 @@ class Batches:
 
     def _full(self, batch: Batch) -> bool:
         """Is it as large as a batch may be? Spark rounds down in each partition."""
-        most = self._plan.max_offsets if self._decided is None else self._plan.max_decisions
-        return batch.offsets + len(batch.ranges) >= most
+        return batch.offsets + len(batch.ranges) >= self._plan.max_offsets
 
     def _staged(self, batch: Batch, rows: Rows, stage: Stage, connection: Connection) -> Staged:
         """`connection`: which no other thread uses at this time."""
@@ -346,8 +297,6 @@ def _with_last_records(batch: Batch, staged: Staged) -> Batch:
     the batch's ranges.
     """
     known = [replace(part, contents=staged.contents.get(part.key)) for part in batch.ranges]
-    if all(part.decisions is not None for part in batch.ranges):
-        return replace(batch, ranges=tuple(replace(part, last_record=_last_of_log(part)) for part in known))
     ranges = tuple(replace(part, last_record=staged.last_records.get(part.key)) for part in known)
     inside = [
         part for part in ranges if part.last_record is not None and part.start <= part.last_record.offset < part.end
@@ -357,25 +306,3 @@ def _with_last_records(batch: Batch, staged: Staged) -> Batch:
             Code.CHECKPOINT_LOST, "the rows of a batch lie outside of the offsets that Spark's checkpoint gives it"
         )
     return replace(batch, ranges=ranges)
-
-
-def _last_of_log(part: OffsetRange) -> LastRecord:
-    """Every offset of a decision log has a record."""
-    assert part.decisions is not None, "of a decision log"
-    return LastRecord(part.end - 1, part.decisions.fingerprints[-1])
-
-
-class _Writes:
-    """What decisions write, by their places, as if each were a record."""
-
-    def __init__(self, log: Records) -> None:
-        self._log = log
-
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
-        """The write at that place; None when the log does not have it any more."""
-        at = decisions.offset_of(offset)
-        found = self._log.record_from(topic, partition, at)
-        if found is None or found.offset != at:
-            return None
-        key, value, headers = decisions.write_at(found.value, offset - decisions.place(at))
-        return Record(offset, key, value, found.timestamp, headers)

@@ -5,10 +5,9 @@ are just numbers, and readers go on in the middle of other data.
 """
 
 from onefold.error_codes import Code
-from onefold.spark_sink.decisions import Decided, log_of, refuse_closed
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import OffsetRange, Partition, Position
+from onefold.spark_sink.landing.ledger import Partition, Position
 from onefold.spark_sink.landing.protocols import Reach, Topics
 from onefold.spark_sink.postgres.connection import Connection
 
@@ -21,78 +20,19 @@ def recognise(
     Partitions that are new get a row in the ledger.
 
     Raises:
-        Refused: a topic is not what it was.
+        Refused: a topic is not what it was, or a decision log has filled the tables.
         Waiting: Kafka does not answer, or a topic is not there.
     """
+    stored = _positions(connection, sink)
     ids = topics.ids(names)
     reach = topics.reach(names)
-    stored = ledger.positions(connection, sink)
     for key, position in sorted(stored.items()):
         if key[0] in ids:
             _check(key, position, ids[key[0]], reach.get(key), topics)
     for key in sorted(reach.keys() - stored.keys()):
         ledger.open_partition(connection, sink, key, reach[key].start, ids[key[0]], writer)
-    now = ledger.positions(connection, sink)
+    now = _positions(connection, sink)
     return {key: now[key].next_offset for key in reach}, ids
-
-
-def choose_source(connection: Connection, sink: str, writer: str, topics: Topics, decided: bool) -> None:
-    """Before `recognise`: are the tables filled from what this sink would read? In a new ledger the first sink says so.
-
-    Args:
-        decided: this sink would read the decision log, and not the output topics.
-
-    Raises:
-        Refused: they are filled from the other one; or the beginning of the log is gone, and with it what came true by it.
-        Waiting: Kafka does not answer, or has no decision log yet.
-    """
-    log = log_of(sink)
-    stored = ledger.positions(connection, sink)
-    known = {partition for topic, partition in stored if topic == log}
-    if not decided:
-        if known:
-            raise Refused(
-                Code.TABLES_OF_OTHER_TOPICS,
-                f"the tables of {sink} are filled from {log}, and cannot be filled from its output topics as well: start its "
-                f"replicas again, or start {sink} over, see `onefold docs operating`",
-            )
-        return
-    topic_id = topics.ids([log])[log]
-    new = {key[1]: reach for key, reach in topics.reach([log]).items() if key[1] not in known}
-    for partition, reach in sorted(new.items()):
-        if reach.start > 0:
-            raise Refused(
-                Code.RECORDS_DELETED,
-                f"{log}/{partition} begins at offset {reach.start}: what came true before cannot be known from it; "
-                f"leave decided_tables out, or start {sink} over, or restore a backup of Postgres that knows it",
-            )
-    if new:
-        ledger.open_log(connection, sink, topic_id, sorted(new), writer)
-
-
-def decided_at(
-    connection: Connection, sink: str, topics: Topics, start: dict[Partition, int]
-) -> tuple[dict[Partition, int], dict[Partition, Decided]]:
-    """The next offset of every partition of the decision log, and what all records below it amount to, as of one moment.
-
-    Raises:
-        Refused: a task is not decided in the log any more, and nothing new is there.
-    """
-    now = ledger.positions(connection, sink)
-    log = log_of(sink)
-    ends = topics.reach([log])
-    refuse_closed(log, {key[1]: now[key].decided for key in start if now[key].next_offset >= ends[key].end})
-    return {key: now[key].next_offset for key in start}, {key: now[key].decided for key in start}
-
-
-def ahead(topics: Topics, start: dict[Partition, int], ids: dict[str, str]) -> list[OffsetRange]:
-    """What there is to be read now; of a partition in which nothing is new its last record, the likest to what will come."""
-    reaches = topics.reach(sorted(ids))
-    return [
-        OffsetRange(*key, min(at, reaches[key].end - 1), reaches[key].end, ids[key[0]])
-        for key, at in sorted(start.items())
-        if reaches[key].start < reaches[key].end
-    ]
 
 
 def same_topics(topics: Topics, ids: dict[str, str]) -> None:
@@ -106,6 +46,21 @@ def same_topics(topics: Topics, ids: dict[str, str]) -> None:
     for topic, topic_id in topics.ids(sorted(ids)).items():
         if topic_id != ids[topic]:
             raise Refused(Code.TOPIC_RECREATED, _made_anew(topic, ids[topic], topic_id))
+
+
+def _positions(connection: Connection, sink: str) -> dict[Partition, Position]:
+    """Read the positions of the output topics. An earlier Onefold could fill tables from the decision log, whose offsets do not
+    compare with those of output topics: `Refused`.
+    """
+    stored = ledger.positions(connection, sink)
+    log = f"{sink}.decisions"
+    if any(topic == log for topic, _ in stored):
+        raise Refused(
+            Code.TABLES_OF_OTHER_TOPICS,
+            f"the rows of {sink} come from the decision log {log}, and this version writes rows from output topics only: "
+            f"run `onefold rebuild {sink}`",
+        )
+    return stored
 
 
 def _check(key: Partition, position: Position, topic_id: str, reach: Reach | None, topics: Topics) -> None:

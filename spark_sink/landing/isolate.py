@@ -331,7 +331,6 @@ def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
         columns = [part[column].to_pylist() for column in ("topic", "partition", "offset", "at_ms")]
         for number, (*origin, at_ms) in enumerate(zip(*columns, strict=True)):
             found.append((at_ms or 0, _Row(name, number, (origin[0], origin[1], origin[2]))))
-    # Of all tables together: a partition of a decision log has rows of several.
     latest: dict[tuple[str, int], int] = {}
     keyed = []
     for at_ms, row in sorted(found, key=lambda one: one[1].origin):

@@ -53,7 +53,7 @@ def land(
                 raise Overlap(start_offsets)
             since = {}
             if ledger.overlaps(batch, start_offsets):
-                since = {part.key: part.row_offset(start_offsets[part.key]) for part in batch.ranges}
+                since = start_offsets
             rows = _apply(connection, staged, targets, since, step)
             landed_batches.add(connection, batch, start_offsets)
         step("sink.before_commit")

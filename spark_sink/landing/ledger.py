@@ -4,15 +4,11 @@ A batch covers exact ranges [start, end). It may only be applied where it *conti
 last" would jump over holes. So in one transaction: lock the rows, in order; read what is stored; swap.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from psycopg.types.json import Jsonb
-
 from onefold.error_codes import Code
-from onefold.spark_sink.decisions import Decided, Decisions, log_of, place
-from onefold.spark_sink.errors import Refused, Rewind
-from onefold.spark_sink.postgres.connection import Connection, transaction
+from onefold.spark_sink.errors import Rewind
+from onefold.spark_sink.postgres.connection import Connection
 
 Partition = tuple[str, int]
 #: Where it is, for who moves all of it at once.
@@ -39,22 +35,19 @@ class Contents:
 
 @dataclass(frozen=True)
 class Position:
-    """What the ledger holds for a partition. `last_record` is None until a record of it has been landed. `decided` is what the
-    records of a decision log amount to.
-    """
+    """What the ledger holds for a partition. `last_record` is None until a record of it has been landed."""
 
     next_offset: int
     topic_id: str
     last_record: LastRecord | None
-    decided: Decided = None
 
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
     """One partition's part of a batch: the offsets [start, end), and its last record when there is one.
 
-    It may hold no record at all: transaction markers and aborted records take offsets too. `decisions`: of a decision log, what
-    came true in it, or in a longer part of which this is the end. `contents`: None when no record of it is staged.
+    It may hold no record at all: transaction markers and aborted records take offsets too. `contents`: None when no record of it
+    is staged.
     """
 
     topic: str
@@ -63,22 +56,12 @@ class OffsetRange:
     end: int
     topic_id: str
     last_record: LastRecord | None = None
-    decisions: Decisions | None = None
     contents: Contents | None = None
 
     @property
     def key(self) -> Partition:
         """The partition."""
         return self.topic, self.partition
-
-    def row_offset(self, offset: int) -> int:
-        """The least `offset` that a row has which is made of the record at this offset."""
-        return offset if self.decisions is None else place(offset)
-
-    def until(self, end: int) -> "OffsetRange":
-        """The part of it below `end`."""
-        decisions = self.decisions.until(end) if self.decisions is not None else None
-        return replace(self, end=end, decisions=decisions, last_record=None, contents=None)
 
 
 @dataclass(frozen=True)
@@ -96,8 +79,8 @@ class Batch:
 
     @property
     def spans(self) -> dict[Partition, range]:
-        """The `offset` of every row that is made of its records."""
-        return {part.key: range(part.row_offset(part.start), part.row_offset(part.end)) for part in self.ranges}
+        """The offsets of each partition."""
+        return {part.key: range(part.start, part.end) for part in self.ranges}
 
     def halves(self) -> tuple["Batch", "Batch"]:
         """The earlier offsets of each partition, and the later ones. Of partitions with one offset every other is in the first.
@@ -107,7 +90,7 @@ class Batch:
         first, second = list[OffsetRange](), list[OffsetRange]()
         for number, part in enumerate(self.ranges):
             middle = (part.start + part.end + number % 2) // 2
-            first.append(part.until(middle))
+            first.append(replace(part, end=middle, last_record=None, contents=None))
             second.append(replace(part, start=middle))
         halves = [tuple(part for part in parts if part.start < part.end) for parts in (first, second)]
         return replace(self, ranges=halves[0]), replace(self, ranges=halves[1])
@@ -116,15 +99,12 @@ class Batch:
 def positions(connection: Connection, sink: str) -> dict[Partition, Position]:
     """Everything that is stored for `sink`. A hint for where to read; only `advance` decides."""
     rows = connection.execute(
-        "SELECT topic, partition, next_offset, topic_id, last_offset, last_fingerprint, decided FROM onefold.ledger"
-        " WHERE sink = %s",
+        "SELECT topic, partition, next_offset, topic_id, last_offset, last_fingerprint FROM onefold.ledger WHERE sink = %s",
         (sink,),
     ).fetchall()
     return {
-        (topic, partition): Position(
-            next_offset, topic_id, None if offset is None else LastRecord(offset, fingerprint), decided
-        )
-        for topic, partition, next_offset, topic_id, offset, fingerprint, decided in rows
+        (topic, partition): Position(next_offset, topic_id, None if offset is None else LastRecord(offset, fingerprint))
+        for topic, partition, next_offset, topic_id, offset, fingerprint in rows
     }
 
 
@@ -141,36 +121,6 @@ def open_partition(connection: Connection, sink: str, key: Partition, start: int
         " VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp()) ON CONFLICT DO NOTHING",
         (sink, *key, start, topic_id, writer),
     )
-
-
-def open_log(connection: Connection, sink: str, topic_id: str, partitions: Sequence[int], writer: str) -> None:
-    """Rows for the decision log of `sink`, which is landed from the log alone from now on: a sink that lands the output topics
-    finds no position any more.
-
-    Raises:
-        Refused: records of the output topics have been landed. Each output would come a second time, and offsets of two topics
-            cannot be compared, as merges do.
-    """
-    log = log_of(sink)
-    with transaction(connection):
-        # Until the commit no other sink moves a position, or makes one: it sees what is done here, or is seen.
-        connection.execute("LOCK TABLE onefold.ledger IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute(
-            "DELETE FROM onefold.ledger WHERE sink = %s AND topic <> %s AND last_offset IS NULL", (sink, log)
-        )
-        held = connection.execute(
-            "SELECT topic FROM onefold.ledger WHERE sink = %s AND topic <> %s ORDER BY topic LIMIT 1", (sink, log)
-        ).fetchone()
-        if held is not None:
-            raise Refused(
-                Code.TABLES_OF_OTHER_TOPICS,
-                f"the tables of {sink} hold records of {held[0]}, and cannot be filled from {log} as well: keep writing from its "
-                f"output topics, or reset {sink}, see `onefold docs operating`",
-            )
-        # An older sink would land the output topics, and everything a second time.
-        connection.execute("UPDATE onefold.version SET number = greatest(number, 2)")
-        for partition in partitions:
-            open_partition(connection, sink, (log, partition), 0, topic_id, writer)
 
 
 def hold(connection: Connection, sink: str) -> None:
@@ -213,41 +163,24 @@ def overlaps(batch: Batch, start_offsets: dict[Partition, int]) -> bool:
     return any(start_offsets[part.key] > part.start for part in batch.ranges)
 
 
-def _lock(connection: Connection, batch: Batch) -> dict[Partition, tuple[int, str, Decided]]:
+def _lock(connection: Connection, batch: Batch) -> dict[Partition, tuple[int, str]]:
     """Lock the rows in one order for all sinks, so that two of them queue up instead of deadlocking, and read them.
 
     A sink that waited here sees what the other one committed: this is the moment at which a race is decided.
-
-    Raises:
-        Rewind: another sink has begun to land from the decision log what this one lands from the output topics.
     """
-    log = log_of(batch.sink)
     rows = connection.execute(
-        "SELECT topic, partition, next_offset, topic_id, decided,"
-        " topic <> %s AND EXISTS (SELECT FROM onefold.ledger WHERE sink = %s AND topic = %s) FROM onefold.ledger"
+        "SELECT topic, partition, next_offset, topic_id FROM onefold.ledger"
         " WHERE sink = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::integer[]))"
         " ORDER BY topic, partition FOR UPDATE",
-        (
-            log,
-            batch.sink,
-            log,
-            batch.sink,
-            [part.topic for part in batch.ranges],
-            [part.partition for part in batch.ranges],
-        ),
+        (batch.sink, [part.topic for part in batch.ranges], [part.partition for part in batch.ranges]),
     ).fetchall()
-    if any(elsewhere for *_, elsewhere in rows):
-        raise Rewind(Code.POSITIONS_MOVED, f"the tables of {batch.sink} are filled from {log} now")
-    return {
-        (topic, partition): (next_offset, topic_id, decided)
-        for topic, partition, next_offset, topic_id, decided, _ in rows
-    }
+    return {(topic, partition): (next_offset, topic_id) for topic, partition, next_offset, topic_id in rows}
 
 
-def _continues(part: OffsetRange, stored: dict[Partition, tuple[int, str, Decided]]) -> bool:
+def _continues(part: OffsetRange, stored: dict[Partition, tuple[int, str]]) -> bool:
     if part.key not in stored:
         raise Rewind(Code.POSITIONS_MOVED, f"Postgres holds no position for {part.topic}/{part.partition}")
-    next_offset, topic_id, decided = stored[part.key]
+    next_offset, topic_id = stored[part.key]
     if topic_id != part.topic_id:
         raise Rewind(
             Code.POSITIONS_MOVED,
@@ -258,11 +191,6 @@ def _continues(part: OffsetRange, stored: dict[Partition, tuple[int, str, Decide
             Code.POSITIONS_MOVED,
             f"the batch of {part.topic}/{part.partition} starts at {part.start}, "
             f"Postgres needs {next_offset} next: going back to it",
-        )
-    if part.decisions is not None and next_offset <= part.end and decided != part.decisions.decided_at(next_offset):
-        raise Rewind(
-            Code.POSITIONS_MOVED,
-            f"what is decided in {part.topic}/{part.partition} below {next_offset} is not what Postgres holds",
         )
     return True
 
@@ -276,9 +204,9 @@ def _swap(connection: Connection, batch: Batch, ranges: list[OffsetRange], start
     swapped = connection.execute(
         "UPDATE onefold.ledger AS l SET next_offset = s.until, writer = %s, updated_at = clock_timestamp(),"
         " last_offset = coalesce(s.last_offset, l.last_offset),"
-        " last_fingerprint = coalesce(s.last_fingerprint, l.last_fingerprint), decided = coalesce(s.decided, l.decided)"
-        " FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],"
-        " %s::jsonb[]) AS s(topic, partition, since, until, topic_id, last_offset, last_fingerprint, decided)"
+        " last_fingerprint = coalesce(s.last_fingerprint, l.last_fingerprint)"
+        " FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[])"
+        " AS s(topic, partition, since, until, topic_id, last_offset, last_fingerprint)"
         " WHERE l.sink = %s AND l.topic = s.topic AND l.partition = s.partition"
         " AND l.next_offset = s.since AND l.topic_id = s.topic_id",
         (
@@ -290,7 +218,6 @@ def _swap(connection: Connection, batch: Batch, ranges: list[OffsetRange], start
             [part.topic_id for part in ranges],
             [last.offset if last else None for last in last_records],
             [last.fingerprint if last else None for last in last_records],
-            [_decided_after(part) for part in ranges],
             batch.sink,
         ),
     ).rowcount
@@ -299,9 +226,3 @@ def _swap(connection: Connection, batch: Batch, ranges: list[OffsetRange], start
             Code.POSITIONS_MOVED,
             f"{swapped} of {len(ranges)} positions could be moved: the ledger changed under a lock",
         )
-
-
-def _decided_after(part: OffsetRange) -> Jsonb | None:
-    """None leaves what is stored as it is."""
-    after = part.decisions.after if part.decisions is not None else None
-    return Jsonb(after) if after is not None else None

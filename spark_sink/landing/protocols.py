@@ -12,8 +12,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from onefold.spark_sink.decisions import Seen
-from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.stage import Stage
 
 
@@ -23,12 +22,6 @@ class Rows(Protocol):
     def held(self, offsets: int) -> AbstractContextManager[Self]:
         """These rows while they are in use: they may be asked for more than once. `offsets`: how many the batch covers."""
 
-    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
-        """Of a decision log: every record of the batch, as whoever decides needs it."""
-
-    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
-        """Of a decision log: the rows made of what the decisions write. Before it is called there are none."""
-
     def cached(self) -> AbstractContextManager[Self]:
         """These rows while parts of them are read one after the other: Kafka is read once for all parts."""
 
@@ -36,8 +29,8 @@ class Rows(Protocol):
         """The rows made of the records whose `offset` lies in their partition's span, and of no partition without one.
 
         Args:
-            spans: of offsets as rows have them: of a decision log, of places.
-            offsets: how many offsets of the topic these are.
+            spans: of offsets.
+            offsets: how many offsets these are.
         """
 
     def only(self, records: Sequence[tuple[str, int, int]]) -> Self:

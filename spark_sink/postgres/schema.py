@@ -15,7 +15,7 @@ from onefold.spark_sink.postgres.schema_files import files
 ENGINE = "onefold"
 
 # The version of the engine's tables that this sink knows; onefold.version holds the database's. An engine's file that
-# raises that one raises this one too.
+# raises that one raises this one too. A database has version 2 if an earlier sink has filled tables from a decision log.
 KNOWN_VERSION = 2
 
 # Any number will do, as long as every sink takes the same one: those of 0.1.0 do.

@@ -60,7 +60,7 @@ _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # larger buffers, fewer COPY statements in executor staging
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # a decision may have some tens of MB, and a buffer holds no more than 2 GB
+    # a line may have some MB, and a buffer holds no more than 2 GB
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # how long an idle query waits before it asks Kafka again: by default an idle sink takes much more of a core
     "spark.sql.streaming.pollingDelay": "50ms",

@@ -26,13 +26,11 @@ from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.landing.sizes import mean_bytes
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import STAGING, Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
-from onefold.spark_sink.spark.decided import LogRows, of_decisions
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
 from onefold.telemetry import QUERY_STARTS
@@ -152,38 +150,26 @@ class Query:
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        identity.choose_source(connection, self.name, plan.writer, topics, plan.decided)
         start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
-        decided = None
-        reducer, lines = reduce.reducer(plan.domain, stage.targets), None
-        if plan.decided:
-            start, decided = identity.decided_at(connection, self.name, topics, start)
-            plan = plan.of_decisions(mean_bytes(topics, identity.ahead(topics, start, ids)))
-            lines = of_decisions(plan.domain)
+        reducer = reduce.reducer(plan.domain, stage.targets)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
-        frame = self._frame(plan, start)
+        lines = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
         parallelism = self._spark.sparkContext.defaultParallelism
         ends = partial(checkpoint.ends, folder)
         self._batches = batches = Batches(
-            plan, connection, reader, topics, stage, start, ids, ends, Threads(), decided, self._bound
+            plan, connection, reader, topics, stage, start, ids, ends, Threads(), self._bound
         )
-        kind = LogRows if plan.decided else SparkRows
 
-        def on_batch(records: DataFrame, batch_id: int) -> None:
-            batches.on_batch(kind(plan, records, reducer, parallelism, lines=lines), batch_id)
+        def on_batch(batch: DataFrame, batch_id: int) -> None:
+            batches.on_batch(SparkRows(plan, batch, reducer, parallelism), batch_id)
 
         # The outcome of a COMMIT is known from its answer alone: one that waits for a standby is waited for.
         connection.patience_s = reader.patience_s = None
-        writer = frame.writeStream.foreachBatch(on_batch)
+        writer = lines.writeStream.foreachBatch(on_batch)
         self._query = writer.option("checkpointLocation", str(folder)).start()
         plan.telemetry.add(QUERY_STARTS, domain=self.name)
-
-    def _frame(self, plan: Plan, start: dict[Partition, int]) -> DataFrame:
-        if plan.decided:
-            return read.source(self._spark, plan.reads, plan.java_options, start, plan.max_decisions)
-        return read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
 
 
 def _rehearse(connection: Connection, stage: Stage) -> None:

@@ -43,7 +43,7 @@ _SILENCE_MS = "15000"
 
 # A body that does not parse gives a record of nulls: one bad record must not end the query. Dates before 1582 are those
 # of the calendar that Avro, Postgres and Python have, and not an error.
-AVRO = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
+_AVRO = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
 
 # Years of six digits, or Spark would put a plus before the 10,000th; the era, or there would be none before the first.
 _DATE, _TIME = "yyyyyy-MM-dd", "HH:mm:ss.SSSSSS"
@@ -68,21 +68,7 @@ def stream(
 
     `kafka_options` are those of Kafka's Java client. A batch holds at most about `max_offsets` records.
     """
-    records = source(spark, list(domain.contracts), kafka_options, start, max_offsets, headers=True)
-    return Lines(domain)(records.where(_IS_NO_COPY))
-
-
-def source(
-    spark: SparkSession,
-    topics: list[str],
-    kafka_options: dict[str, str],
-    start: dict[Partition, int],
-    max_offsets: int,
-    *,
-    headers: bool = False,
-) -> DataFrame:
-    """The committed records of `topics`, as Kafka's reader has them; the rest as of `stream`."""
-    return (
+    records = (
         spark.readStream.format("kafka")
         .options(**{f"kafka.{name}": value for name, value in kafka_options.items()})
         .option("kafka.isolation.level", "read_committed")
@@ -91,55 +77,49 @@ def source(
         .option("kafka.request.timeout.ms", _SILENCE_MS)
         .option("kafka.default.api.timeout.ms", _SILENCE_MS)
         .option("kafkaConsumer.pollTimeoutMs", _SILENCE_MS)
-        .option("subscribe", ",".join(topics))
+        .option("subscribe", ",".join(domain.contracts))
         .option("startingOffsets", _starting_offsets(start))
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", str(max_offsets))
-        .option("includeHeaders", str(headers).lower())
+        .option("includeHeaders", "true")
         .load()
     )
+    return lines(records.where(_IS_NO_COPY), domain)
 
 
-class Lines:
-    """What makes rows to be staged of records in the shape of Kafka's reader.
-
-    Its columns are made once: each takes some calls into the JVM, and a batch of a decision log is made into lines anew.
-    """
-
-    def __init__(self, domain: Domain, written_to: str = "topic") -> None:
-        """`written_to`: the column with the topic whose contract a record keeps. In `topic` is the one that it was read from."""
-        numbered = list(enumerate(domain.contracts.items()))
-        carrier = sf.col(written_to)
-        decoded = [
-            _decoded(carrier == topic, contract).alias(_record(number)) for number, (topic, contract) in numbered
-        ]
-        flawed = [sf.when(carrier == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered]
-        written = [
-            sf.when(carrier == topic, sf.expr(_csv(_fields(_record(number), contract))))
-            for number, (topic, contract) in numbered
-            if topic in domain.targets
-        ]
-        kept = [
-            sf.when(sf.col("flaw").isNull(), sf.col(_record(number))).alias(_record(number))
-            for number, (topic, _) in numbered
-            if topic in domain.reduced
-        ]
-        reduced, flaw = carrier.isin(domain.reduced), sf.col("flaw")
-        rejected = sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
-        given = [sf.col(name) for name in dict.fromkeys(("topic", "partition", "offset", "value", written_to))]
-        at_ms = sf.expr("unix_millis(timestamp)").alias("at_ms")
-        self._read = [*given, sf.expr(FINGERPRINT).alias("fingerprint"), at_ms, *decoded]
-        self._judged = [sf.col("*"), sf.coalesce(*flawed).alias("flaw")]
-        self._made = [
-            sf.when(flaw.isNotNull(), REJECTED).when(~reduced, carrier).alias("target"),
-            *(sf.col(name) for name in ("topic", "partition", "offset", "fingerprint", "at_ms")),
-            sf.when(flaw.isNotNull(), rejected).otherwise(sf.coalesce(*written, sf.lit(None))).alias("line"),
-            *kept,
-        ]
-
-    def __call__(self, records: DataFrame) -> DataFrame:
-        """Of these."""
-        return records.select(*self._read).select(*self._judged).select(*self._made)
+def lines(records: DataFrame, domain: Domain) -> DataFrame:
+    """Make rows to be staged of records in the shape of Kafka's reader."""
+    numbered = list(enumerate(domain.contracts.items()))
+    topic_read = sf.col("topic")
+    decoded = [_decoded(topic_read == topic, contract).alias(_record(number)) for number, (topic, contract) in numbered]
+    flawed = [sf.when(topic_read == topic, _flaw(_record(number), contract)) for number, (topic, contract) in numbered]
+    written = [
+        sf.when(topic_read == topic, sf.expr(_csv(_fields(_record(number), contract))))
+        for number, (topic, contract) in numbered
+        if topic in domain.targets
+    ]
+    kept = [
+        sf.when(sf.col("flaw").isNull(), sf.col(_record(number))).alias(_record(number))
+        for number, (topic, _) in numbered
+        if topic in domain.reduced
+    ]
+    reduced, flaw = topic_read.isin(domain.reduced), sf.col("flaw")
+    rejected = sf.expr(_csv([_quoted(f"'{domain.name}'"), _quoted("flaw"), _hex("value")]))
+    at_ms = sf.expr("unix_millis(timestamp)").alias("at_ms")
+    read = [
+        *(sf.col(name) for name in ("topic", "partition", "offset", "value")),
+        sf.expr(FINGERPRINT).alias("fingerprint"),
+        at_ms,
+        *decoded,
+    ]
+    checked = [sf.col("*"), sf.coalesce(*flawed).alias("flaw")]
+    made = [
+        sf.when(flaw.isNotNull(), REJECTED).when(~reduced, topic_read).alias("target"),
+        *(sf.col(name) for name in ("topic", "partition", "offset", "fingerprint", "at_ms")),
+        sf.when(flaw.isNotNull(), rejected).otherwise(sf.coalesce(*written, sf.lit(None))).alias("line"),
+        *kept,
+    ]
+    return records.select(*read).select(*checked).select(*made)
 
 
 def record_column(domain: Domain, topic: str) -> str:
@@ -150,7 +130,7 @@ def record_column(domain: Domain, topic: str) -> str:
 def no_records(spark: SparkSession, contract: Contract) -> DataFrame:
     """The fields of the contract as columns, and no rows."""
     nothing = sf.lit(None).cast("binary")
-    return spark.range(0).select(from_avro(nothing, contract.schema, AVRO).alias("record")).select("record.*")
+    return spark.range(0).select(from_avro(nothing, contract.schema, _AVRO).alias("record")).select("record.*")
 
 
 def csv_line(cells: list[str]) -> str:
@@ -194,9 +174,9 @@ def _decoded(is_of_it: Column, contract: Contract) -> Column:
     What was written with an earlier schema is read with that one, and resolved by Avro's rules to that of today.
     """
     body = sf.expr(f"substring(value, {len(contract.header) + 1})")
-    record = sf.when(is_of_it & _opens(contract.header), from_avro(body, contract.schema, AVRO))
+    record = sf.when(is_of_it & _opens(contract.header), from_avro(body, contract.schema, _AVRO))
     for header, was in contract.earlier.items():
-        resolved = from_avro(body, was, {**AVRO, "avroSchema": contract.schema})
+        resolved = from_avro(body, was, {**_AVRO, "avroSchema": contract.schema})
         record = record.when(is_of_it & _opens(header), resolved)
     return record
 

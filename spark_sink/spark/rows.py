@@ -11,8 +11,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from onefold.spark_sink.decisions import Seen
-from onefold.spark_sink.landing.ledger import OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.stage import REPORT, Stage, copy_as_attempt
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.read import record_column
@@ -30,7 +29,7 @@ class SparkRows:
     """The rows of a micro-batch.
 
     Args:
-        frame: as `read.source` gives it, if `lines` makes `read.Lines` of it; else as `read.stream` does.
+        lines: as `read.stream` gives them.
         reduced: makes rows to be staged of the lines.
         parallelism: the number of cores.
     """
@@ -38,40 +37,30 @@ class SparkRows:
     def __init__(
         self,
         plan: Plan,
-        frame: DataFrame,
+        lines: DataFrame,
         reduced: Callable[[DataFrame], DataFrame],
         parallelism: int,
         offsets: int = 0,
-        lines: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
         self._plan = plan
-        self._frame = frame
+        self._lines = lines
         self._reduced = reduced
         self._parallelism = parallelism
         self._offsets = offsets
-        self._make_lines = lines
 
     @contextmanager
     def held(self, offsets: int) -> Iterator[Self]:
         """The rows; where several queries read the records, these are kept meanwhile, so that Kafka is read only once."""
-        frame = self._but_failing(self._frame)
+        lines = self._but_failing(self._lines)
         if not self._plan.domain.reductions:
-            yield self._of(frame, offsets)
+            yield self._of(lines, offsets)
             return
-        # coalesced before it is kept, each of the queries has that many tasks
-        frame = frame.coalesce(self._tasks(offsets)).persist()
+        # coalesced before they are kept, each of the queries has that many tasks
+        lines = lines.coalesce(self._tasks(offsets)).persist()
         try:
-            yield self._of(frame, offsets)
+            yield self._of(lines, offsets)
         finally:
-            frame.unpersist()
-
-    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
-        """Output topics decide nothing."""
-        raise NotImplementedError
-
-    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
-        """Output topics decide nothing."""
-        raise NotImplementedError
+            lines.unpersist()
 
     @contextmanager
     def cached(self) -> Iterator[Self]:
@@ -81,20 +70,18 @@ class SparkRows:
             return
         lines = self._lines.coalesce(self._parallelism).persist()
         try:
-            yield self._of_lines(lines, self._offsets)
+            yield self._of(lines, self._offsets)
         finally:
             lines.unpersist()
 
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
         """Reduced again, from these records alone."""
-        return self._of_lines(within(self._lines, spans), offsets)
+        return self._of(within(self._lines, spans), offsets)
 
     def only(self, records: Sequence[tuple[str, int, int]]) -> Self:
         """In a list, never of one record: the code that Spark generates is the same for each such list, and compiled once."""
         listed = ", ".join(f"'{topic}/{partition}/{offset}'" for topic, partition, offset in [*records, *_NO_RECORDS])
-        return self._of_lines(
-            self._lines.where(f"concat_ws('/', topic, partition, offset) IN ({listed})"), len(records)
-        )
+        return self._of(self._lines.where(f"concat_ws('/', topic, partition, offset) IN ({listed})"), len(records))
 
     def bytes(self) -> int:
         """One Spark job."""
@@ -126,20 +113,13 @@ class SparkRows:
     def _rows(self) -> DataFrame:
         return self._reduced(self._lines).coalesce(self._tasks(self._offsets))
 
-    @cached_property
-    def _lines(self) -> DataFrame:
-        return self._make_lines(self._frame) if self._make_lines is not None else self._frame
-
-    def _but_failing(self, frame: DataFrame) -> DataFrame:
-        """`frame`, whose tasks fail when that is asked for."""
+    def _but_failing(self, lines: DataFrame) -> DataFrame:
+        """`lines`, whose tasks fail when that is asked for."""
         if not self._plan.map_fails():
-            return frame
-        return frame.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
+            return lines
+        return lines.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
 
-    def _of(self, frame: DataFrame, offsets: int) -> Self:
-        return type(self)(self._plan, frame, self._reduced, self._parallelism, offsets, self._make_lines)
-
-    def _of_lines(self, lines: DataFrame, offsets: int) -> Self:
+    def _of(self, lines: DataFrame, offsets: int) -> Self:
         return type(self)(self._plan, lines, self._reduced, self._parallelism, offsets)
 
     def _tasks(self, offsets: int) -> int:

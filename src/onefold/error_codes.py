@@ -79,7 +79,10 @@ class Code(Enum):
     SQL_CHANGED = 308, "A file of `sql/schema` was changed or renamed after it was applied."
     ROWS_REFUSED = 309, "PostgreSQL refuses the rows of a batch, and no single row is to blame."
     POSITIONS_MOVED = 310, "A batch does not continue the positions in PostgreSQL: the sink goes back to them."
-    TABLES_OF_OTHER_TOPICS = 311, "The tables are written from other topics than those that the settings ask for."
+    TABLES_OF_OTHER_TOPICS = (
+        311,
+        "An earlier version filled the tables from the decision log, and this version reads output topics only.",
+    )
     TABLE_KEYLESS = 312, "A table has no key by which the command could compare its rows."
     TABLE_DIFFERS = 313, "A table does not have the columns or the key of `sql/schema`."
     POSTGRES_HELD_UP = 314, "Others hold up a statement in PostgreSQL: a lock, or a standby that does not confirm."

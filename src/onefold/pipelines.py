@@ -65,7 +65,7 @@ DECISIONS_KEPT_S = 600
 FOREVER = -1
 
 _NUMBERS = {"replicas", "decision_logs", "decisions_kept_s"}
-_NO_TEXTS = {"kafka_only", "jobs", "reports", "decided_tables"} | _NUMBERS
+_NO_TEXTS = {"kafka_only", "jobs", "reports"} | _NUMBERS
 _KEYS = {"topology", "workload", "contracts", "sql"} | _NO_TEXTS
 
 
@@ -100,7 +100,6 @@ class Pipeline:
         replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
         decision_logs: so many logs its tasks share for that, by number; None: each has one of its own.
         decisions_kept_s: how old a record of its decision log is at least when it is deleted; None: none is.
-        decided_tables: its tables are filled from its decision log, and not from its output topics.
         imported_from: what has to be on Python's path for its modules; None for what is installed.
     """
 
@@ -116,7 +115,6 @@ class Pipeline:
     replicas: int = 1
     decision_logs: int | None = None
     decisions_kept_s: int | None = DECISIONS_KEPT_S
-    decided_tables: bool = False
     imported_from: Path | None = None
 
     @property
@@ -256,15 +254,6 @@ class _Source:
         kept_s = table.get("decisions_kept_s", DECISIONS_KEPT_S)
         if type(kept_s) is not int or (kept_s < 1 and kept_s != FOREVER):
             raise Faulty(f"{where}: decisions_kept_s is {kept_s!r}; it is a number of seconds from 1, or -1 for ever")
-        decided_tables = table.get("decided_tables", False)
-        if type(decided_tables) is not bool:
-            raise Faulty(f"{where}: decided_tables is {decided_tables!r}; it is true or false")
-        if decided_tables and replicas == 1:
-            raise Faulty(f"{where}: decided_tables needs replicas, as in replicas = 2: without them nothing is decided")
-        if decided_tables and decision_logs is not None:
-            raise Faulty(f"{where}: decided_tables needs a decision log for each task: leave decision_logs out")
-        if decided_tables and kept_s != FOREVER and "decisions_kept_s" in table:
-            raise Faulty(f"{where}: decided_tables needs the whole decision log: leave decisions_kept_s out")
         texts = {key: value for key, value in table.items() if key not in _NO_TEXTS}
         if wrong := [key for key, value in texts.items() if not isinstance(value, str)]:
             raise Faulty(f"{where}: {wrong[0]} is a text")
@@ -286,7 +275,6 @@ class _Source:
             replicas=replicas,
             decision_logs=decision_logs,
             decisions_kept_s=None if kept_s == FOREVER else kept_s,
-            decided_tables=decided_tables,
             imported_from=self.imported_from,
         )
 

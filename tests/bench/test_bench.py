@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import psycopg
 import pytest
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -21,11 +20,10 @@ from onefold.bench import sink
 from onefold.bench.cpu import CpuSampler, _at, percentile
 from onefold.bench.environment import benchmark_environment
 from onefold.bench.feeder import Feeder
-from onefold.bench.latency import LogReader, course
+from onefold.bench.latency import course
 from onefold.bench.processor import _folded_after
 from onefold.bench.report import latencies, write
 from onefold.bench.trades import Plan, Run, _by_window, throughput
-from onefold.bench.workload import workload
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
@@ -34,7 +32,6 @@ from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
-from onefold.proof.record import Source
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.postgres import Postgres
 from tests.support.coded import code_of, raises
@@ -182,34 +179,6 @@ def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.Ca
     assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
     assert 0 < float(figures["p50 s"]) <= float(figures["p99 s"]) <= float(figures["max s"])
     assert int(figures["warm up s"]) >= 1
-
-
-def test_of_tables_from_a_decision_log_the_ledger_says_which_inputs_have_arrived(database: str, checkout: Path) -> None:
-    """Output topics say nothing of them. What has not landed has not arrived, and nothing arrives earlier than it landed."""
-    migrate_all(database, checkout / "sql")
-    reader = LogReader(database, workload("runner"))
-    sources = [Source("runner.updates", 1, offset) for offset in range(4)]
-    asked = (
-        "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at, decided)"
-        " VALUES ('runner', 'runner.decisions', 1, %s, 'id', 'test', now(), %s)"
-        " ON CONFLICT (sink, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, decided = excluded.decided"
-    )
-    reader.start()
-    try:
-        with psycopg.connect(database, autocommit=True) as connection:
-            for end in (2, 3):
-                began = time.time()
-                inputs = {"runner.updates": {"topic_id": "id", "next_offset": end}}
-                decided = {"version": end, "inputs": inputs, "closed": False}
-                connection.execute(asked, (10 * end, json.dumps(decided)))
-                eventually(lambda: reader.last_arrived == sources[end - 1], 10, "the last one has arrived")  # noqa: B023
-                found = reader.arrivals(sources)
-                assert list(found) == sources[:end]
-                assert found[sources[end - 1]] >= began
-        assert found[sources[0]] == found[sources[1]] < found[sources[2]]
-    finally:
-        reader.stop()
-    assert reader.done()
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
-    """A stack of the bank alone, two replicas, its tables filled from the decision log."""
+    """A stack of the bank alone, two replicas."""
     onefold = Onefold(tmp_path_factory.mktemp("bank"))
-    declare(onefold.home, decided_tables=False, name="bank")
-    onefold.environment |= {PROJECT_VARIABLE: str(onefold.home), "ONEFOLD_DECIDED_TABLES": "on"}
+    declare(onefold.home, "bank")
+    onefold.environment[PROJECT_VARIABLE] = str(onefold.home)
     try:
         onefold("up")
         yield onefold
@@ -60,4 +60,3 @@ def test_the_others_go_on_with_what_the_one_did(bank: Onefold, nemesis: str) -> 
     assert outcome["in_time"], outcome
     assert outcome["events"] > 0
     assert outcome["looks"] > SECONDS / LOOK_S / 10
-    assert bank.rows("SELECT DISTINCT topic FROM onefold.ledger WHERE sink = 'bank'") == [("bank.decisions",)]

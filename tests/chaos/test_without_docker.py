@@ -102,7 +102,7 @@ class Docker:
             form = {"{{.Status}}": "Up 1 second (healthy)"}.get(command[-1])
             return "\n".join(form or f"2026-01-0{number + 1} {each}" for number, each in enumerate(self.containers))
         if command[1] == "inspect":
-            return f"PATH=/bin\nONEFOLD_REPLICAS={self.given[command[-1]]}\nONEFOLD_DECIDED_TABLES=on\n"
+            return f"PATH=/bin\nONEFOLD_REPLICAS={self.given[command[-1]]}\n"
         return "127.0.0.1:1\n"
 
     def hit(self, act: str) -> list[str]:
@@ -153,8 +153,7 @@ def test_the_containers_tell_how_many_replicas_there_are(docker: Docker, given: 
     stack = Containers()
     assert stack.settings(Settings(replicas=3)).replicas == replicas
     stack.scale(PROCESSOR, 3)
-    told = {"ONEFOLD_REPLICAS": given, "ONEFOLD_DECIDED_TABLES": "on"}
-    assert [environment for _, environment in docker.done if environment] == [told]
+    assert [environment for _, environment in docker.done if environment] == [{"ONEFOLD_REPLICAS": given}]
 
 
 def test_an_elastic_pipeline_in_containers_loses_the_oldest_processor(docker: Docker) -> None:

@@ -50,7 +50,7 @@ def test_the_built_in_ones_are_declared_as_everybody_declares_theirs() -> None:
 
 def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And by the services that run elsewhere, through a variable."""
-    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\nreplicas = 2\ndecided_tables = true\n')
+    orders(project, "handler_a", 'kafka_only = ["orders.mails"]\nreplicas = 2\n')
     (project / "handler_a.py").write_text(HANDLER, encoding="utf-8")
     (project / "deep" / "er").mkdir(parents=True)
     monkeypatch.chdir(project / "deep" / "er")
@@ -58,7 +58,6 @@ def test_a_project_is_found_from_every_folder_in_it(project: Path, monkeypatch: 
     assert pipeline.contracts == project / "avro"
     assert pipeline.kafka_only == ("orders.mails",)
     assert pipeline.replicas == 2
-    assert pipeline.decided_tables
     assert pipeline.load_workload() is None
     assert pipeline.load_topology().name == "orders"
 
@@ -199,18 +198,8 @@ def test_replicas_are_a_small_number(project: Path, given: str) -> None:
     ("given", "sentence"),
     [
         ("decision_logs = 0\nreplicas = 2", "decision_logs is 0; it is a number from 1"),
-        (
-            "decision_logs = 1\nreplicas = 2\ndecided_tables = true",
-            "decided_tables needs a decision log for each task: leave decision_logs out",
-        ),
-        (
-            "decisions_kept_s = 60\nreplicas = 2\ndecided_tables = true",
-            "decided_tables needs the whole decision log: leave decisions_kept_s out",
-        ),
         ("decisions_kept_s = 0", "decisions_kept_s is 0; it is a number of seconds from 1, or -1 for ever"),
         ("decisions_kept_s = 1.5", "decisions_kept_s is 1.5; it is a number of seconds from 1, or -1 for ever"),
-        ("decided_tables = 1\nreplicas = 2", "decided_tables is 1; it is true or false"),
-        ("decided_tables = true", "decided_tables needs replicas, as in replicas = 2: without them nothing is decided"),
     ],
 )
 def test_what_is_said_of_decisions_fits_together(project: Path, given: str, sentence: str) -> None:

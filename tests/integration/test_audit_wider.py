@@ -1,11 +1,10 @@
 """The auditor beside pipelines that do more than fill tables from topics: real processors, workers, a broker and a Postgres.
 
-They feed themselves, have queues, make objects, or land what their decision log says. What is simple is in test_audit.py.
+They feed themselves, have queues, or make objects. What is simple is in test_audit.py.
 """
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,14 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.processor.core.topology import Topology
-from onefold.proof.decided import Decided
-from onefold.proof.log import Log
 from onefold.proof.owner import SOURCE_HEADER
-from onefold.proof.verdict import UNKNOWN, VALID, Verdict
-from onefold.proof.verify import verify
-from onefold.proof.workloads import bank, runner, sheets
+from onefold.proof.workloads import bank, sheets
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.integration.test_sheets import worker
 from tests.support.audited import NAMED_WITHIN_S, Audited
-from tests.support.merged import land, land_decided
+from tests.support.merged import land
 from tests.support.migrated import migrate_all
-from tests.support.processes import drained, instance, opened, records, send
+from tests.support.processes import drained, instance, records, send
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -98,74 +93,6 @@ def test_a_pipeline_that_feeds_itself_is_followed(
         fold(version="that_keeps")
         found = audited.named()
     assert (found.kind, found.where, found.text) == ("missing output", "bank.deposits", "it was never written")
-
-
-def decided(topology: Topology, client: dict[str, str]) -> int:
-    """How many input records decisions have read."""
-    with closing(Log(client, [topology.decisions])) as log:
-        found = Decided(log.topics[topology.decisions].topic_id, lambda record: None)
-        log.read(log.stable_ends(), found.feed)
-    return sum(end for standing in found.standings.values() for _, end in standing.inputs.values())
-
-
-@pytest.mark.promise("audit-follows-decisions")
-def test_tables_from_a_decision_log_are_followed(
-    fresh_domain: MakeDomain, client: dict[str, str], database: str, checkout: Path, tmp_path: Path
-) -> None:
-    """Nobody publishes anything. It goes on from a verdict as well, and names rows and records by their places in the log."""
-    topology = fresh_domain("runner")
-    migrate_all(database, checkout / "sql")
-    inputs = iter(runner.generate(5, 1_600, shape=Shape(hostile=0.02)))
-    silent: dict[str, Any] = {"replicas": 2, "publishes_after_s": NEVER_S}
-    audited = Audited(topology, client, database, tmp_path)
-
-    def decide(waves: int) -> None:
-        """Of `waves` in all the last one, which the auditor has seen to be decided."""
-        send(client, [next(inputs) for _ in range(WAVE)])
-        audited.audit(lambda standing: standing.counts.get("records", 0) >= waves * WAVE)
-
-    with audited.closing(), ExitStack() as stack:
-        killed = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", **silent))
-        stack.enter_context(instance(topology, client, tmp_path / "b", name="b", **silent))
-        eventually(lambda: opened(tmp_path / "a") and opened(tmp_path / "b"), 30, "both have their tasks")
-        send(client, [next(inputs) for _ in range(WAVE)])
-        eventually(lambda: decided(topology, client) == WAVE, 30, "all is decided")
-        land_decided(topology, client, database)
-        # And again, as a sink does: the replica that lost may write its last proposal after all is decided.
-        audited.valid(0, between=lambda: land_decided(topology, client, database))
-        decide(2)
-        killed.kill()
-        decide(3)
-        audited.valid(WAVE)
-        land_decided(topology, client, database)
-        audited.valid(WAVE)
-        assert not any(records(client, topic) for topic in topology.outputs), "nobody has published"
-
-        def judged() -> Verdict:
-            land_decided(topology, client, database)
-            return verify("runner", client=client, dsn=database, timeout_s=10, checkpoints=tmp_path / "kept")
-
-        # A proposal that was under way when its replica was killed may come into the log after all was landed.
-        said = judged()
-        if said.outcome == UNKNOWN:
-            said = judged()
-        assert said.outcome == VALID, said.reason
-        again = Audited(topology, client, database, tmp_path, checkpoints=tmp_path / "kept")
-        with again.closing():
-            again.valid(0)
-            assert again.auditor.standing.records < said.counts["records"]
-
-        spoil(
-            audited,
-            "UPDATE runner.stats SET total_meters = total_meters + 1 WHERE ctid = (SELECT min(ctid) FROM runner.stats)",
-        )
-        found = audited.named()
-        assert (found.kind, found.where) == ("different row", "runner.stats")
-        assert (found.output or "").startswith("runner.decisions/")
-        stack.close()
-        stack.enter_context(instance(topology, client, tmp_path / "c", name="c", version="other_rule", **silent))
-        decide(4)
-        audited.audit(lambda standing: "wrong output" in {one.kind for one in standing.findings}, NAMED_WITHIN_S)
 
 
 @pytest.mark.promise("audit-follows-jobs")

@@ -95,20 +95,6 @@ def test_of_a_log_that_tasks_share_as_well(
     judge(topology, client)
 
 
-def test_a_log_that_tables_are_filled_from_stays_whole(
-    fresh_domain: MakeDomain, client: dict[str, str], admin: AdminClient, tmp_path: Path
-) -> None:
-    """Also with a replica that was told nothing of the tables."""
-    topology = fresh_domain("runner")
-    for name in "ab":
-        with instance(topology, client, tmp_path / name, name=name, decided_tables=name == "a", **KEPT):
-            for number in range(5):
-                produce(client, topology.inputs[0], wave(number))
-                drained(topology, client)
-        assert starts(admin, topology) == [0, 0]
-    judge(topology, client)
-
-
 def test_a_log_that_was_cut_off_by_somebody_else_is_refused(
     fresh_domain: MakeDomain, client: dict[str, str], admin: AdminClient, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.loading import codec_of, topology_of
 from tests.support.explained import Explained, send
-from tests.support.merged import WRITER, land, land_decided
+from tests.support.merged import WRITER, land
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records
 from tests.support.waiting import eventually
@@ -321,17 +321,11 @@ def test_a_pipeline_of_ones_own(
     assert "computes it" in told.columns["total_cents"]
 
 
-@pytest.mark.parametrize(
-    "publishes",
-    [pytest.param(False, id="from the log"), pytest.param(True, id="from the output topics")],
-)
-def test_hot_hot(campaigns: Explained, publishes: bool) -> None:
-    """Rows that are filled from the decision log name a place in it; the others what a publisher wrote."""
-    quiet: dict[str, Any] = {} if publishes else {"publishes_after_s": 1e9}
+def test_hot_hot(campaigns: Explained) -> None:
     home = partition_of("1", 2)
     with (
-        instance(campaigns.topology, campaigns.client, campaigns.folder / "b", name="b", replicas=2, **quiet),
-        instance(campaigns.topology, campaigns.client, campaigns.folder / "a", name="a", replicas=2, **quiet),
+        instance(campaigns.topology, campaigns.client, campaigns.folder / "b", name="b", replicas=2),
+        instance(campaigns.topology, campaigns.client, campaigns.folder / "a", name="a", replicas=2),
     ):
         for day in range(1, 6):
             produce(campaigns.client, "campaigns.sends", [(b"1", json.dumps(send(1, day, day)).encode())])
@@ -339,12 +333,9 @@ def test_hot_hot(campaigns: Explained, publishes: bool) -> None:
             # What a replica that hung says again loses, and is no part of the history.
             late = [(None, stored.value or b"") for stored in _decided(campaigns, home).values()]
             put(campaigns.client, "campaigns.decisions", *late, partition=home)
-            if publishes:  # each by itself: a publisher that is behind writes several in one transaction
-                drained(campaigns.topology, campaigns.client)
-    if publishes:
-        landed(campaigns)
-    else:
-        land_decided(campaigns.topology, campaigns.client, campaigns.dsn)
+            # Each by itself: a publisher that is behind writes several in one transaction.
+            drained(campaigns.topology, campaigns.client)
+    landed(campaigns)
     told = campaigns.explain("campaigns.totals", id="1")
 
     assert told.row is not None
@@ -354,16 +345,10 @@ def test_hot_hot(campaigns: Explained, publishes: bool) -> None:
     assert told.folded.task == home
     assert [step.output.value["sends"] for step in told.history] == [5, 4, 3, 2, 1]
     assert all(step.folded and step.landed and not step.unknown for step in told.history)
-    # A publisher may write several decisions in one transaction.
-    assert publishes or all(step.folded and step.folded.exact for step in told.history)
     offsets = [one.offset for one in records(campaigns.client, "campaigns.sends")]
     assert [step.causes[0].record.where for step in told.history] == [
         f"campaigns.sends/{home}/{offset}" for offset in offsets[::-1]
     ]
-    if not publishes:
-        assert told.origin is not None
-        assert told.origin.startswith("campaigns.decisions/")
-        assert told.folded.proposer in {f"{campaigns.folder.name}a", f"{campaigns.folder.name}b", "a", "b"}
 
 
 def _decided(domain: Explained, partition: int) -> dict[int, Stored]:

@@ -89,7 +89,6 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
     old = dict(reader.execute("SELECT sha256, applied_at FROM onefold.migration").fetchall())
     assert migrate_all(before, checkout / "sql") == [
         "onefold.07.version.sql",
-        "onefold.08.decided.sql",
         "onefold.09.jobs.sql",
         "onefold.10.findings.sql",
         "onefold.11.contracts.sql",

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,21 @@ from psycopg import sql
 
 from onefold.cli.main import run
 from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import merges, rebuild
+from onefold.exit_codes import FAILED, OK, REFUSED, UNAVAILABLE, USAGE
+from onefold.operate import merges, positions, rebuild
 from onefold.operate.errors import UserError
 from onefold.operate.rebuild import Rebuild
 from onefold.operate.replacing import replace_rows
 from onefold.operate.settings import Settings
-from onefold.pipelines import PROJECT_VARIABLE
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
-from tests.support.coded import code_of
+from tests.support.coded import code_of, raises
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce
-from tests.support.rebuilt import TABLES, Site, declare, events_arrive
+from tests.support.rebuilt import TABLES, Site, events_arrive
 from tests.support.rooms import ROOT
 from tests.support.sink import SinkHere, supervised
 from tests.support.sink_children import SinkOf
@@ -221,7 +220,7 @@ class Beside:
     def stand(self, dsn: str, offset: int, sink: str = "runner", topic: str = "runner.stats") -> None:
         with psycopg.connect(dsn) as connection:
             connection.execute(
-                "INSERT INTO onefold.ledger VALUES (%s, %s, 0, %s, %s, NULL, NULL, 'w', now(), NULL)"
+                "INSERT INTO onefold.ledger VALUES (%s, %s, 0, %s, %s, NULL, NULL, 'w', now())"
                 " ON CONFLICT (sink, topic, partition) DO UPDATE SET next_offset = excluded.next_offset",
                 (sink, topic, offset, self.ids[topic]),
             )
@@ -381,27 +380,69 @@ def test_rows_and_positions_are_of_one_moment(site: Site, beside: Beside, monkey
     assert site.rows("SELECT next_offset FROM onefold.ledger") == [(10,)]
 
 
-@pytest.mark.matrix
-def test_tables_go_over_to_the_decision_log_and_back(
-    site: Site, sink_of: SinkOf, monkeypatch: pytest.MonkeyPatch
+def fill_from_the_log(dsn: str) -> None:
+    """Leave the database as an earlier Onefold did whose sink had read the decision log: an origin's offset is that of the
+    decision, times two million, and the ledger has a column for what was decided.
+    """
+    with psycopg.connect(dsn) as connection:
+        connection.execute("ALTER TABLE onefold.ledger ADD COLUMN decided jsonb")
+        connection.execute("DELETE FROM onefold.ledger WHERE sink = 'runner'")
+        connection.execute(
+            "INSERT INTO onefold.ledger SELECT 'runner', 'runner.decisions', number, 9, 'log', NULL, NULL, 'old', now(), '{}'"
+            " FROM generate_series(0, 1) AS number"
+        )
+        for table in TABLES:
+            moved = """UPDATE {} SET topic = 'runner.decisions', "offset" = "offset" << 21"""
+            connection.execute(sql.SQL(moved).format(sql.Identifier(*table.split("."))))
+        connection.execute("UPDATE onefold.version SET number = 2")
+
+
+def test_rows_of_a_decision_log_are_refused_and_a_rebuild_is_the_way_out(
+    site: Site, sink_here: SinkHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With their rows in place: the offsets of two topics cannot be compared, and all rows are replaced at once."""
-    replicas: dict[str, Any] = {"replicas": 2, "session_timeout_ms": 6_000}
-    with ExitStack() as stack:
-        for name in "ab":
-            stack.enter_context(instance(site.topology, site.client, site.home / name, name=name, **replicas))
-        start = sink_of("runner")
-        for seed, decided in enumerate((False, True, False), 2):
-            declare(site.home, decided)
-            monkeypatch.setenv(PROJECT_VARIABLE, str(site.home))
-            if before := {table: [row[:3] for row in rows] for table, rows in site.tables().items() if rows}:
-                assert run(["rebuild", "runner"]) == 0
-                assert {table: [row[:3] for row in rows] for table, rows in site.tables().items()} == before
-            sink = start(decided=["runner"] if decided else [])
-            site.send(seed)
-            drained(site.topology, site.client)
-            eventually(site.valid, 120, "all is landed, from where it is wanted")
-            ((topics,),) = site.rows("SELECT array_agg(DISTINCT topic ORDER BY topic) FROM onefold.ledger")
-            assert topics == (["runner.decisions"] if decided else [*TABLES])
-            sink.process.terminate()
-            sink.process.wait(30)
+    """Sink and commands say so, and change nothing. Afterwards all of them go on as if it had never been."""
+
+    def refuses(*words: str, code: int = REFUSED) -> str:
+        assert run(words) == code
+        err = capsys.readouterr().err
+        assert code_of(err, "runner.decisions") is Code.TABLES_OF_OTHER_TOPICS
+        return err
+
+    with instance(site.topology, site.client, site.home / "a", name="a", replicas=2):
+        drained(site.topology, site.client)
+        first = sink_here("runner")
+        eventually(supervised(first, site.valid), 120, "all is landed")
+        first.query.stop()
+        fill_from_the_log(site.dsn)
+        before = site.tables()
+
+        with raises(Refused, Code.TABLES_OF_OTHER_TOPICS, "onefold rebuild runner"):
+            sink_here("runner")
+        user, run_id = site.rows("SELECT user_id, run_id FROM runner.stats LIMIT 1")[0]
+        assert "onefold rebuild runner" in refuses("explain", "runner.stats", f"user_id={user}", f"run_id={run_id}")
+        assert "onefold rebuild runner" in refuses("replay", "runner", "--from", "1h")
+        behind = positions.behind(site.topology, Settings())
+        assert (behind.outputs, "onefold rebuild runner" in behind.no_outputs) == (None, True)
+        assert site.tables() == before
+
+        assert run(["rebuild", "runner"]) == OK
+        assert "0 rows changed" in capsys.readouterr().out, "but for the records that they come from"
+        ((topics,),) = site.rows("SELECT array_agg(DISTINCT topic ORDER BY topic) FROM onefold.ledger")
+        assert topics == [*TABLES]
+        site.send(2)
+        drained(site.topology, site.client)
+        eventually(supervised(sink_here("runner"), site.valid), 120, "the sink goes on from the new positions")
+        assert run(["explain", "runner.stats", f"user_id={user}", f"run_id={run_id}"]) == OK
+
+
+def test_rows_of_a_decision_log_are_rebuilt_when_all_is_published(site: Site) -> None:
+    """They may have what no publisher has written yet. An input was sent, and nothing processes it."""
+    made = Rebuild("runner", Settings())
+    with psycopg.connect(site.dsn) as connection:
+        connection.execute(
+            "INSERT INTO onefold.ledger VALUES ('runner', 'runner.decisions', 0, 9, 'log', NULL, NULL, 'old', now())"
+        )
+    assert made._processors_behind() > 0
+    with instance(site.topology, site.client, site.home / "a"):
+        drained(site.topology, site.client)
+    assert made._processors_behind() == 0

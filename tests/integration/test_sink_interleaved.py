@@ -4,10 +4,8 @@ On a real Postgres, without Spark: see `tests/support/simulated_sinks.py`. A fai
 seed runs the same schedule again.
 """
 
-import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,17 +21,14 @@ from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all
 from tests.support.simulated_processors import Processors
 from tests.support.simulated_sinks import World, live, plan_of
-from tests.support.simulated_topics import NAME, TOPIC, MemoryLog
+from tests.support.simulated_topics import NAME, TOPIC
 
 SEEDS = range(12)
 # With -m matrix all of them.
 FEW = pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.matrix] if seed > 1 else []) for seed in SEEDS]
 )
-# Of what decisions write: some batches are staged by executors, and some through the driver.
-DRIVER_BYTES = 8
 KINDS = pytest.mark.parametrize("reduced", [False, True], ids=["record by record", "reduced"])
-SOURCES = pytest.mark.parametrize("decided", [False, True], ids=["output topics", "decision log"])
 
 # Four seconds a seed.
 pytestmark = pytest.mark.slow
@@ -48,12 +43,10 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
     plan = plan_of(tmp_path, database)
     migrate_all(database, plan.sql_root)
 
-    def one(seed: int, reduced: bool, decided: bool = False) -> World:
+    def one(seed: int, reduced: bool) -> World:
         reader.execute(f"TRUNCATE onefold.ledger, onefold.batch, {NAME}.notes, {NAME}.sums")
         with Scheduler(seed) as scheduler:
-            log = MemoryLog(random.Random(seed)) if decided else None
-            changed = replace(plan, decided=decided, driver_staging_bytes=DRIVER_BYTES)
-            world = World(changed, scheduler, reader, reduced, log)
+            world = World(plan, scheduler, reader, reduced)
             for writer in ("one", "two"):
                 scheduler.start(writer, partial(live, world, writer))
             scheduler.run()
@@ -65,29 +58,26 @@ def run(tmp_path: Path, checkout: Path, database: str, reader: "psycopg.Connecti
 
 @pytest.mark.long  # 8 s
 @KINDS
-@SOURCES
 @FEW
-def test_two_sinks_in_any_order_land_every_offset_once(run: Run, seed: int, reduced: bool, decided: bool) -> None:
-    """Of a decision log: what its decisions write, once, and nothing of what its other proposals would write."""
-    run(seed, reduced, decided)
+def test_two_sinks_in_any_order_land_every_offset_once(run: Run, seed: int, reduced: bool) -> None:
+    run(seed, reduced)
 
 
 @pytest.mark.long  # 5 s
-@pytest.mark.parametrize(("reduced", "decided"), [(False, True), (True, False)])
-def test_a_seed_is_a_schedule(run: Run, reduced: bool, decided: bool) -> None:
+@KINDS
+def test_a_seed_is_a_schedule(run: Run, reduced: bool) -> None:
     """With all that Postgres has a say in: who waits for whose lock, and what a kill leaves behind."""
-    first, second = run(3, reduced, decided), run(3, reduced, decided)
+    first, second = run(3, reduced), run(3, reduced)
     assert first.scheduler.schedule == second.scheduler.schedule
     assert first.counts == second.counts
 
 
 @pytest.mark.long  # 4 s
-@SOURCES
-def test_the_seeds_reach_what_they_are_for(run: Run, decided: bool) -> None:
+def test_the_seeds_reach_what_they_are_for(run: Run) -> None:
     """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
     seen: Counter[str] = Counter()
     for seed in SEEDS[:2]:
-        world = run(seed, True, decided)
+        world = run(seed, True)
         seen.update(world.counts)
         seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)
     assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()

@@ -18,7 +18,7 @@ def test_what_one_task_reads_it_also_adds_up(spark: Any, checkout: Path) -> None
     """Otherwise rows would be exchanged for nothing: a tenth of a small batch. Nor are they sorted."""
     domain = load_domain("trades", checkout / "avro", checkout / "sql")
     targets = {**domain.targets, **reduce.targets(spark, domain, checkout / "sql")}
-    batch = read.Lines(domain)(spark.range(1).selectExpr(*RECORD)).coalesce(1)
+    batch = read.lines(spark.range(1).selectExpr(*RECORD), domain).coalesce(1)
     plan = reduce.reducer(domain, targets)(batch.persist())._jdf.queryExecution().executedPlan().toString()
     batch.unpersist()
     assert "HashAggregate" in plan

@@ -40,16 +40,10 @@ def test_as_many_as_are_declared_are_right() -> None:
     check_decision_logs(cluster(8), RUNNER, 4, 4)
 
 
-def test_a_log_for_each_task_is_what_there_is_without_the_setting(tmp_path: Path) -> None:
-    """And that is no fault beside decided_tables, as the number is."""
+def test_a_log_for_each_task_is_what_there_is_without_the_setting() -> None:
     assert refusal(4, 2, 4).endswith("Leave decision_logs out")
-    assert faults(tmp_path, "decided_tables = true") == ()
-    assert faults(tmp_path, "decided_tables = true\ndecision_logs = 4") != ()
 
 
-def test_logs_that_tasks_share_fill_no_tables(tmp_path: Path) -> None:
-    """Whoever wants both is told that it is one or the other."""
-    says = refusal(2, 4, 4)
-    assert "Set decision_logs = 2, without decided_tables" in says
+def test_logs_that_tasks_share_are_declared(tmp_path: Path) -> None:
+    assert "Set decision_logs = 2" in refusal(2, 4, 4)
     assert faults(tmp_path, "decision_logs = 2") == ()
-    assert faults(tmp_path, "decision_logs = 2\ndecided_tables = true") != ()

@@ -4,14 +4,13 @@ running stack.
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from onefold.error_codes import Code
-from onefold.operate import pipelines, settings, state
+from onefold.operate import settings, state
 from onefold.operate.errors import UserError
 from tests.support.coded import raises
 
@@ -127,26 +126,6 @@ def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("ONEFOLD_REPLICAS", "")
     assert settings.load().postgres_dsn is None
     assert settings.load().replicas is None
-
-
-def test_tables_are_filled_from_the_log_where_there_are_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a variable, for all pipelines that have some; and where the tasks share logs it cannot be had."""
-    runner = pipelines.found()["runner"]
-    logs = replace(runner, replicas=2, decision_logs=1)
-    declared = replace(runner, replicas=2, decided_tables=True)
-    assert [settings.load().decided_tables_of(one) for one in (runner, declared)] == [False, True]
-    monkeypatch.setenv("ONEFOLD_DECIDED_TABLES", "")
-    assert settings.load().decided_tables_of(declared)
-    monkeypatch.setenv("ONEFOLD_DECIDED_TABLES", "off")
-    assert not settings.load().decided_tables_of(declared)
-    assert not settings.load().decided_tables_of(logs)
-    assert not settings.load().decided_tables_of(replace(declared, replicas=1)), "on its way back to the topics"
-    monkeypatch.setenv("ONEFOLD_DECIDED_TABLES", "on")
-    assert not settings.load().decided_tables_of(runner), "it has no replicas"
-    with raises(UserError, Code.SETTING_WRONG):
-        settings.load().decided_tables_of(logs)
-    monkeypatch.setenv("ONEFOLD_REPLICAS", "2")
-    assert settings.load().decided_tables_of(runner)
 
 
 def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What is deleted from a decision log, and that nobody misses it."""
 
-import json
 from typing import Any
 
 import pytest
@@ -158,29 +157,6 @@ def test_a_log_that_somebody_has_cut_off_further_is_refused() -> None:
         world.publisher(b).open()
 
 
-def test_of_tables_that_are_filled_from_it_all_is_kept() -> None:
-    """Also by a publisher that was told nothing of them, and after the task was elastic meanwhile."""
-    world = deleting()
-    a, b = world.members.values()
-    a.go_on()
-    a.publisher = world.publisher(a, for_tables=True)
-    a.publisher.open()
-    decide(world, a, 1, 10)
-    a.kill()
-    decide(world, b, 10, 20)
-    world.drain()
-    assert start(world) == 0
-    world.driver.send("runner.updates", update(1, 20))
-    world.driver.run()
-    world.driver.stop()
-    for member in world.members.values():
-        member.kill()
-    decide(world, a, 21, 30)
-    assert start(world) == 0
-    assert progresses(world)[-1].keeps_log
-    assert json.loads(progresses(world)[-1].encode())["keeps_log"] is True
-
-
 def test_elastic_and_back_with_a_log_whose_beginning_is_gone() -> None:
     world = deleting("a")
     decide(world, world.members["a"], 1, 10)
@@ -265,10 +241,10 @@ def test_of_tasks_that_share_a_log_the_last_one_counts() -> None:
     assert one.start_after(one.progress(50), []) == 50
 
 
-@pytest.mark.parametrize("beside", ["nothing", "elastic", "tables"])
+@pytest.mark.parametrize("beside", ["nothing", "elastic"])
 def test_nothing_is_deleted_while_a_task_beside_may_need_anything(beside: str) -> None:
     one = OneLog()
-    found = {"nothing": None, "elastic": Progress().encode(), "tables": one.progress(70, keeps_log=True).encode()}
+    found = {"nothing": None, "elastic": Progress().encode()}
     assert one.start_after(one.progress(50), [found[beside]]) == 0
 
 

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor.core.decision import Kind, Proposal, Range
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
 from onefold.spark_sink.landing import batches, landed_batches
 from onefold.spark_sink.landing.batches import Batches
@@ -296,76 +295,3 @@ def test_a_batch_that_is_staged_behind_one_that_fails_is_let_go(world: World, ma
 def _expecting_failure(world: World, one: Batches, rows: Rows) -> None:
     with pytest.raises(RuntimeError, match="was not written"):
         run(world, one, 1, {LEFT: 9}, rows)
-
-
-# --- a decision log
-
-
-def log_of(key: Partition, *proposals: Proposal | None) -> Rows:
-    """A batch that begins with the log."""
-    records = [(*key, offset) for offset in range(len(proposals))]
-    return Rows(*records, proposals={one: p for one, p in zip(records, proposals, strict=True) if p is not None})
-
-
-def proposed(version: int, start: int, end: int, kind: Kind = Kind.STEP) -> Proposal:
-    return Proposal(0, version, {"in": Range("id", start, end)}, "a", kind=kind)
-
-
-OPEN, STEP, LOST = proposed(1, 0, 0, Kind.OPEN), proposed(1, 0, 2), proposed(1, 0, 3)
-
-
-def test_of_a_decision_log_what_comes_true_is_landed(world: World, make: Make) -> None:
-    """By what the batch before amounts to; and the last record is one of the log, whether it came true or not."""
-    one = make(decided={LEFT: None})
-    run(world, one, 0, {LEFT: 3}, log_of(LEFT, OPEN, STEP, LOST))
-    second = Rows((*LEFT, 3), (*LEFT, 4), proposals={(*LEFT, 3): proposed(2, 2, 4), (*LEFT, 4): proposed(2, 2, 5)})
-    run(world, one, 1, {LEFT: 5}, second)
-    assert ended(one) is None
-    assert [staged.records for _, staged in world.tried] == [[(*LEFT, 0), (*LEFT, 1)], [(*LEFT, 3)]]
-    assert [ranges[0].last_record for ranges, _ in world.tried] == [LastRecord(2, 2), LastRecord(4, 4)]
-    after = world.tried[-1][0][0].decisions
-    assert after is not None
-    assert after.after == {"version": 3, "closed": False, "inputs": {"in": {"topic_id": "id", "next_offset": 4}}}
-
-
-def test_of_a_decision_log_nothing_is_left_unread(world: World, make: Make) -> None:
-    """Although a concurrent sink has landed it: nobody else says what it amounts to."""
-    world.stored = {LEFT: Position(9, "id-1", None)}
-    one = make(decided={LEFT: None})
-    run(world, one, 0, {LEFT: 2}, log_of(LEFT, OPEN, STEP))
-    assert ended(one) is None
-    assert len(world.tried) == 1
-
-
-@pytest.mark.parametrize(("driver_bytes", "staged_by"), [(2, ["driver"]), (1, ["emptied", "executors"])])
-def test_a_batch_of_a_decision_log_is_as_large_as_what_it_writes(
-    world: World, make: Make, driver_bytes: int, staged_by: list[str]
-) -> None:
-    """Of what came true: each writes a byte here."""
-    one = make(decided={LEFT: None}, driver_bytes=driver_bytes, driver_offsets=0)
-    run(world, one, 0, {LEFT: 4}, log_of(LEFT, OPEN, STEP, LOST, LOST))
-    assert ended(one) is None
-    assert world.staged_by == staged_by
-
-
-def test_a_batch_of_a_decision_log_may_be_empty(world: World, make: Make) -> None:
-    """As the first one after every start is while nothing is new."""
-    one = make(decided={LEFT: None})
-    run(world, one, 0, {LEFT: 0}, Rows())
-    run(world, one, 1, {LEFT: 2}, log_of(LEFT, OPEN, STEP))
-    assert ended(one) is None
-
-
-def test_a_task_that_leaves_the_log_is_refused_when_all_before_has_landed(world: World, make: Make) -> None:
-    """What it does from then on is not in there. One that is back within the batch has left nothing out."""
-    close, again = proposed(2, 2, 2, Kind.CLOSE), proposed(4, 2, 2, Kind.OPEN)
-    one = make(decided={LEFT: None})
-    run(world, one, 0, {LEFT: 4}, log_of(LEFT, OPEN, STEP, close, again))
-    assert ended(one) is None
-
-    one = make(decided={LEFT: None})
-    with pytest.raises(RuntimeError, match="was not written"):
-        run(world, one, 0, {LEFT: 3}, log_of(LEFT, OPEN, STEP, close))
-    assert len(world.tried) == 2
-    assert isinstance(one.failure, Refused)
-    assert "task 0 went back to Kafka transactions" in str(one.failure)

@@ -159,3 +159,30 @@ def test_a_topic_that_was_made_anew_while_a_batch_was_read_is_refused() -> None:
     identity.same_topics(kafka, {"a": "id-1", "b": "id-2"})
     with raises(Refused, Code.TOPIC_RECREATED, "id-2", "id-0"):
         identity.same_topics(kafka, {"a": "id-1", "b": "id-0"})
+
+
+def test_rows_that_come_from_a_decision_log_are_refused_before_kafka_is_asked(
+    recognise: Recognise, stored: dict[Partition, Position]
+) -> None:
+    """Offsets of two topics do not compare, whatever else the ledger says."""
+    stored["made_up.decisions", 1] = Position(7, "id-log", None)
+    with raises(Refused, Code.TABLES_OF_OTHER_TOPICS, "made_up.decisions", "onefold rebuild made_up") as refusal:
+        recognise(Kafka(topic_ids={}))
+    assert refusal.value.exit_code == 3
+    assert stored.keys() == {KEY, ("made_up.decisions", 1)}
+
+
+def test_an_older_sink_that_begins_with_the_decision_log_meanwhile_is_seen(
+    recognise: Recognise, stored: dict[Partition, Position], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has found no position of output topics, and opens those of its log."""
+    stored.clear()
+    kafka = Kafka()
+
+    def reach(topics: list[str]) -> dict[Partition, Reach]:
+        stored["made_up.decisions", 0] = Position(0, "id-log", None)
+        return kafka.reaches
+
+    monkeypatch.setattr(kafka, "reach", reach)
+    with raises(Refused, Code.TABLES_OF_OTHER_TOPICS):
+        recognise(kafka)

@@ -166,8 +166,8 @@ class Ledger:
     def execute(self, statement: str, values: Any) -> Any:
         return self
 
-    def fetchall(self) -> list[tuple[str, int, int, str, None, bool]]:
-        return [("t", 0, 5, "id", None, False), ("t", 1, 5, "id", None, False)]
+    def fetchall(self) -> list[tuple[str, int, int, str]]:
+        return [("t", 0, 5, "id"), ("t", 1, 5, "id")]
 
 
 @pytest.mark.parametrize(("moved", "ranges"), [(1, 2), (0, 1), (2, 1)])

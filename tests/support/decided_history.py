@@ -1,4 +1,4 @@
-"""What replicas on a real broker have decided, by the judge's own reading; and a history that is written at full speed."""
+"""What replicas on a real broker have decided, by the rule; and a history that is written at full speed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from onefold.processor.core.decision import Proposal
+from onefold.processor.core.decision import History, Proposal, Standing
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record as InputRecord
 from onefold.processor.io.admin import identity
@@ -19,9 +19,7 @@ from onefold.processor.loading import codec_of
 from onefold.processor.runtime.changelog import restore
 from onefold.processor.runtime.replica import Replica
 from onefold.proof.contracts import contracts
-from onefold.proof.decided import Decided
 from onefold.proof.decode import decode_output
-from onefold.proof.record import Record
 from tests.support.clock import Clock
 from tests.support.processes import records
 from tests.support.waiting import eventually
@@ -29,17 +27,21 @@ from tests.support.waiting import eventually
 
 def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
     """The values that decisions write to a topic, and those that lie there: by key, and of a key in their order."""
-    found: list[Record] = []
     log_id = identity(AdminClient({**client}), topology.decisions, 0).topic_id
-    decided = Decided(log_id, found.append)
+    proposals, histories = AvroProposals(), dict[int, History]()
+    written: list[tuple[bytes | None, bytes | None]] = []
     for record in records(client, topology.decisions):
-        decided.feed(record)
-    written = [record for record in found if record.topic == topic]
-    return _by_key(written), _by_key(records(client, topic))
+        task, found = record.partition, proposals.decode(record.value)
+        history = histories.setdefault(task, History({task: Standing(log_id, record.offset, None)}))
+        decision = history.take(record.offset, found if isinstance(found, Proposal) else None)
+        if decision is not None:
+            writes = proposals.writes(decision.proposal.body.writes)
+            written += [(key, value) for to, _, key, value, _ in writes if to == topic]
+    return _by_key(written), _by_key([(record.key, record.value) for record in records(client, topic)])
 
 
-def _by_key(found: Sequence[Record]) -> list[bytes]:
-    return [record.value or b"" for record in sorted(found, key=lambda record: record.key or b"")]
+def _by_key(found: Sequence[tuple[bytes | None, bytes | None]]) -> list[bytes]:
+    return [value or b"" for _, value in sorted(found, key=lambda one: one[0] or b"")]
 
 
 def winners(topology: Topology, client: dict[str, str]) -> Counter[str]:

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from onefold.processor.core.decision import Proposal
-from onefold.spark_sink.decisions import Decided, Seen
 from onefold.spark_sink.landing import batches, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition, Position
@@ -99,9 +97,8 @@ class Frame:
 class Rows:
     """A batch of records that are staged as they are. `kept`: how often it is held now."""
 
-    def __init__(self, *records: Record, proposals: Mapping[Record, Proposal] | None = None) -> None:
+    def __init__(self, *records: Record) -> None:
         self.records = list(records)
-        self.proposals = proposals or {}
         self.kept = 0
 
     @contextmanager
@@ -111,18 +108,6 @@ class Rows:
             yield self
         finally:
             self.kept -= 1
-
-    def seen(self) -> dict[Partition, list[Seen]]:
-        found: dict[Partition, list[Seen]] = {}
-        for topic, partition, offset in self.records:
-            found.setdefault((topic, partition), []).append(
-                Seen(offset, offset, 1, self.proposals.get((topic, partition, offset)))
-            )
-        return found
-
-    def decided(self, ranges: Sequence[OffsetRange]) -> Rows:
-        true = {(*part.key, offset) for part in ranges if part.decisions for offset in part.decisions.offsets}
-        return Rows(*(one for one in self.records if one in true))
 
     @contextmanager
     def cached(self) -> Iterator[Rows]:
@@ -221,8 +206,6 @@ class World:
         *,
         start: dict[Partition, int] | None = None,
         driver_offsets: int = 1000,
-        decided: dict[Partition, Decided] | None = None,
-        driver_bytes: int = 1000,
         max_offsets: int = 1000,
         driver_lines: int = 1_000_000,
     ) -> Batches:
@@ -231,11 +214,9 @@ class World:
             writer="me",
             step=lambda name: None,
             driver_staging_offsets=driver_offsets,
-            driver_staging_bytes=driver_bytes,
             driver_staging_lines=driver_lines,
             unknown_contracts=False,
             max_offsets=max_offsets,
-            max_decisions=max_offsets,
             telemetry=self.told,
             clock=lambda: 0.0,
         )
@@ -244,7 +225,7 @@ class World:
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
         made: Callable[..., Batches] = Batches
-        return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads(), decided)
+        return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads())
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
         """What Spark writes down about a batch before it hands it over."""

@@ -249,7 +249,7 @@ class _Process:
         world.running[self.name] = replica
 
         def publisher() -> Publisher:
-            retention = Retention(0 if world.deletes else None, for_tables=False, step=self.at, clock=clock)
+            retention = Retention(0 if world.deletes else None, step=self.at, clock=clock)
             if (died_at := replicated._publishing._died_at) is not None:
                 world.succeeded["dead" if died_at in world.street.left else "living"] += 1
             log = _Log(self)

@@ -7,13 +7,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from onefold.operate.reading import LogReader, Place, Stored
+from onefold.operate.reading import Place, Stored
 from onefold.operate.values import Values
 from onefold.pipelines import find
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, identity
-from onefold.processor.io.proposals import AvroProposals
-from onefold.spark_sink import decisions
 from onefold.spark_sink.contracts import Domain, Target, load_domain
 from tests.support.processes import records
 
@@ -35,30 +33,6 @@ def land(
             ]
             _merge(connection, domain.targets[topic], [columns_of(values, stored) for stored in found])
             _move(connection, topology, client, topic)
-
-
-def land_decided(topology: Topology, client: dict[str, str], dsn: str) -> None:
-    """All that came true in the decision log, with places in it as offsets."""
-    domain, values = of(topology)
-    admin, log = connect(client), topology.decisions
-    lines: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topology.outputs if topic in domain.targets}
-    reader = LogReader(client, 30)
-    for partition in admin.list_topics().topics[log].partitions:
-        found = identity(admin, log, partition)
-        stored = list(reader.read(log, partition, found.start, found.end)) if found.end else []
-        seen = [decisions.seen(one.place.offset, 0, *decisions.summary(one.value)) for one in stored]
-        decided = decisions.decide(log, partition, found.topic_id, None, range(found.start, found.end), seen)
-        for offset in decided.offsets:
-            proposal: Any = AvroProposals().decode(stored[offset].value)
-            for number, (topic, _, key, value, _) in enumerate(AvroProposals().writes(proposal.body.writes)):
-                if topic in lines:
-                    place = Place(log, partition, decisions.place(offset, number))
-                    lines[topic].append(columns_of(values, Stored(place, 0, key, value, (), topic)))
-    reader.close()
-    with psycopg.connect(dsn) as connection:
-        for topic, of_topic in lines.items():
-            _merge(connection, domain.targets[topic], of_topic)
-        _move(connection, topology, client, log)
 
 
 def of(topology: Topology, sql_root: Path | None = None) -> tuple[Domain, Values]:

@@ -67,7 +67,7 @@ def events_arrive(site: Site) -> Iterator[None]:
         thread.join()
 
 
-def declare(folder: Path, decided_tables: bool, name: str = "runner") -> None:
+def declare(folder: Path, name: str) -> None:
     """A pipeline that Onefold brings along, with replicas, as a project has it."""
     built_in = found()[name]
     named = {"topology": built_in.topology, "workload": built_in.workload}
@@ -78,6 +78,5 @@ def declare(folder: Path, decided_tables: bool, name: str = "runner") -> None:
         *lines,
         f"kafka_only = {json.dumps(built_in.kafka_only)}",
         "replicas = 2",
-        f"decided_tables = {json.dumps(decided_tables)}",
     ]
     (folder / PROJECT_FILE).write_text("\n".join(["[tool.onefold]", "packages = []", *declared, ""]), encoding="utf-8")

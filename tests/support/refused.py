@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.spark_sink.contracts import Column, Target, load_domain
-from onefold.spark_sink.decisions import Seen
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
-from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage
 from onefold.spark_sink.plan import Plan
@@ -68,12 +67,6 @@ class Rows:
     @contextmanager
     def held(self, offsets: int) -> Iterator[Self]:
         yield self
-
-    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
-        raise NotImplementedError
-
-    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
-        raise NotImplementedError
 
     @contextmanager
     def cached(self) -> Iterator[Self]:
@@ -211,7 +204,7 @@ class Pipeline:
             ends[key] = max(ends[key], row["offset"] + 1)
         one = Batches(
             self.plan, self.sink.connection, self.sink.connection, self.kafka, self.sink.stage, self.next,
-            dict.fromkeys(self.plan.domain.contracts, ID), lambda number: ends, Threads(), None, self.bound,
+            dict.fromkeys(self.plan.domain.contracts, ID), lambda number: ends, Threads(), self.bound,
         )  # fmt: skip
         with suppress(RuntimeError):
             one.on_batch(Rows(table, self.dsn, self.read), 0)

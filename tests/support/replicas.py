@@ -270,10 +270,10 @@ class Replicas:
         more: dict[str, Any] = {"step": member.step, "memory_bytes": self.memory_bytes}
         return Keeping(member.topology, self.driver.codec, 0, kind=AUTO, disk=disk, **more)
 
-    def publisher(self, member: Member, *, for_tables: bool = False) -> Publisher:
+    def publisher(self, member: Member) -> Publisher:
         session = SimulatedSession(self.log, self.topology, 0)
         kept_s = None if self.young is None else 0
-        retention = Retention(kept_s, for_tables=for_tables, step=member.step, clock=self.clock)
+        retention = Retention(kept_s, step=member.step, clock=self.clock)
         proposals = AvroProposals()
         log = self.decision_log()
         more = {"passed_on": member.passed_on}

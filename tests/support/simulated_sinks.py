@@ -27,17 +27,16 @@ import pyarrow as pa
 from onefold.error_codes import Code
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.contracts import Column, Target, load_domain
-from onefold.spark_sink.decisions import Decided, Seen, place
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import identity
 from onefold.spark_sink.landing.batches import Batches
-from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition
+from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage, report_schema
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.supervisor import QuerySupervisor
-from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryLog, MemoryTopic, Topic
+from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryTopic, Topic
 
 #: Staged through the driver up to this many offsets, and by "executors" above.
 DRIVER_OFFSETS = 8
@@ -63,25 +62,22 @@ class Killed(BaseException):
 
 
 class MemoryKafka:
-    """The topic's identity and reach, and its records; those of the decision log, when there is one."""
+    """The topic's identity and reach, and its records."""
 
-    def __init__(self, topic: Topic, log: MemoryLog | None = None) -> None:
+    def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self._log = log
 
     def ids(self, topics: list[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "id-1")
 
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
-        return dict(self._log.reach if self._log else self._topic.reach)
+        return dict(self._topic.reach)
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         later = [one for one in self._topic.offsets((topic, partition)) if one >= offset]
         return Record(later[0], None, str(later[0]).encode(), 0) if later else None
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
-        if self._log:
-            return last.offset
         return last.offset if last.offset in self._topic.offsets((topic, partition)) else None
 
     def is_compacted(self, topic: str) -> bool:
@@ -96,7 +92,6 @@ class World:
     scheduler: Scheduler
     observer: "psycopg.Connection[Any]"
     reduced: bool
-    log: MemoryLog | None = None
     topic: Topic = field(default_factory=MemoryTopic)
     counts: dict[str, int] = field(default_factory=lambda: {"kills": 0, "trimmed": 0, "failures": 0})
 
@@ -107,24 +102,19 @@ class World:
         columns = (Column("partition", "integer"), Column("records", "bigint"), Column("offsets", "bigint"))
         return {SUMS: Target(SUMS, columns, _SUMS_MERGE, reduced=True)}
 
-    @property
-    def reach(self) -> dict[Partition, Reach]:
-        """Of what is landed."""
-        return self.log.reach if self.log else self.topic.reach
-
     def is_landed(self) -> bool:
         """The ledger is at the end."""
         if not self.topic.finished:
             return False
         rows = self.observer.execute("SELECT topic, partition, next_offset FROM onefold.ledger").fetchall()
         return {(topic, partition): end for topic, partition, end in rows} == {
-            key: at.end for key, at in self.reach.items()
+            key: at.end for key, at in self.topic.reach.items()
         }
 
     def check(self) -> None:
         """Every record was added once, and the ledger is at the end."""
         assert self.is_landed()
-        ordered = self.log.true if self.log else {key: self.topic.offsets(key) for key in self.topic.reach}
+        ordered = {key: self.topic.offsets(key) for key in self.topic.reach}
         if self.reduced:
             found = self.observer.execute(f"SELECT partition, records, offsets FROM {NAME}.sums ORDER BY 1").fetchall()
             assert found == [(key[1], len(offsets), sum(offsets)) for key, offsets in ordered.items()]
@@ -138,12 +128,11 @@ class World:
         noted = "SELECT partition, first_offset, next_offset, records FROM onefold.batch ORDER BY 1, 2"
         found = self.observer.execute(noted).fetchall()
         assert all(one[0] != after[0] or one[2] <= after[1] for one, after in pairwise(found))
-        if self.log is None:
-            offsets = {key[1]: self.topic.offsets(key) for key in self.topic.reach}
-            held = [[at for at in offsets[partition] if start <= at < end] for partition, start, end, _ in found]
-            assert sum(map(len, held)) == sum(map(len, offsets.values()))
-            assert all(one[3] in (None, len(mine)) for one, mine in zip(found, held, strict=True))
-            assert any(one[3] for one in found) is not self.reduced or not found
+        offsets = {key[1]: self.topic.offsets(key) for key in self.topic.reach}
+        held = [[at for at in offsets[partition] if start <= at < end] for partition, start, end, _ in found]
+        assert sum(map(len, held)) == sum(map(len, offsets.values()))
+        assert all(one[3] in (None, len(mine)) for one, mine in zip(found, held, strict=True))
+        assert any(one[3] for one in found) is not self.reduced or not found
 
 
 class MemoryRows:
@@ -158,26 +147,13 @@ class MemoryRows:
         self._process.step("reading")
         yield self
 
-    def seen(self) -> Mapping[Partition, Sequence[Seen]]:
-        log = self._process.world.log
-        assert log is not None
-        return {key: [log.seen(key, offset) for offset in found] for key, found in self._offsets.items()}
-
-    def decided(self, ranges: Sequence[OffsetRange]) -> Self:
-        chosen = {part.key: part.decisions.offsets if part.decisions else () for part in ranges}
-        return type(self)(self._process, {key: [*chosen.get(key, ())] for key in self._offsets})
-
     @contextmanager
     def cached(self) -> Iterator[Self]:
         yield self
 
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
         self._process.world.counts["trimmed"] += 1
-        is_log = self._process.world.log is not None
-        left = {
-            key: [one for one in found if (place(one) if is_log else one) in spans.get(key, ())]
-            for key, found in self._offsets.items()
-        }
+        left = {key: [one for one in found if one in spans.get(key, ())] for key, found in self._offsets.items()}
         return type(self)(self._process, left)
 
     def only(self, records: Sequence[tuple[str, int, int]]) -> Self:
@@ -191,26 +167,16 @@ class MemoryRows:
 
     def to_arrow(self) -> pa.Table:
         rows: list[dict[str, Any]] = []
-        for (topic, partition), found in sorted(self._numbered().items()):
-            for offset, number in found:
+        for (topic, partition), found in sorted(self._offsets.items()):
+            for offset in found:
                 row = {"topic": topic, "partition": partition, "offset": offset, "fingerprint": offset, "at_ms": offset}
-                line = f'{number},"note","{topic}",{partition},{offset}\n'
+                line = f'{offset},"note","{topic}",{partition},{offset}\n'
                 rows.append(row if self._process.world.reduced else {**row, "target": TOPIC, "line": line})
             if self._process.world.reduced and found:
-                rows.append({"target": SUMS, "line": f"{partition},{len(found)},{sum(n for _, n in found)}\n"})
+                rows.append({"target": SUMS, "line": f"{partition},{len(found)},{sum(found)}\n"})
         kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
         kinds += [("fingerprint", pa.int64()), ("at_ms", pa.int64()), ("line", pa.string())]
         return pa.Table.from_pylist(rows, pa.schema(kinds))
-
-    def _numbered(self) -> dict[Partition, list[tuple[int, int]]]:
-        """Per row its offset, and the number that it says."""
-        log = self._process.world.log
-        if log is None:
-            return {key: [(offset, offset) for offset in found] for key, found in self._offsets.items()}
-        return {
-            key: [(place(at, n), number) for at in found for n, number in enumerate(log.records[key][at][1])]
-            for key, found in self._offsets.items()
-        }
 
     def copy_by_executors(self, stage: Stage) -> pa.Table:
         plan = self._process.world.plan
@@ -289,17 +255,11 @@ class SimulatedQuery:
         plan = replace(world.plan, writer=process.writer, step=process.step)
         self._connections = [connect(plan.postgres_dsn, plan.writer) for _ in range(2)]
         process.pids = [connection.info.backend_pid for connection in self._connections]
-        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.topic, world.log)
-        identity.choose_source(self._connections[0], NAME, plan.writer, kafka, plan.decided)
+        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.topic)
         start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, plan.reads)
-        decided: dict[Partition, Decided] | None = None
-        if plan.decided:
-            start, decided = identity.decided_at(self._connections[0], NAME, kafka, start)
         ends: dict[int, dict[Partition, int]] = {}
         lands, reads = self._connections
-        self._batches = batches = Batches(
-            plan, lands, reads, kafka, stage, start, ids, ends.__getitem__, process, decided
-        )
+        self._batches = batches = Batches(plan, lands, reads, kafka, stage, start, ids, ends.__getitem__, process)
         self._reading = True
         process.start("reading", lambda: self._read(batches, start, ends))
 
@@ -319,8 +279,8 @@ class SimulatedQuery:
     def _read(self, batches: Batches, at: dict[Partition, int], ends: dict[int, dict[Partition, int]]) -> None:
         dice, world = self._world.scheduler.dice, self._world
         try:
-            while any(at[key] < world.reach[key].end for key in at) or not world.topic.finished:
-                reach = world.reach
+            while any(at[key] < world.topic.reach[key].end for key in at) or not world.topic.finished:
+                reach = world.topic.reach
                 if not any(at[key] < reach[key].end for key in at):
                     self._process.step("waiting for records")
                     continue
@@ -338,9 +298,7 @@ class SimulatedQuery:
             self._reading = False
 
     def _offsets(self, key: Partition, start: int, end: int) -> list[int]:
-        return (
-            [*range(start, end)] if self._world.log else [n for n in self._world.topic.offsets(key) if start <= n < end]
-        )
+        return [n for n in self._world.topic.offsets(key) if start <= n < end]
 
 
 def live(world: World, writer: str) -> None:

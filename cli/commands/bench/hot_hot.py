@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from onefold.cli.commands.bench.common import AsJson, Partitions, Pipeline, Seed, run
-
-
-class From(StrEnum):
-    """What fills the tables; the bench's own names, which are imported when it runs."""
-
-    TOPICS = "topics"
-    LOG = "log"
 
 
 def command(
@@ -24,10 +16,7 @@ def command(
     stop: Annotated[
         bool, typer.Option("--stop", help="Stop a process for 3 s (SIGSTOP) and resume it, instead of killing it.")
     ] = False,
-    rows: Annotated[
-        From | None,
-        typer.Option(help="Run a sink too, which fills the tables from there, and measure the gap in rows."),
-    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Run a sink too, and measure the gap in rows.")] = False,
     warm_up: Annotated[
         float | None,
         typer.Option(min=0.0, help="Seconds before anything counts; 5, and 30 with --rows.", show_default=False),
@@ -43,14 +32,13 @@ def command(
 ) -> None:
     """How long nothing is decided, and no row lands, when one of two processes is killed: with replicas, and elastic beside it.
 
-    Example: onefold bench hot-hot --rate 1000 --kills 20 --rows log
+    Example: onefold bench hot-hot --rate 1000 --kills 20 --rows
     """
     from onefold.bench import hot_hot
 
-    source = hot_hot.RowsFrom(rows) if rows else None
     if warm_up is None:
-        warm_up = hot_hot.WARM_UP_ROWS_S if source else hot_hot.WARM_UP_S
-    plan = hot_hot.Plan(rate, seconds, kills, stop, source, warm_up, untouched)
+        warm_up = hot_hot.WARM_UP_ROWS_S if rows else hot_hot.WARM_UP_S
+    plan = hot_hot.Plan(rate, seconds, kills, stop, rows, warm_up, untouched)
     run(
         "hot-hot",
         pipeline,
