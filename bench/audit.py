@@ -176,7 +176,7 @@ def _reading_s(environment: BenchmarkEnvironment, name: str) -> float:
     def nothing(record: Record) -> None:
         pass
 
-    with closing(Log(environment.client, topics_of(judged(name), None).all)) as log:
+    with closing(Log(environment.client, topics_of(judged(name)).all)) as log:
         began = time.process_time()
         log.read(log.stable_ends(), nothing)
         return time.process_time() - began

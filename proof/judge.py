@@ -15,7 +15,6 @@ from typing import Any, cast
 from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
-from onefold.proof.decided import Decided
 from onefold.proof.expect import Expected, Oracle
 from onefold.proof.invariants import invariants
 from onefold.proof.kafka import KAFKA, Kafka
@@ -24,7 +23,7 @@ from onefold.proof.models import Making
 from onefold.proof.objects import open_store
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
-from onefold.proof.owner import SOURCE_HEADER, Owner
+from onefold.proof.owner import Owner
 from onefold.proof.parts import Part, shares, without_rows
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
@@ -79,17 +78,11 @@ class Judge:
         several = len(reads) > 1
         self._order_topic = f"{domain}.order" if several else ""
         others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
-        log = f"{domain}.decisions"
         with Snapshot(dsn) as snapshot:
-            from_log = any(topic == log for topic, _ in snapshot.ledger(self._work.name))
-        self._landed_from = log if from_log else None
-        others += [log] if from_log else []
+            snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
         self._log = kafka.log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
-        self._decided = Decided(self._log.topics[log].topic_id, self._take_written) if from_log else None
         owner = Owner(self._log.cluster_id, domain, self._log.topics[self._changelog].topic_id)
         self._outputs = Outputs(self._work, owner)
-        # What was published of what a log decided, in the output topics.
-        self._published = Outputs(self._work, owner)
         registry = Registry(schema_registry_url) if schema_registry_url else None
         topic_ids = {topic: self._log.topics[topic].topic_id for topic in reads}
         self._ask_receipts = partial(kafka.receipts, client, domain, topic_ids)
@@ -144,7 +137,7 @@ class Judge:
     def shares(self, most: int) -> int:
         """How many shares the topics are divided into, so many at most; 1 where they cannot be divided."""
         # What a registry answers may change between two who ask.
-        if self._decided is not None or self._replays.receipts or "registry" in self._environment:
+        if self._replays.receipts or "registry" in self._environment:
             return 1
         return shares(self._work, [topic.partitions for topic in self._log.topics.values()], most)
 
@@ -210,16 +203,8 @@ class Judge:
                 self._order.feed(record) if self._order else self._oracle.feed(record)
         elif record.topic == self._changelog:
             self._take_progress(record)
-        elif self._decided is None:
+        else:
             self._take_written(record)
-        elif record.topic == self._landed_from:
-            self._decided.feed(record)
-        elif record.topic in self._work.queues:
-            # What was decided is judged where it was decided; here is what workers have put back.
-            if record.header(SOURCE_HEADER) is None:
-                self._oracle.take_job(record)
-        elif record.topic != self._order_topic:
-            self._published.feed(record)
 
     def _take_progress(self, record: Record) -> None:
         if record.key == b"p":
@@ -243,13 +228,11 @@ class Judge:
         # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
         high, stable = self._log.high_ends(), self._log.stable_ends()
         for topic, partition in self._log.places:
-            if self._decided is not None and topic not in self._work.reads:
-                continue  # a publisher may be in the middle of it, or dead
             if high[topic, partition] > stable[topic, partition]:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
         for topic in self._work.reads:
             for partition in self._share.of(self._log.topics[topic].partitions):
-                at = self._reached(partition).get(topic, {})
+                at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
                     raise CannotTell(
                         Code.TOPIC_RECREATED,
@@ -258,35 +241,16 @@ class Judge:
                 if at.get("next_offset", 0) < ends[topic, partition]:
                     done = at.get("next_offset", 0)
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
-        return self._uncopied() or self._unlanded(ends) or self._unmade()
+        return self._unlanded(ends) or self._unmade()
 
     def _unmade(self) -> str:
         """What a worker has still to make."""
         return cast(Making, self._oracle.expected.model).unmade() if self._store is not None else ""
 
-    def _reached(self, partition: int) -> dict[str, dict[str, Any]]:
-        """Of a task, by input topic: its id, and what is read next."""
-        if self._decided is None:
-            found: dict[str, dict[str, Any]] = self._progresses.get(partition, {}).get("inputs", {})
-            return found
-        standing = self._decided.standings.get(partition)
-        inputs = standing.inputs if standing else {}
-        return {topic: {"topic_id": topic_id, "next_offset": at} for topic, (topic_id, at) in inputs.items()}
-
-    def _uncopied(self) -> str:
-        """Decided copies for other partitions take effect when they have been published."""
-        for (task, topic), version in self._decided.wrote.items() if self._decided is not None else ():
-            if topic in self._work.reads and self._published_version(task) < version:
-                return f"task {task} has copies for {topic} that are not published yet"
-        return ""
-
-    def _published_version(self, task: int) -> int:
-        return int(self._progresses.get(task, {}).get("transactions", 0))
-
     def _unlanded(self, ends: dict[Place, int]) -> str:
         with Snapshot(self._dsn) as snapshot:
             ledger = snapshot.ledger(self._work.name)
-        for topic in [self._landed_from] if self._landed_from else self._work.outputs:
+        for topic in self._work.outputs:
             for partition in self._share.of(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
@@ -302,12 +266,10 @@ class Judge:
         self._progress("comparing", self._read)
         expected = self._oracle.settled()
         with Snapshot(self._dsn) as snapshot:
-            comparison = Comparison(self._work, snapshot, expected, self._outputs.last, self._landed_from)
+            comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
             findings = list(comparison.findings())
             findings += self.conclude(verdict, snapshot, comparison.checks, expected, self._outputs, self._counted())
         findings += self._replays.findings()
-        if self._decided is not None and self._is_published():
-            findings += self._published.judge(expected)
         if self._store is not None:
             checks, wrong = cast(Making, expected.model).judge_made(self._store)
             verdict.checks += checks
@@ -360,15 +322,8 @@ class Judge:
         right = not findings and self.is_apart()
         return Part(without_rows(expected), self._outputs.taken(), right, comparison.checks, sums, self._counted())
 
-    def _is_published(self) -> bool:
-        """Is all that was decided in the output topics? Then they are judged as well, for who reads them."""
-        standings = self._decided.standings if self._decided is not None else {}
-        return all(self._published_version(task) >= standing.version for task, standing in standings.items())
-
     def _counted(self) -> Counter[str]:
         """What the processor has counted for itself."""
-        if self._decided is not None:
-            return self._decided.counts
         counted = Counter[str]()
         for progress in self._progresses.values():
             counted.update(progress.get("counts", {}))
@@ -386,7 +341,7 @@ class Judge:
 
 
 # What the judge knows of the log; the rest of it is how it came to know that.
-_STATE = ("_oracle", "_outputs", "_published", "_order", "_decided", "_replays", "_progresses", "_read")
+_STATE = ("_oracle", "_outputs", "_order", "_replays", "_progresses", "_read")
 
 
 def by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:

@@ -79,8 +79,17 @@ class Snapshot:
         return int(found[0][0])
 
     def ledger(self, sink: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """How far the sink has landed each output partition: next offset and the topic's id."""
+        """How far the sink has landed each output partition: next offset and the topic's id. Raises `CannotTell` where an earlier
+        Onefold filled the tables from the decision log.
+        """
         rows = self._all("SELECT topic, partition, next_offset, topic_id FROM onefold.ledger WHERE sink = %s", sink)
+        log = f"{sink}.decisions"
+        if any(topic == log for topic, *_ in rows):
+            raise CannotTell(
+                Code.TABLES_OF_OTHER_TOPICS,
+                f"the rows of {sink} come from the decision log {log}, and this version verifies rows of output topics only: "
+                f"run `onefold rebuild {sink}`",
+            )
         return {(topic, partition): (offset, topic_id) for topic, partition, offset, topic_id in rows}
 
     def rejected(self, sink: str) -> Iterator[Finding]:
@@ -150,8 +159,7 @@ class Snapshot:
 class Comparison:
     """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row.
 
-    `landed_from` is the topic that all rows come from; without it each table has that of its outputs. Of a share, its rows are
-    compared; rows of views that are of another share are passed over.
+    Of a share, its rows are compared; rows of views that are of another share are passed over.
     """
 
     def __init__(
@@ -160,14 +168,12 @@ class Comparison:
         snapshot: Snapshot,
         expected: Expected,
         last: dict[str, Any],
-        landed_from: str | None = None,
         share: Share = ALL,
     ) -> None:
         self._workload = workload
         self._snapshot = snapshot
         self._model: Model = expected.model
         self._last = last
-        self._landed_from = landed_from
         self._share = share
         self.checks: list[Check] = []
 
@@ -185,7 +191,7 @@ class Comparison:
         names = tuple(column.name for column in table.columns)
         wanted, last, width = self._model.rows[table.name], self._last.get(table.name, {}), len(names)
         key_of = taking([names.index(name) for name in table.key])
-        topic = self._landed_from or table.topic
+        topic = table.topic
         found = matched = 0
         for row in self._snapshot.rows(table.name, (*names, *ORIGIN), self._share):
             found += 1
@@ -231,7 +237,7 @@ class Comparison:
                     else "no output record was ever written for it"
                 )
                 text = "a level of the sums" if table.summed else text
-                spot = _spot(self._landed_from or table.topic, written) if written else None
+                spot = _spot(table.topic, written) if written else None
                 yield Finding("missing row", table.name, row_of(table, key), {}, spot, str(source), text)
 
     def _view(self, view: View) -> Iterator[Finding]:

@@ -6,8 +6,6 @@
        transaction is open, and the sink has landed every output record.
     3. In one snapshot of the database compare every row, both ways (`tables`); compare outputs, dead letters and
        repartitioned copies (`outputs`).
-       Where the tables are filled from a decision log, its decisions are what was written, whether somebody has published
-       them already or not (`decided`); of the output topics what is there is judged when all of it is there.
     4. When nothing moved meanwhile, the verdict is what holds: valid or invalid. Else compare again.
 
 Unknown, and never valid, is: what cannot be read whole, a log whose beginning is gone, a topic that was recreated,

@@ -223,11 +223,11 @@ class Auditor:
         self.standing.reads = 0
         registry = Registry(self._registry_url) if self._registry_url else None
         with Live(self._dsn) as snapshot:
-            landed_from = self._landed_from(snapshot)
-        following = Following(self._work, self._client, registry, self._kept, landed_from, self._reads, self._kafka)
+            snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
+        following = Following(self._work, self._client, registry, self._kept, self._reads, self._kafka)
         try:
             following.begin()
-            self._tables = Tables(self._work, following.versions, landed_from)
+            self._tables = Tables(self._work, following.versions)
             self._ledger = Ledger(following.topic_ids)
             with Live(self._dsn) as snapshot:
                 wrong = list(self._tables.columns(snapshot))
@@ -248,11 +248,6 @@ class Auditor:
         self.standing.troubled = False
         self._told(self.standing)
 
-    def _landed_from(self, snapshot: Live) -> str | None:
-        """The decision log, when the tables are filled from it."""
-        log = f"{self._work.name}.decisions"
-        return log if any(topic == log for topic, _ in snapshot.ledger(self._work.name)) else None
-
     def _look(self) -> str:
         """Compare tables; returns why they cannot be yet, or ""."""
         following = self._following
@@ -260,15 +255,11 @@ class Auditor:
         began_at, wrong = time.monotonic(), list[Finding]()
         try:
             with Live(self._dsn) as snapshot:
-                if self._landed_from(snapshot) != following.landed_from:
-                    raise _Over(
-                        "its tables are filled from another topic now: this run ends, and the next starts from the beginning"
-                    )
                 wrong += self._ledger.take(snapshot.ledger(self._work.name), following.high_ends())
                 landed = self._ledger.landed
                 for (topic, partition), end in following.began_at.items():
                     done = landed.get((topic, partition), 0)
-                    if topic in following.landed_topics and done < end:
+                    if topic in self._work.outputs and done < end:
                         return f"the sink has written {topic}/{partition} up to {done} of {end}"
                 following.read_to(landed)
                 following.land(landed)

@@ -3,8 +3,7 @@
 The model must not be further than the outputs: a row that changes twice would have lost the values that its first output
 record should have. So input records wait. A transaction's progress is in the changelog with its results; who has read it, asks
 where the topics end afterwards, and has read up to there, has all results of the input records before that progress. Then the
-model takes these, one by one, and after each the output records that name it are compared with the model's rows. Where a
-decision log fills the tables, that is read instead of the outputs: a decision has progress and results in one record.
+model takes these, one by one, and after each the output records that name it are compared with the model's rows.
 What was there at the start is read as `verify` reads it: the model runs ahead, and of each row the last output record is known.
 """
 
@@ -13,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any, cast
 
@@ -25,7 +24,6 @@ from onefold.proof.audit.proved import Proved
 from onefold.proof.audit.topics import topics_of
 from onefold.proof.audit.versions import Key, Versions, finding
 from onefold.proof.checkpoints import Checkpoints
-from onefold.proof.decided import WRITES_MAX, Decided
 from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.kafka import KAFKA, Kafka
@@ -55,13 +53,11 @@ class Following:
     """Follows one domain. Close it after use.
 
     Args:
-        landed_from: the decision log, when tables are filled from it; None: they are filled from the output topics.
         alive: called again and again while it reads what is there at the start.
         kafka: how to ask Kafka.
 
     Attributes:
         versions: what rows must be; after `begin`.
-        landed_topics: those that tables are filled from.
         began_at: per place of what is written, what was there at the start lies before this offset.
         findings: what is wrong, as it is found; take them away.
         judged: how many output records were compared with the model.
@@ -73,22 +69,18 @@ class Following:
         client: dict[str, Any],
         registry: Registry | None,
         kept: Checkpoints | None,
-        landed_from: str | None = None,
         alive: Callable[[], object] = lambda: None,
         kafka: Kafka = KAFKA,
     ) -> None:
         self._work, self._alive, self._kafka = workload, alive, kafka
-        self._client, self.landed_from = client, landed_from
-        self.landed_topics = [landed_from] if landed_from else [*workload.outputs]
-        self._topics = topics = topics_of(workload, landed_from)
+        self._client = client
+        self._topics = topics = topics_of(workload)
         self._tables = workload.outputs
         self._log = kafka.log(client, topics.all, ALL)
-        self._followed = {place for place in self._log.places if place[0] not in topics.published}
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
         self._progresses: dict[int, dict[str, Any]] = {}
-        self._published: dict[int, int] = {}  # per task how many decisions are
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
@@ -125,21 +117,20 @@ class Following:
         self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry, owner)
         self._outputs, self._replays = Outputs(work, owner), Replays(receipts, owner)
         self._order = Order(work.reads, self._apply) if self._topics.order else None
-        self._decided = Decided(ids[self.landed_from], self._take_written) if self.landed_from else None
-        self._proved = Proved(kept, work, registry, self, ids, receipts, from_log=self.landed_from is not None)
+        self._proved = Proved(kept, work, registry, self, ids, receipts)
         starts = {place: start for place, start in self._log.starts().items() if place[0] != self._topics.changelog}
         found = self._proved.find(starts, self._log.stable_ends())
         positions = dict(self._log.positions)
         if found is not None:
             positions, state, self._records_before = found[0].positions, found[1], found[0].records
             self._oracle, self._outputs = state["_oracle"], state["_outputs"]
-            self._order, self._replays, self._decided = state["_order"], state["_replays"], state["_decided"]
+            self._order, self._replays = state["_order"], state["_replays"]
             if self._order is not None:
                 self._order.take = self._apply
         self._oracle.withdrawn = self._replays.withdrawn
-        self._owed = Owed(work, self._oracle.expected.fed, self._decided)
+        self._owed = Owed(work, self._oracle.expected.fed)
         for (topic, partition), start in starts.items():
-            if (topic, partition) in self._followed and start > positions[topic, partition]:
+            if start > positions[topic, partition]:
                 raise CannotTell(
                     Code.RECORDS_DELETED,
                     f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
@@ -147,17 +138,7 @@ class Following:
         with closing(self._kafka.log(self._client, [self._topics.changelog], ALL)) as changelog:
             changelog.read(changelog.stable_ends(), self._take_progress, self._alive)
             positions |= changelog.positions
-        if self._decided is not None:
-            self._decided_before = self._read_ahead(self._decided, positions)
-        self._log.go_on({place: at for place, at in positions.items() if place in self._followed})
-
-    def _read_ahead(self, decided: Decided, positions: Offsets) -> Offsets:
-        """Where the decision log ends now: how far it has come there is the progress to begin with."""
-        with closing(self._kafka.log(self._client, self.landed_topics, ALL)) as log:
-            log.go_on({place: positions[place] for place in log.places})
-            for task, standing in decided.ahead(lambda take: log.read(log.stable_ends(), take)).items():
-                self._reach(task, standing.inputs)
-            return log.positions
+        self._log.go_on(positions)
 
     def begin(self) -> None:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
@@ -175,8 +156,6 @@ class Following:
             place = record.topic, record.partition
             if place in self._waiting:
                 (self._feed if record.offset < reached.get(place, 0) else self._take)(record)
-            elif record.topic == self.landed_from:
-                (self._take if record.offset < self._decided_before[place] else later.append)(record)
             elif source is not None and (
                 source.offset >= reached.get(source[:2], 0) or (place, source[:2]) in late
             ):  # what follows one that is too early is in its order
@@ -204,10 +183,10 @@ class Following:
         """
         asked_at, positions, stable = time.monotonic(), self._log.positions, self._log.stable_ends()
         held = self._waiting if self._paused else ()
-        readable = {place: end for place, end in stable.items() if place in self._followed and place not in held}
+        readable = {place: end for place, end in stable.items() if place not in held}
         near = {place: min(end, positions[place] + _STEP_OFFSETS) for place, end in readable.items()}
         self._log.read(near, self._take)
-        if all(positions[place] >= end for place, end in readable.items() if place[0] == self._topics.tells):
+        if all(positions[place] >= end for place, end in readable.items() if place[0] == self._topics.changelog):
             self._told_at = asked_at
         gate, taken = self._gate or self._next_gate(), True
         # Of inputs that change nothing there is little to read elsewhere: the progress may be far ahead of them.
@@ -236,12 +215,10 @@ class Following:
 
     def high_ends(self) -> Offsets:
         """Where the topics end that tables are filled from, open transactions included."""
-        return {place: end for place, end in self._ends_of_written().items() if place[0] in self.landed_topics}
+        return {place: end for place, end in self._ends_of_written().items() if place[0] in self._tables}
 
     def land(self, ledger: Offsets) -> None:
         """The tables are as of these offsets now, of the topics that they are filled from; they never go back."""
-        if self.landed_from:
-            ledger = {(topic, task): at * WRITES_MAX for (_, task), at in ledger.items() for topic in self._tables}
         self.versions.land(ledger)
 
     def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
@@ -291,9 +268,7 @@ class Following:
         self._log.close()
 
     def _next_gate(self) -> Gate:
-        self._owed.open()
-        ends = self._log.high_ends()
-        self._owed.ends_at(ends, self._published)
+        ends = self._owed.open(self._log.high_ends)
         written = {place: ends[place] for place in self._written}
         return Gate(dict(self._progress), written, self._told_at, time.monotonic())
 
@@ -307,15 +282,8 @@ class Following:
             waiting.append(record)
         elif topic == self._topics.changelog:
             self._take_progress(record)
-        elif self._decided is None:
+        else:
             self._take_written(record)
-        elif topic == self.landed_from:
-            self._decided.feed(record)
-            if (standing := self._decided.standings.get(record.partition)) is not None:
-                self._reach(record.partition, standing.inputs)
-        elif record.header(SOURCE_HEADER) is None:
-            # Jobs are judged where they were decided; this one was put back by a worker.
-            self._oracle.take_job(record)
 
     def _take_written(self, record: Record) -> None:
         """What the processor has written. Copies are judged where they arrive, among the inputs."""
@@ -337,20 +305,18 @@ class Following:
         if record.key == b"p":
             found = self._progresses[record.partition] = json.loads(record.value or b"{}")
             self._log.check_states(self._work.name, found, self._work.reads[0])
-            self._published[record.partition] = int(found.get("transactions", 0))
-            for topic, at in found.get("inputs", {}).items() if self._decided is None else ():
-                self._reach(record.partition, {topic: (at["topic_id"], at["next_offset"])})
+            for topic, at in found.get("inputs", {}).items():
+                self._reach(topic, record.partition, at["topic_id"], at["next_offset"])
 
-    def _reach(self, task: int, inputs: Mapping[str, tuple[str, int]]) -> None:
-        for topic, (topic_id, at) in inputs.items():
-            if topic not in self._log.topics:
-                continue
-            if topic_id != self._log.topics[topic].topic_id:
-                raise CannotTell(
-                    Code.TOPIC_RECREATED,
-                    f"the processor has read another topic {topic}, which has been recreated since",
-                )
-            self._progress[topic, task] = at
+    def _reach(self, topic: str, task: int, topic_id: str, next_offset: int) -> None:
+        if topic not in self._log.topics:
+            return
+        if topic_id != self._log.topics[topic].topic_id:
+            raise CannotTell(
+                Code.TOPIC_RECREATED,
+                f"the processor has read another topic {topic}, which has been recreated since",
+            )
+        self._progress[topic, task] = next_offset
 
     def _heard(self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None) -> None:
         version = self.versions.wrote(table, key, fields, written, before)

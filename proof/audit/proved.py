@@ -32,7 +32,6 @@ class Proved:
         judge: the auditor's part that a state is used by.
         topic_ids: of all topics that are read.
         receipts: the dead letters that had been put back.
-        from_log: whether tables are filled from a decision log.
     """
 
     def __init__(
@@ -43,8 +42,6 @@ class Proved:
         judge: object,
         topic_ids: dict[str, str],
         receipts: Set[Source],
-        *,
-        from_log: bool,
     ) -> None:
         self._kept = kept
         self._work = work
@@ -53,7 +50,7 @@ class Proved:
             self._environment["registry"] = registry
         self._judge = fingerprint(work, with_registry=registry is not None), digest_of(receipts), topic_ids
         # Of these a verdict knows more than an auditor, or an auditor gives some of it away.
-        others = from_log or work.fed or work.queues or work.made
+        others = work.fed or work.queues or work.made
         #: Whether it leaves any.
         self.leaves = kept is not None and not others
 
@@ -88,9 +85,7 @@ class Proved:
         state = {
             "_oracle": oracle,
             "_outputs": outputs,
-            "_published": Outputs(self._work),
             "_order": order,
-            "_decided": None,
             "_replays": replays,
             "_progresses": progresses,
             "_read": records,

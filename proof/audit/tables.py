@@ -42,18 +42,14 @@ class _Columns:
 class Tables:
     """Looks at the tables of a workload, again and again.
 
-    Args:
-        landed_from: the topic that all rows come from; without it each table has that of its outputs.
-
     Attributes:
         rows: how many were compared.
         cycle_s: how long it took at last until every row had come round; None: not yet.
     """
 
-    def __init__(self, workload: Workload, versions: Versions, landed_from: str | None = None) -> None:
+    def __init__(self, workload: Workload, versions: Versions) -> None:
         self._name = workload.name
         self._tables = [_Columns(table) for table in versions.tables]
-        self._landed_from = landed_from
         self._versions = versions
         self._rules = invariants(workload.name)
         self._at = (0, 0)  # the table by number, and the block
@@ -150,7 +146,7 @@ class Tables:
             self._extra[table.name].add(key)
             yield extra(table, key, origin)
             return
-        written, topic = wanted.written, self._landed_from or table.topic
+        written, topic = wanted.written, table.topic
         if values != wanted.values and (
             wrong := differing(table, one.names, without_untold(values, wanted.values), values)
         ):
@@ -172,8 +168,7 @@ class Tables:
         for key in keys:
             if (wanted := self._versions.wanted(table, key)) is not None:
                 written, source = wanted.written, str(wanted.source) if wanted.source else None
-                topic = self._landed_from or table.topic
-                spot = f"{topic}/{written.partition}/{written.offset}" if written else None
+                spot = f"{table.topic}/{written.partition}/{written.offset}" if written else None
                 text = "it was written, and is not in the table"
                 yield Finding("missing row", table.name, row_of(table, key), {}, spot, source, text)
 

@@ -27,6 +27,8 @@ from onefold.operate.replacing import replace_rows
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
+from onefold.proof.verdict import UNKNOWN
+from onefold.proof.verify import verify
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
@@ -400,7 +402,7 @@ def fill_from_the_log(dsn: str) -> None:
 def test_rows_of_a_decision_log_are_refused_and_a_rebuild_is_the_way_out(
     site: Site, sink_here: SinkHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Sink and commands say so, and change nothing. Afterwards all of them go on as if it had never been."""
+    """Sink, verifiers and commands say so, and change nothing. Afterwards all of them go on as if it had never been."""
 
     def refuses(*words: str, code: int = REFUSED) -> str:
         assert run(words) == code
@@ -418,6 +420,8 @@ def test_rows_of_a_decision_log_are_refused_and_a_rebuild_is_the_way_out(
 
         with raises(Refused, Code.TABLES_OF_OTHER_TOPICS, "onefold rebuild runner"):
             sink_here("runner")
+        verdict = verify("runner", client=site.client, dsn=site.dsn, timeout_s=0)
+        assert (verdict.outcome, "onefold rebuild runner" in verdict.reason) == (UNKNOWN, True)
         user, run_id = site.rows("SELECT user_id, run_id FROM runner.stats LIMIT 1")[0]
         assert "onefold rebuild runner" in refuses("explain", "runner.stats", f"user_id={user}", f"run_id={run_id}")
         assert "onefold rebuild runner" in refuses("replay", "runner", "--from", "1h")

@@ -216,12 +216,12 @@ def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> No
     order = Order(work.reads, lambda record: auditor)  # as a bound method of the auditor, no other judge has it
     order.feed(Record("averages.left", 0, 0, b"a", b"{}"))
     outputs.heard = lambda *of_a_row: None
-    proved = Proved(folder, work, None, auditor, ids, frozenset(), from_log=False)
+    proved = Proved(folder, work, None, auditor, ids, frozenset())
     place = ("averages.left", 0)
     assert proved.leave({place: 1}, 1, oracle, outputs, order, replays, {0: {"transactions": 3}}) == ""
     assert outputs.heard is not None, "the auditor goes on"
 
-    found = Proved(folder, work, None, object(), ids, frozenset(), from_log=False).find({place: 0}, {place: 9})
+    found = Proved(folder, work, None, object(), ids, frozenset()).find({place: 0}, {place: 9})
     assert found is not None
     checkpoint, state = found
     assert (checkpoint.positions, checkpoint.records, state["_progresses"]) == ({place: 1}, 1, {0: {"transactions": 3}})

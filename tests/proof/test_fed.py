@@ -13,7 +13,6 @@ import pytest
 from onefold.processor.apps import bank as app
 from onefold.processor.core.values import Event, Output
 from onefold.proof.audit.owed import Owed
-from onefold.proof.decided import Decided
 from onefold.proof.fed import Fed
 from onefold.proof.record import Source
 from onefold.proof.workloads import bank
@@ -152,6 +151,7 @@ def test_a_record_forwarded_within_the_queue_is_a_copy_and_no_second_deposit() -
 DEPOSIT = {"account": 2, "amount": Decimal(1)}
 WITHDRAWAL = Source("bank.transfers", 0, 7)
 PLACES = [(topic, partition) for topic in bank.WORKLOAD.reads for partition in range(2)]
+ENDS = dict.fromkeys(PLACES, 9)
 
 
 def kinds(findings: Any) -> list[tuple[str, str]]:
@@ -161,44 +161,28 @@ def kinds(findings: Any) -> list[tuple[str, str]]:
 def test_what_never_came_is_named_when_it_must_have_come_and_once() -> None:
     """It was asked for, and the inputs have been taken up to where they ended afterwards."""
     fed = Fed()
-    owed = Owed(bank.WORKLOAD, fed, None)
+    owed = Owed(bank.WORKLOAD, fed)
     fed.ask("bank.deposits", DEPOSIT, WITHDRAWAL)
-    owed.open()
-    owed.ends_at(dict.fromkeys(PLACES, 9), {})
+    assert owed.open(lambda: ENDS) == ENDS
     fed.ask("bank.deposits", DEPOSIT, WITHDRAWAL._replace(offset=8))
     assert kinds(owed.judge(dict.fromkeys(PLACES, 9) | {PLACES[0]: 8})) == []
     assert kinds(owed.judge(dict.fromkeys(PLACES, 9))) == [("missing output", "bank.transfers/0/7")]
     assert kinds(owed.judge(dict.fromkeys(PLACES, 99))) == [], "the later one was asked for after that"
     fed.take("bank.deposits", "bank.deposits/1/3", DEPOSIT, WITHDRAWAL._replace(offset=8))
-    owed.open()
-    owed.ends_at(dict.fromkeys(PLACES, 9), {})
+    assert owed.open(lambda: ENDS) == ENDS
     assert kinds(owed.judge(dict.fromkeys(PLACES, 99))) == []
-
-
-def test_what_is_decided_and_not_published_is_waited_for() -> None:
-    """The publisher of task 1 is dead, and had written nothing; somebody will."""
-    fed, decided = Fed(), Decided("id", lambda record: None)
-    decided.wrote = {(1, "bank.deposits"): 5, (1, "bank.entries"): 9}
-    owed = Owed(bank.WORKLOAD, fed, decided)
-    fed.ask("bank.deposits", DEPOSIT, WITHDRAWAL)
-    owed.open()
-    owed.ends_at(dict.fromkeys(PLACES, 9), {1: 4})
-    assert kinds(owed.judge(dict.fromkeys(PLACES, 99))) == []
-    owed.ends_at(dict.fromkeys(PLACES, 9), {1: 5})
-    assert kinds(owed.judge(dict.fromkeys(PLACES, 99))) == [("missing output", "bank.transfers/0/7")]
 
 
 def test_a_record_is_judged_when_the_input_that_it_names_was_taken_and_once() -> None:
     fed = Fed(["jobs"])
-    owed = Owed(replace(bank.WORKLOAD, queues=("jobs",)), fed, None)
+    owed = Owed(replace(bank.WORKLOAD, queues=("jobs",)), fed)
     fed.ask("bank.deposits", DEPOSIT, WITHDRAWAL)
     for offset in (7, 8):
         other = {**DEPOSIT, "amount": Decimal(offset)}
         fed.take("bank.deposits", f"bank.deposits/1/{offset}", other, WITHDRAWAL._replace(offset=offset))
     fed.take("jobs", "jobs/0/0", DEPOSIT, None)
     assert kinds(owed.judge({PLACES[0]: 8, ("bank.transfers", 0): 8})) == [("phantom output", "bank.transfers/0/7")]
-    owed.open()
-    owed.ends_at(dict.fromkeys(PLACES, 9), {})
+    assert owed.open(lambda: ENDS) == ENDS
     found = list(owed.judge(dict.fromkeys(PLACES, 9)))
     assert kinds(found) == [("phantom output", "bank.transfers/0/8"), ("phantom output", "")], "the job was never one"
     assert kinds(owed.judge(dict.fromkeys(PLACES, 99))) == []
