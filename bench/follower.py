@@ -41,7 +41,7 @@ class Follower:
     Args:
         topic: the decision log, or the changelog.
         starts: (topic, partition) of the inputs to where they begin.
-        partitions, logs: how many the inputs, and the topic, have.
+        partitions: how many the inputs, and the topic, have.
 
     Attributes:
         moments: by partition when something of it became true, in seconds since 1970.
@@ -50,15 +50,12 @@ class Follower:
         level: by the name of a replica, and the task, when it first said that it had taken over what was decided just before.
     """
 
-    def __init__(
-        self, client: dict[str, str], topic: str, starts: dict[tuple[str, int], int], partitions: int, logs: int
-    ) -> None:
+    def __init__(self, client: dict[str, str], topic: str, starts: dict[tuple[str, int], int], partitions: int) -> None:
         self._client = client
         self._topic = topic
         self._done = threading.Event()
         self._positions: dict[int, Position | None] = {}
         self._proposals = AvroProposals()
-        self._logs = logs
         self._hot = topic.endswith(".decisions")
         self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.reached = dict(starts)
@@ -119,7 +116,7 @@ class Follower:
         return consumer
 
     def _follow(self) -> None:
-        whole = {(self._topic, partition): 0 for partition in range(self._logs)}
+        whole = {(self._topic, partition): 0 for partition in self.moments}
         with closing(self._consumer(whole, _AT_ONCE)) as consumer:
             while not self._done.is_set():
                 # Whoever asks for many waits the whole time for them, and looks at the clock then.

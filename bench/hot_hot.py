@@ -119,16 +119,14 @@ def measure(
         "events_per_second": plan.rate,
         f"{plan.what}s": plan.kills,
     }
+    _declare(environment, workload.name)
     for mode, replicas, topic in (("hot_hot", 2, topology.decisions), ("elastic", 1, topology.changelog)):
-        _declare(environment, workload.name)
         environment.environment["ONEFOLD_REPLICAS"] = str(replicas)
         environment.say(f"{mode}: starting two processes")
         children = [environment.start(*process(workload.name, number)) for number in (0, 1)]
         sink = start_sink(environment, workload.name, mode) if plan.rows else None
-        decision_logs = found()[workload.name].decision_logs
-        logs = min(decision_logs or partitions, partitions) if mode == "hot_hot" else partitions
         ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
-        follower = Follower(environment.client, topic, ends, partitions, logs)
+        follower = Follower(environment.client, topic, ends, partitions)
         rows = Rows(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
         if sink is None and mode == "elastic":  # nothing was landed meanwhile, and all of it is
@@ -164,8 +162,6 @@ def _declare(environment: BenchmarkEnvironment, name: str) -> None:
     }
     lines = [f"{key} = {json.dumps(text)}" for key, text in texts.items() if text is not None]
     lines.append(f"kafka_only = {json.dumps(pipeline.kafka_only)}")
-    if pipeline.decision_logs is not None:
-        lines.append(f"decision_logs = {pipeline.decision_logs}")
     lines.append("decisions_kept_s = -1")
     table = "\n".join(["[tool.onefold]", "packages = []", f"[tool.onefold.pipelines.{name}]", *lines, ""])
     (environment.home / PROJECT_FILE).write_text(table, encoding="utf-8")

@@ -18,7 +18,6 @@ from onefold.bench.hot_hot import judged, process, start_sink
 from onefold.bench.rows import gaps
 from onefold.bench.workload import Workload
 from onefold.operate import positions
-from onefold.operate.pipelines import found
 from onefold.operate.settings import Settings
 from onefold.processor.loading import topology_of
 from onefold.stack.child import Child
@@ -56,8 +55,7 @@ def measure(
 
     environment.environment["ONEFOLD_REPLICAS"] = "2"
     ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
-    logs = min(found()[name].decision_logs or partitions, partitions)
-    follower = Follower(environment.client, topology.decisions, ends, partitions, logs)
+    follower = Follower(environment.client, topology.decisions, ends, partitions)
     sender = Sender(environment.client, inputs, rate)
     follower.start()
     sender.start()

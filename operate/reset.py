@@ -222,15 +222,10 @@ class Reset:
         self._delete(session, [topology.changelog])
         step("changelog")
         partitions = sizes[0] if sizes else self._settings.partitions
+        hot = self._settings.replicas_of(pipelines.found()[self.name]) > 1
         session.still()
-        admin.create_topics(topology, partitions, self._client, decisions=self._decision_logs(partitions))
+        admin.create_topics(topology, partitions, self._client, decisions=hot)
         step("made")
-
-    def _decision_logs(self, partitions: int) -> int | None:
-        """Of so many partitions the decision log is, as processors make it; None: the pipeline has no replicas."""
-        pipeline = pipelines.found()[self.name]
-        hot = self._settings.replicas_of(pipeline) > 1
-        return min(pipeline.decision_logs or partitions, partitions) if hot else None
 
     def _derived(self) -> list[str]:
         """The topics that it and its workers write, the changelog last. Receipts of replays are as old as the inputs."""

@@ -24,7 +24,7 @@ from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
 from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.open_files import within_limit
-from onefold.processor.io.partitions import Partitions, check_decision_logs, check_states
+from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
 from onefold.processor.io.presence import Presence
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
@@ -85,7 +85,6 @@ def run(
     watchdog_s: float = WATCHDOG_S,
     session_timeout_ms: int | None = None,
     replicas: int = 1,
-    decision_logs: int | None = None,
     decisions_kept_s: float | None = None,
     kept: Kept = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
@@ -101,7 +100,6 @@ def run(
         watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
         session_timeout_ms: a killed instance's tasks go to the others after this time; None: the default for so many brokers.
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
-        decision_logs: so many partitions of the decision log all tasks share; None: each task has one of its own.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
         kept: where states are kept.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
@@ -113,22 +111,19 @@ def run(
     try:
         topology = topology_of(domain)
         codec = _codec(topology, client, schema_registry_url)
-        partitions = _wait_for_topics(
-            topology, client, status, stop, patience_s, guarantee, hot=replicas > 1, decision_logs=decision_logs
-        )
+        partitions = _wait_for_topics(topology, client, status, stop, patience_s, guarantee, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
         keep = partial(keeping, kept, partitions, replicas, step)
-        logs = min(decision_logs or partitions, partitions)
-        watched = Partitions(topology, client, partitions, logs if replicas > 1 else None, telemetry)
+        watched = Partitions(topology, client, partitions, telemetry)
         watched.watch(stop)
         if replicas > 1:
-            retention = _retentions(topology, client, logs, partitions, decisions_kept_s, step)
-            pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep, (partitions, logs)))
+            retention = _retentions(topology, client, decisions_kept_s, step)
+            pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep, partitions))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
             start = within_limit(pool, client, replicated=True)
             assignment: Assignment = EveryTask(partitions, start, stop.wait, seen_by)
         else:
-            pool = pool_of(_tasks(topology, codec, client, instance, step, keep, (partitions, logs)))
+            pool = pool_of(_tasks(topology, codec, client, instance, step, keep, partitions))
             start = partial(_start, within_limit(pool, client, replicated=False), partitions)
             assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
         clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
@@ -170,15 +165,16 @@ def _tasks(
     instance: str,
     step: Callable[[str], None],
     keep: Keep,
-    sizes: tuple[int | None, int | None] = (None, None),
+    partitions: int,
 ) -> Callable[[int, Callable[[], None]], Task]:
-    """Tasks that decide by Kafka transactions. `sizes`: partitions of the inputs and of the decision log."""
+    """Tasks that decide by Kafka transactions. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
 
     def make(partition: int, beat: Callable[[], None]) -> Task:
-        session = KafkaSession(topology, partition, client, partitions=sizes[0])
+        session = KafkaSession(topology, partition, client, partitions=partitions)
 
         def take_back() -> None:
+            check_decision_log(connect(client), topology, partitions)
             decisions = KafkaDecisionLog(topology.decisions, partition, client)
             try:
                 publisher = Publisher(topology, partition, instance, session, decisions, AvroProposals(), step)
@@ -209,22 +205,16 @@ def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: s
 def _retentions(
     topology: Topology,
     client: Mapping[str, str],
-    logs: int,
-    partitions: int,
     kept_s: float | None,
     step: Callable[[str], None],
 ) -> Callable[[int], Retention]:
-    """What the publisher of a task deletes, where the tasks of so many partitions share so many logs."""
+    """What the publisher of a task deletes."""
 
     def retention(task: int) -> Retention:
-        # Its own too: a hanging transaction keeps from a new replica what this one knows to be there.
-        beside = range(task % logs, partitions, logs)
+        def committed() -> bytes | None:
+            return last_progresses(connect(client), topology, [task], client).get(task)
 
-        def progresses() -> list[bytes | None]:
-            found = last_progresses(connect(client), topology, beside, client) if beside else {}
-            return [found.get(task) for task in beside]
-
-        return Retention(kept_s, beside=progresses, step=step, clock=time.monotonic)
+        return Retention(kept_s, committed=committed, step=step, clock=time.monotonic)
 
     return retention
 
@@ -237,9 +227,9 @@ def _replicas(
     step: Callable[[str], None],
     retention: Callable[[int], Retention],
     keep: Keep,
-    sizes: tuple[int | None, int | None] = (None, None),
+    partitions: int | None = None,
 ) -> Callable[[int, Callable[[], None]], Replicated]:
-    """Tasks with replicas, decided in a log. `sizes`: partitions of the inputs and of the decision log."""
+    """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
     proposals = AvroProposals()
     neighbours = ConnectedNeighbours(instance, str(client["bootstrap.servers"]))
@@ -248,12 +238,12 @@ def _replicas(
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
-            return KafkaDecisionLog(topology.decisions, partition, client, sizes[1])
+            return KafkaDecisionLog(topology.decisions, partition, client)
 
         passed_on = PassedOn(threading.Condition())
 
         def publisher() -> Publisher:
-            session = KafkaSession(topology, partition, client, partitions=sizes[0])
+            session = KafkaSession(topology, partition, client, partitions=partitions)
             deletes = retention(partition)
             return Publisher(
                 topology, partition, instance, session, decisions(), proposals, step, deletes, passed_on=passed_on
@@ -264,9 +254,9 @@ def _replicas(
         replica = Replica(
             topology,
             instance,
-            KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=sizes[0]),
+            KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions),
             log,
-            KafkaSession(topology, partition, client, partitions=sizes[0]),
+            KafkaSession(topology, partition, client, partitions=partitions),
             task_codec,
             proposals,
             step,
@@ -362,7 +352,6 @@ def _wait_for_topics(
     guarantee: Callable[[], None],
     *,
     hot: bool,
-    decision_logs: int | None,
 ) -> int:
     """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
     deadline = time.monotonic() + patience_s
@@ -371,11 +360,10 @@ def _wait_for_topics(
         try:
             check_reachable(client)
             partitions = partitions_of(connect(client), topology)
-            decisions = min(decision_logs or partitions, partitions) if hot else None
-            create_topics(topology, partitions, client, inputs=False, decisions=decisions)
+            create_topics(topology, partitions, client, inputs=False, decisions=hot)
             check_states(connect(client), topology, partitions, client)
-            if decisions is not None:
-                check_decision_logs(connect(client), topology, decisions, partitions)
+            if hot:
+                check_decision_log(connect(client), topology, partitions)
             guarantee()
             return partitions
         except Retriable as error:

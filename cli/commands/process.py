@@ -65,7 +65,6 @@ def command(
         step=failures.of_processor(settings),
         schema_registry_url=settings.schema_registry_url,
         replicas=settings.replicas_of(pipeline),
-        decision_logs=pipeline.decision_logs,
         decisions_kept_s=pipeline.decisions_kept_s,
         kept=Kept(settings.state, settings.states(), settings.state_memory_mb << 20),
         guarantee=guarantees.of_processor(settings, pipeline),

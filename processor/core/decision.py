@@ -195,7 +195,7 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
     if stored.log_id != log.topic_id:
         raise Refused(
             Code.DECISIONS_LOST,
-            f"the decision log was deleted and created again, or its tasks shared in another way "
+            f"the decision log was deleted and created again, or an earlier version let tasks share it "
             f"({stored.log_id} then, {log.topic_id} now): the log does not have the next decision",
         )
     if stored.offset > log.end:
@@ -213,17 +213,15 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
 
 
 class History:
-    """What came true for some tasks, out of one partition of the decision log, which they may share with others.
-
-    Each task may stand elsewhere: what is before its own standing is passed over.
+    """What came true for a task, out of its partition of the decision log.
 
     Attributes:
-        offset_next: of the log, to read next. At first the least of the standings.
+        offset_next: of the log, to read next.
     """
 
-    def __init__(self, standings: Mapping[int, Standing]) -> None:
-        self._standings = dict(standings)
-        self.offset_next = min(standing.offset for standing in standings.values())
+    def __init__(self, task: int, standing: Standing) -> None:
+        self._task = task
+        self._log_id, self.offset_next, self._position = standing
 
     def take(self, offset: int, proposal: Proposal | None) -> Decision | None:
         """The next record of the log; None when nothing came true by it.
@@ -244,16 +242,10 @@ class History:
         self.offset_next = offset + 1
         if proposal is None:
             return None
-        standing = self._standings.get(proposal.task)
-        if standing is None or offset < standing.offset or proposal.log_id not in ("", standing.log_id):
+        if proposal.task != self._task or proposal.log_id not in ("", self._log_id):
             return None
-        position = decide(standing.position, proposal)
+        position = decide(self._position, proposal)
         if position is None:
             return None
-        self._standings[proposal.task] = Standing(standing.log_id, offset + 1, position)
+        self._position = position
         return Decision(offset, proposal, position)
-
-    def standing(self, task: int) -> Standing:
-        """What is known of a task now: to be stored together with what its decisions did."""
-        log_id, offset, position = self._standings[task]
-        return Standing(log_id, max(offset, self.offset_next), position)

@@ -87,7 +87,7 @@ class DecisionLog(Protocol):
         """All records before that offset are older than so many seconds, by their senders' clocks."""
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records before that offset, of all tasks that share the log. Only `runtime.retention` knows which may go."""
+        """Delete the records before that offset. Only `runtime.retention` knows which may go."""
 
     def close(self) -> None:
         """Leave."""

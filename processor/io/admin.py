@@ -40,12 +40,12 @@ def create_topics(
     client: Mapping[str, str],
     *,
     inputs: bool = True,
-    decisions: int | None = None,
+    decisions: bool = False,
 ) -> list[str]:
     """Make the topics of a pipeline that are missing; says which. Those that exist stay as they are.
 
     Args:
-        decisions: of so many partitions the decision log; None for none.
+        decisions: also the decision log.
         inputs: also the input topics. A processor alone does not make those: who writes them decides about them.
 
     Raises:
@@ -63,16 +63,14 @@ def create_topics(
     if inputs:
         # Larger than admission allows, so that what is too large becomes a dead letter and not a producer's riddle.
         wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.inputs}
-    sizes = dict.fromkeys(wanted, partitions)
-    if decisions is not None:
-        sizes[topology.decisions] = decisions
+    if decisions:
         # What is deleted from it frees whole segments.
         wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
     there = existing(admin)
     return _create(
         admin,
-        [NewTopic(topic, sizes[topic], config=config) for topic, config in wanted.items() if topic not in there],
+        [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
     )
 
 
@@ -142,15 +140,6 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise unanswered(error, f"topic {topic} cannot be described", admin) from error
-    return found
-
-
-def decision_logs(admin: AdminClient, topic: str) -> int:
-    """How many partitions a decision log has. Raises `Retriable` when there is none, or the cluster does not answer."""
-    found = existing(admin).get(topic)
-    if not found:
-        check_visible(admin, [topic])
-        raise Retriable(Code.TOPIC_MISSING, f"topic {topic} does not exist")
     return found
 
 

@@ -14,7 +14,7 @@ from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
-from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, decision_logs, delete_before, identity, offset_at
+from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, delete_before, identity, offset_at
 from onefold.processor.io.inputs import position_after
 from onefold.processor.io.kafka_errors import TOO_MUCH, translate
 
@@ -29,17 +29,15 @@ class KafkaDecisionLog:
 
     Args:
         topic: of the decision log.
-        task: whose log it is. When there are fewer partitions than tasks, some share one.
+        task: whose log it is: the number of a partition.
         client: librdkafka settings, at least `bootstrap.servers`.
-        logs: its partitions, when the process was started; None: as many as there are now.
     """
 
-    def __init__(self, topic: str, task: int, client: Mapping[str, str], logs: int | None = None) -> None:
+    def __init__(self, topic: str, task: int, client: Mapping[str, str]) -> None:
         self._topic = topic
         self._client = dict(client)
         self._admin = connect(self._client)
-        self._partition = task % (logs or decision_logs(self._admin, topic))
-        self._shared = self._partition != task
+        self._partition = task
         self._failure: KafkaError | None = None
         self._consumer: Consumer | None = None
         self._producer = kafka_client.producer(
@@ -57,13 +55,8 @@ class KafkaDecisionLog:
         )
 
     def identity(self) -> Identity:
-        """Which topic it is now, and what it holds up to the high watermark.
-
-        The partition is part of what a shared log is: with more of them, a task's next decisions would be looked for in another
-        one.
-        """
-        found = identity(self._admin, self._topic, self._partition)
-        return found._replace(topic_id=f"{found.topic_id}/{self._partition}") if self._shared else found
+        """Which topic it is now, and what it holds up to the high watermark."""
+        return identity(self._admin, self._topic, self._partition)
 
     def seek(self, offset: int) -> None:
         """Read from there on."""

@@ -15,10 +15,11 @@ import structlog
 from confluent_kafka.admin import AdminClient
 
 from onefold.error_codes import Code
-from onefold.processor.core.errors import ProcessorError, Refused
+from onefold.processor.core.errors import ProcessorError, Refused, Retriable
 from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, decision_logs, last_progresses, led, partition_counts
+from onefold.processor.io.admin import connect, existing, last_progresses, led, partition_counts
+from onefold.processor.io.kafka_errors import check_visible
 from onefold.telemetry import SILENT, UNREAD, Telemetry
 
 log = structlog.get_logger()
@@ -48,20 +49,24 @@ def check_states(admin: AdminClient, topology: Topology, partitions: int, client
                 )
 
 
-def check_decision_logs(admin: AdminClient, topology: Topology, wanted: int, tasks: int) -> None:
-    """Raises `Refused` when the tasks share more or fewer logs than that: who began with another number looks elsewhere."""
-    found = min(decision_logs(admin, topology.decisions), tasks)
-    if found != wanted:
+def check_decision_log(admin: AdminClient, topology: Topology, tasks: int) -> None:
+    """Check that each task has a partition of the decision log: an earlier version let several share one.
+
+    Raises:
+        Refused: there are fewer partitions than tasks.
+        Retriable: there is no decision log, or the cluster does not answer.
+    """
+    topic, name = topology.decisions, topology.name
+    found = existing(admin).get(topic)
+    if not found:
+        check_visible(admin, [topic])
+        raise Retriable(Code.TOPIC_MISSING, f"topic {topic} does not exist")
+    if found < tasks:
         raise Refused(
             Code.PARTITIONS_CHANGED,
-            f"{topology.decisions} has {found} partitions, and {topology.name} is declared to have {wanted}: "
-            f"what is decided stays where it is. {_as_it_was(found, tasks)}",
+            f"{topic} has {found} partitions, and each of the {tasks} tasks of {name} needs one of its own. Start over with "
+            f"`onefold reset {name}`, or see `onefold docs hot-hot`, a log that tasks shared",
         )
-
-
-def _as_it_was(found: int, tasks: int) -> str:
-    """What to declare for so many logs."""
-    return "Leave decision_logs out" if found == tasks else f"Set decision_logs = {found}"
 
 
 class Partitions:
@@ -69,8 +74,6 @@ class Partitions:
 
     Args:
         tasks: how many partitions the inputs and the changelog have.
-        logs: so many partitions of the decision log the tasks share; None: there is no such log.
-
         telemetry: told what is different, and how many partitions no task reads.
 
     Attributes:
@@ -82,11 +85,10 @@ class Partitions:
         topology: Topology,
         client: Mapping[str, str],
         tasks: int,
-        logs: int | None = None,
         telemetry: Telemetry = SILENT,
     ) -> None:
         self._topology, self._client = topology, dict(client)
-        self._tasks, self._logs = tasks, logs
+        self._tasks = tasks
         self._telemetry = telemetry
         self.trouble = ""
 
@@ -105,8 +107,7 @@ class Partitions:
     def look(self) -> None:
         """Ask once. Raises `Retriable` when the cluster does not answer, and `Refused` when it does not allow it."""
         topology = self._topology
-        decisions = [topology.decisions] if self._logs is not None else []
-        counts = partition_counts(connect(self._client), [*topology.reads, topology.changelog, *decisions])
+        counts = partition_counts(connect(self._client), [*topology.reads, topology.changelog])
         sentences = []
         for topic in topology.reads:
             if (found := counts.get(topic, self._tasks)) > self._tasks:
@@ -114,11 +115,6 @@ class Partitions:
                 sentences.append(f"{self._differs(topic, found)}: no task reads what lies in {lies_in}")
         if (found := counts.get(topology.changelog, self._tasks)) > self._tasks:
             sentences.append(self._differs(topology.changelog, found))
-        if (
-            self._logs is not None
-            and min(found := counts.get(topology.decisions, self._logs), self._tasks) > self._logs
-        ):
-            sentences.append(f"topic {topology.decisions} has {found} partitions, and its tasks share {self._logs}")
         unread = sum(max(0, counts.get(topic, 0) - self._tasks) for topic in topology.reads)
         self._telemetry.put(UNREAD, unread, domain=topology.name)
         self._say("; ".join(sentences))

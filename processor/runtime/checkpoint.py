@@ -123,12 +123,8 @@ def _unfit_for_the_log(known: Progress, progress: Progress, log: Identity | None
     if known.decided_in is None or not known.log_id == progress.log_id == log.topic_id:
         return "they are of another decision log"
     at = known.decided_in.offset
-    if known.transactions == progress.transactions:
-        if _all_but_place(known) != _all_but_place(progress):
-            return "the changelog has lost transactions that they know of"
-        if at < log.start:
-            # Of a log that others share: nothing of this task was decided in what its publisher has passed over.
-            at = progress.decided_in.offset
+    if known.transactions == progress.transactions and _all_but_place(known) != _all_but_place(progress):
+        return "the changelog has lost transactions that they know of"
     if not log.start <= at <= log.end:
         return f"the decision log holds offsets {log.start} to {log.end}, and they need {at}"
     if at == log.start and known.transactions > progress.transactions:

@@ -37,8 +37,6 @@ from onefold.processor.runtime.transact import Transact
 INPUTS_MAX = 5_000
 # How long it waits for the next decision before it looks whether it should end.
 WAIT_S = 0.1
-# Records of a log, of other tasks for example, are no task's own; so many are read in a fraction of a second.
-PASSED_OVER_MAX = 10_000
 # When its replica has read nothing for so many times `WAIT_S`, it reads the log itself: that may be computing, or wait for other
 # tasks that do, while others decide. Who misses it sooner takes it up.
 EMPTY_MAX = 2
@@ -97,7 +95,7 @@ class Publisher:
         found = self._transactions.last_progress()
         self.progress = self._before = Progress.decode(found) if found else Progress()
         standing = begin(self._log.identity(), standing_of(self.progress))
-        self._history = History({self.partition: standing})
+        self._history = History(self.partition, standing)
         self._log.seek(standing.offset)
         self._rests, self._empty = False, 0
         if self._passed_on is not None:
@@ -106,8 +104,6 @@ class Publisher:
     def turn(self) -> int:
         """One cycle. Returns how many decisions were published."""
         published = self._publish(self._read())
-        if not published:
-            self._pass_over()
         if self._retention is not None:
             self._retention.turn(self._log, self._before)
         return published
@@ -187,12 +183,6 @@ class Publisher:
         self.written += len(writes) - states
         note = Note(self.partition, self._name, {"published": after.transactions}, after.log_id)
         self._log.append(self._proposals.encode_note(note))
-
-    def _pass_over(self) -> None:
-        """Nothing was decided in much of the log: say so, or every new replica reads that, and nobody may delete it."""
-        decided_in, offset = self.progress.decided_in, self._history.offset_next
-        if decided_in is not None and offset - decided_in.offset > PASSED_OVER_MAX:
-            self._commit([], replace(self.progress, decided_in=decided_in._replace(offset=offset)))
 
     def _commit(self, writes: Sequence[Write], after: Progress) -> None:
         try:

@@ -5,8 +5,8 @@ offset on that the changelog's progress names. So all before that offset may go,
 
 - The progress that counts is not the one that was committed last. Of that the broker may still be writing the markers, and who
   reads the changelog finds the one before it. It is complete when the next transaction of the same task has begun.
-- Of a log that tasks share the least of their progresses counts, as readers of committed records see it; and none at all while
-  one of them is not decided in it, for it may be about to be.
+- Somebody else's hanging transaction in the changelog hides later progress from whoever starts. So the progress that readers
+  of committed records see counts as well.
 - How old a record has to be is for those who are in the middle of reading, and for people. A replica that comes too late all
   the same starts from the changelog again; so nothing depends on a clock but how often that happens.
 
@@ -14,7 +14,7 @@ Whoever publishes deletes. One that was fenced and does not know it deletes what
 successor's allows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
@@ -34,8 +34,8 @@ class Retention:
 
     Args:
         kept_s: how old a record is at least when it is deleted. None: none is.
-        beside: the last progress records of the tasks that share the log, this one among them, as readers of committed records
-            see them; None for a task without one.
+        committed: gives the task's last progress record, as readers of committed records see it. None: nothing hides a later
+            one.
         clock: monotonic seconds.
     """
 
@@ -43,12 +43,12 @@ class Retention:
         self,
         kept_s: float | None,
         *,
-        beside: Callable[[], Sequence[bytes | None]] = lambda: (),
+        committed: Callable[[], bytes | None] | None = None,
         step: Callable[[str], None] = lambda name: None,
         clock: Callable[[], float],
     ) -> None:
         self._kept_s = kept_s
-        self._beside = beside
+        self._committed = committed
         self._step = step
         self._look = Every(min(LOOK_MAX_S, (kept_s or 0) / 10), clock)
         self._said = ""
@@ -84,11 +84,9 @@ class Retention:
             self._step("after_delete")
 
     def _needed(self, own: DecidedIn) -> int | None:
-        """The first offset of the log that somebody may need; None when that may be any."""
-        offsets = [own.offset]
-        for found in self._beside():
-            other = Progress.decode(found) if found else Progress()
-            if other.decided_in is None:
-                return None
-            offsets.append(other.decided_in.offset)
-        return min(offsets)
+        """The first offset of the log that somebody may need; None: all of it."""
+        if self._committed is None:
+            return own.offset
+        found = self._committed()
+        seen = Progress.decode(found).decided_in if found else None
+        return min(own.offset, seen.offset) if seen is not None else None

@@ -82,7 +82,7 @@ def restored(
             keeping.drop()
             raise Corrupted(Code.DECISIONS_LOST, "the decision log has lost decisions that the states on disk know of")
     log.seek(standing.offset)
-    return found, History({inputs.partition: standing})
+    return found, History(inputs.partition, standing)
 
 
 def _refuse_other_inputs(topology: Topology, progress: Progress) -> None:

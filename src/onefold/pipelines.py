@@ -64,8 +64,7 @@ DECISIONS_KEPT_S = 600
 #: For ever, as Kafka says it.
 FOREVER = -1
 
-_NUMBERS = {"replicas", "decision_logs", "decisions_kept_s"}
-_NO_TEXTS = {"kafka_only", "jobs", "reports"} | _NUMBERS
+_NO_TEXTS = {"kafka_only", "jobs", "reports", "replicas", "decisions_kept_s"}
 _KEYS = {"topology", "workload", "contracts", "sql"} | _NO_TEXTS
 
 
@@ -98,7 +97,6 @@ class Pipeline:
         jobs: per output topic whose records are jobs "module:NAME" of what does them.
         reports: of its inputs those that its workers write, and nobody else; None: it does not say.
         replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
-        decision_logs: so many logs its tasks share for that, by number; None: each has one of its own.
         decisions_kept_s: how old a record of its decision log is at least when it is deleted; None: none is.
         imported_from: what has to be on Python's path for its modules; None for what is installed.
     """
@@ -113,7 +111,6 @@ class Pipeline:
     jobs: Mapping[str, str] = field(default_factory=dict, hash=False)
     reports: tuple[str, ...] | None = None
     replicas: int = 1
-    decision_logs: int | None = None
     decisions_kept_s: int | None = DECISIONS_KEPT_S
     imported_from: Path | None = None
 
@@ -248,9 +245,6 @@ class _Source:
         replicas = table.get("replicas", 1)
         if type(replicas) is not int or not 1 <= replicas <= REPLICAS_MAX:
             raise Faulty(f"{where}: replicas is {replicas!r}; it is a number from 1 to {REPLICAS_MAX}")
-        decision_logs = table.get("decision_logs")
-        if decision_logs is not None and (type(decision_logs) is not int or decision_logs < 1):
-            raise Faulty(f"{where}: decision_logs is {decision_logs!r}; it is a number from 1")
         kept_s = table.get("decisions_kept_s", DECISIONS_KEPT_S)
         if type(kept_s) is not int or (kept_s < 1 and kept_s != FOREVER):
             raise Faulty(f"{where}: decisions_kept_s is {kept_s!r}; it is a number of seconds from 1, or -1 for ever")
@@ -273,7 +267,6 @@ class _Source:
             jobs=jobs,
             reports=None if reports is None else tuple(reports),
             replicas=replicas,
-            decision_logs=decision_logs,
             decisions_kept_s=None if kept_s == FOREVER else kept_s,
             imported_from=self.imported_from,
         )

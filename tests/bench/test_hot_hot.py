@@ -26,7 +26,7 @@ def test_longest_gaps_are_of_times_of_the_same_length() -> None:
 
 def test_who_follows_looks_at_the_clock_as_soon_as_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka's client waits until it has all that it was asked for, or the time is over: so nobody waits for more than one."""
-    follower = Follower({}, "runner.decisions", {}, 2, 2)
+    follower = Follower({}, "runner.decisions", {}, 2)
     asked: list[tuple[int, float]] = []
 
     class Nothing:

@@ -186,6 +186,13 @@ def test_a_pipeline_that_is_not_there_names_those_that_are() -> None:
         pipelines.find()["nobody"]
 
 
+@pytest.mark.parametrize("option", ["decided_tables = true", "decision_logs = 2"])
+def test_an_option_of_an_earlier_version_is_not_known(project: Path, option: str) -> None:
+    orders(project, "handler_a", f"replicas = 2\n{option}\n")
+    (fault,) = pipelines.find(project).faults
+    assert f"pipeline orders: {option.split()[0]} is not known; there are contracts, decisions_kept_s, " in fault
+
+
 @pytest.mark.parametrize("given", ["0", "6", "true", '"two"', "1.5"])
 def test_replicas_are_a_small_number(project: Path, given: str) -> None:
     orders(project, "handler_a", f"replicas = {given}\n")
@@ -197,7 +204,6 @@ def test_replicas_are_a_small_number(project: Path, given: str) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("decision_logs = 0\nreplicas = 2", "decision_logs is 0; it is a number from 1"),
         ("decisions_kept_s = 0", "decisions_kept_s is 0; it is a number of seconds from 1, or -1 for ever"),
         ("decisions_kept_s = 1.5", "decisions_kept_s is 1.5; it is a number of seconds from 1, or -1 for ever"),
     ],

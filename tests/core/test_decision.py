@@ -95,7 +95,7 @@ def test_who_proposed_and_what_does_not_matter() -> None:
 
 def test_what_was_written_for_another_log_loses_whatever_else_it_says() -> None:
     """Of an Onefold that did not say for which one, it may win."""
-    history = History({0: Standing("new", 0, HERE)})
+    history = History(0, Standing("new", 0, HERE))
     assert history.take(0, proposal(log_id="old")) is None
     assert history.take(1, opening(8, log_id="old")) is None
     assert history.take(2, proposal(log_id="new")) is not None
@@ -187,23 +187,17 @@ def test_a_reader_that_cannot_know_says_so(log: Identity, stored: Standing | Non
 
 def test_a_missing_record_is_noticed() -> None:
     """Retention may pass a reader while it reads."""
-    history = History({0: Standing("log", 40, HERE)})
+    history = History(0, Standing("log", 40, HERE))
     with raises(Refused, Code.DECISIONS_LOST, "40", "42"):
         history.take(42, proposal())
 
 
-def test_tasks_that_share_a_log_do_not_disturb_each_other() -> None:
-    """Nor does a task that is not ours, or a record that is no proposal. Each goes on from its own standing."""
-    history = History({0: Standing("log", 3, HERE), 1: Standing("log", 5, HERE)})
-    assert history.standing(1) == Standing("log", 5, HERE)
-    first, last = proposal(task=0), proposal(task=1, body=b"second")
-    log = [proposal(task=1), first, None, proposal(task=2), last]
-    decided = [history.take(offset, record) for offset, record in enumerate(log, start=3)]
-
+def test_another_task_or_a_record_that_is_no_proposal_decides_nothing() -> None:
+    history = History(1, Standing("log", 3, HERE))
+    mine = proposal(task=1)
+    found = [history.take(offset, record) for offset, record in enumerate([proposal(task=0), None, mine], start=3)]
     after = Position(8, {LEFT: Next("l", 12), RIGHT: Next("r", 20)})
-    assert decided == [None, Decision(4, first, after), None, None, Decision(7, last, after)]
-    assert history.standing(0) == Standing("log", 8, after)
-    assert history.standing(1) == Standing("log", 8, after)
+    assert (found, history.offset_next) == ([None, None, Decision(5, mine, after)], 6)
 
 
 # --- random logs: proposals of honest, late, wrong and malicious replicas alike
@@ -211,73 +205,55 @@ def test_tasks_that_share_a_log_do_not_disturb_each_other() -> None:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Proposal | None]:
-    """Of two tasks. Half of the proposals fit where their task stands; the others are anything."""
+    """Half of the proposals fit where the task stands; the others are anything."""
     log: list[Proposal | None] = []
-    positions: list[Position | None] = [None, None]
+    position: Position | None = None
     small = st.integers(0, 3)
     for _ in range(draw(st.integers(0, 30))):
-        task, version, start, reads = draw(st.integers(0, 1)), draw(st.integers(0, 9)), draw(small), draw(small)
+        version, start, reads = draw(st.integers(0, 9)), draw(small), draw(small)
         kind, topic_id = draw(st.sampled_from(Kind)), draw(st.sampled_from(["l", "l", "other"]))
-        position = positions[task]
         if position is not None and draw(st.booleans()):
             topic_id, start = position.inputs[LEFT]
             version = position.version + (version if position.closed else 0)
             kind = Kind.OPEN if position.closed else kind
         end = start + (reads if kind is Kind.STEP else 0)
-        made = Proposal(task, version, {LEFT: Range(topic_id, start, end)}, "one", kind=kind)
+        made = Proposal(0, version, {LEFT: Range(topic_id, start, end)}, "one", kind=kind)
         log.append(draw(st.sampled_from([made, made, made, None])))
         if log[-1] is made:
-            positions[task] = decide(position, made) or position
+            position = decide(position, made) or position
     return log
 
 
-def whole(log: list[Proposal | None]) -> tuple[list[Decision], History]:
-    history = History({task: begin(LOG, None) for task in (0, 1)})
-    return [found for at, record in enumerate(log) if (found := history.take(at, record))], history
+def whole(log: list[Proposal | None]) -> list[Decision]:
+    history = History(0, begin(LOG, None))
+    return [found for at, record in enumerate(log) if (found := history.take(at, record))]
 
 
-@given(logs(), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4))
+@given(logs(), st.lists(st.integers(0, 30), max_size=4))
 def test_wherever_a_reader_stops_and_goes_on_it_is_the_same_history(
-    log: list[Proposal | None], stops: list[tuple[int, int]]
+    log: list[Proposal | None], stops: list[int]
 ) -> None:
-    """Each task is stored at an offset of its own, and comes back out of the store; what is before it is passed over."""
-    wanted, end = whole(log)
-    standings = {task: begin(LOG, None) for task in (0, 1)}
-    found: dict[tuple[int, int], Decision] = {}
-    for stop in sorted(stops):
-        history = History(standings)
-        for at in range(history.offset_next, min(max(stop), len(log))):
-            for task, until in enumerate(stop):
-                if at == until:
-                    standings[task] = history.standing(task)
-            if decision := history.take(at, log[at]):
-                key = decision.proposal.task, decision.offset
-                assert found.setdefault(key, decision) == decision
-    history = History(standings)
-    for at in range(history.offset_next, len(log)):
-        if decision := history.take(at, log[at]):
-            key = decision.proposal.task, decision.offset
-            assert found.setdefault(key, decision) == decision
-
-    assert sorted(found.values(), key=lambda decision: decision.offset) == wanted
-    for task in (0, 1):
-        assert history.standing(task).position == end.standing(task).position
+    """What it knew is stored, and comes back out of the store."""
+    standing, found = begin(LOG, None), list[Decision]()
+    for stop in [*sorted(stops), len(log)]:
+        history = History(0, standing)
+        for at in range(history.offset_next, min(stop, len(log))):
+            found += [decision] if (decision := history.take(at, log[at])) else []
+        standing = Standing(standing.log_id, history.offset_next, found[-1].position if found else None)
+    assert found == whole(log)
 
 
 @given(logs())
 def test_whatever_is_in_the_log_every_input_is_read_once_and_in_order(log: list[Proposal | None]) -> None:
     """Within what lies between an opening and a close; versions never go back."""
-    for task in (0, 1):
-        last: Position | None = None
-        for decision in whole(log)[0]:
-            if decision.proposal.task != task:
-                continue
-            kind, (topic_id, start, end) = decision.proposal.kind, decision.proposal.inputs[LEFT]
-            if last is not None:
-                assert decision.position.version > last.version
-                assert last.closed == (kind is Kind.OPEN)
-                assert last.inputs[LEFT].topic_id == topic_id
-                before = last.inputs[LEFT].offset
-                assert start >= before if last.closed else start == before
-            assert (start < end) == (kind is Kind.STEP)
-            last = decision.position
+    last: Position | None = None
+    for decision in whole(log):
+        kind, (topic_id, start, end) = decision.proposal.kind, decision.proposal.inputs[LEFT]
+        if last is not None:
+            assert decision.position.version > last.version
+            assert last.closed == (kind is Kind.OPEN)
+            assert last.inputs[LEFT].topic_id == topic_id
+            before = last.inputs[LEFT].offset
+            assert start >= before if last.closed else start == before
+        assert (start < end) == (kind is Kind.STEP)
+        last = decision.position

@@ -176,13 +176,13 @@ def test_a_transfer_that_settles_twice_breaks_the_total(
 def test_replicas_move_money_once_whichever_of_them_is_killed(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
-    """A deposit is a decided output, which is published before it is the input of another task; those share two logs."""
+    """A deposit is a decided output, which is published before it is the input of another task."""
     topology = fresh_domain("bank", 4)
     inputs = list(bank.generate(3, 1_200, shape=SHAPE, accounts=20))
     with ExitStack() as stack:
 
         def start(log: str) -> "subprocess.Popen[bytes]":
-            options: dict[str, Any] = {"replicas": 2, "decision_logs": 2, "publishes_after_s": 0.1}
+            options: dict[str, Any] = {"replicas": 2, "publishes_after_s": 0.1}
             started = instance(topology, client, tmp_path / log, name=log[0], **options)
             return stack.enter_context(started)
 

@@ -71,30 +71,6 @@ def test_a_frozen_replica_wakes_when_what_it_needs_is_gone(
     judge(topology, client)
 
 
-@pytest.mark.matrix
-def test_of_a_log_that_tasks_share_as_well(
-    fresh_domain: MakeDomain, client: dict[str, str], admin: AdminClient, tmp_path: Path
-) -> None:
-    topology = fresh_domain("runner", 4)
-    shared = {**KEPT, "decision_logs": 2}
-    waves = iter(range(1_000))
-    with instance(topology, client, tmp_path / "a", name="a", **shared):
-
-        def something_is_gone() -> bool:
-            produce(client, topology.inputs[0], wave(next(waves)))
-            drained(topology, client)
-            return min(starts(admin, topology)) > 0
-
-        eventually(something_is_gone, 60, "something of each log is deleted")
-    with instance(topology, client, tmp_path / "b", name="b", **shared):
-        produce(client, topology.inputs[0], wave(next(waves)))
-        drained(topology, client)
-    with instance(topology, client, tmp_path / "e", name="e"):
-        produce(client, topology.inputs[0], wave(next(waves)))
-        drained(topology, client)
-    judge(topology, client)
-
-
 def test_a_log_that_was_cut_off_by_somebody_else_is_refused(
     fresh_domain: MakeDomain, client: dict[str, str], admin: AdminClient, tmp_path: Path
 ) -> None:
@@ -144,7 +120,7 @@ def test_what_a_hanging_transaction_hides_from_a_new_replica_is_not_deleted(
 def test_the_young_are_kept(fresh_domain: MakeDomain, client: dict[str, str], admin: AdminClient) -> None:
     """By the time at which they were sent. When all are older, that is the end."""
     topology = fresh_domain("runner", 1)
-    create_topics(topology, 1, client, decisions=1)
+    create_topics(topology, 1, client, decisions=True)
     log = KafkaDecisionLog(topology.decisions, 0, client)
     try:
         log.append(b"of somebody")

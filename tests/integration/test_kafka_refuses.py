@@ -19,6 +19,7 @@ from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.io import admin
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
+from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.loading import topology_of
 from onefold.proof.log import Log
 from onefold.proof.verdict import CannotTell
@@ -235,8 +236,8 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     assert admin.partitions_of(admin.connect(client), topology) == 1
     with closing(Log(client, [topology.inputs[0]])) as judged:
         assert judged.topics[topology.inputs[0]].partitions == 1
-    with raises(Retriable, Code.TOPIC_MISSING, f"{HIDDEN}.nothing"):
-        admin.decision_logs(admin.connect(client), f"{HIDDEN}.nothing")
+    with raises(Retriable, Code.TOPIC_MISSING, topology.decisions):
+        check_decision_log(admin.connect(client), topology, 1)
 
 
 def test_a_transactional_id_and_a_group_that_one_may_not_use_are_named(broker: Guarded) -> None:

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.exit_codes import REFUSED
 from onefold.operate import pipelines
 from onefold.operate.replicas import SILENT_S, ReplicasNow, replicas_of_all
 from onefold.operate.settings import Settings
 from onefold.processor.core.steps import REPLICA_STEPS
-from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import lag
+from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.io.admin import connect, existing, identity, lag
+from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.stack.embedded import Infrastructure
 from tests.support.decided_history import (
@@ -30,7 +32,7 @@ from tests.support.decided_history import (
     winners,
 )
 from tests.support.needs import first_of
-from tests.support.processes import drained, instance, judge, opened, produce, records, send
+from tests.support.processes import drained, instance, judge, opened, produce, send
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -103,34 +105,26 @@ def test_any_pipeline_has_replicas(
     assert judge(topology, client).counts.accepted > 300
 
 
-def test_tasks_may_share_a_decision_log(
-    fresh_domain: MakeDomain, client: dict[str, str], bootstrap_servers: str, tmp_path: Path
+@pytest.mark.parametrize("replicas", [2, 1], ids=["replicas", "taken back"])
+def test_a_log_that_tasks_shared_is_refused(
+    fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, replicas: int
 ) -> None:
-    """Four tasks in two logs; a kill, and back to Kafka transactions. With another number of logs it does not start."""
+    """An earlier version has made it, with two partitions for four tasks, and the changelog says that it has the tasks. A topic
+    with a partition for each task is used.
+    """
     topology = fresh_domain("runner", 4)
-    shared: dict[str, Any] = {"replicas": 2, "decision_logs": 2}
-
-    def all_tasks_are_seen() -> bool:
-        now = replicas_of_all(Settings(bootstrap_servers=bootstrap_servers)).get("runner")
-        return now is not None and [one.tasks for one in now.replicas.values()] == [4, 4]
-
-    with instance(topology, client, tmp_path / "a", name="a", **shared):
-        with instance(topology, client, tmp_path / "b", name="b", **shared) as b:
-            produce(client, topology.inputs[0], wave("runner", 1, 400))
-            drained(topology, client)
-            eventually(all_tasks_are_seen, 30, "each replica has told something of each task")
-            b.kill()
-        produce(client, topology.inputs[0], wave("runner", 2, 400))
-        drained(topology, client)
-    assert {record.partition for record in records(client, topology.decisions)} == {0, 1}
-
-    with instance(topology, client, tmp_path / "c", name="c", **{**shared, "decision_logs": 3}) as other:
-        assert other.wait(30) == REFUSED
-    assert "Set decision_logs = 2" in (tmp_path / "c").read_text(encoding="utf-8")
-    with instance(topology, client, tmp_path / "e", name="e"):
-        produce(client, topology.inputs[0], wave("runner", 3, 400))
-        drained(topology, client)
-    judge(topology, client)
+    admin = connect(client)
+    admin.create_topics([NewTopic(topology.decisions, 2, 1)])[topology.decisions].result(30)
+    eventually(lambda: existing(admin).get(topology.decisions) == 2, 30, "it is there")
+    inputs = {topology.inputs[0]: identity(admin, topology.inputs[0], 0).topic_id}
+    log_id = identity(admin, topology.decisions, 0).topic_id
+    progress = Progress(inputs, dict.fromkeys(inputs, 0), transactions=1, decided_in=DecidedIn(log_id, 0, opened=True))
+    produce(client, topology.changelog, [(PROGRESS_KEY, progress.encode(4))], partition=0)
+    with instance(topology, client, tmp_path / "a", name="a", replicas=replicas) as refused:
+        assert refused.wait(60) == REFUSED
+    said = (tmp_path / "a").read_text(encoding="utf-8")
+    assert "runner.decisions has 2 partitions, and each of the 4 tasks of runner needs one of its own" in said
+    assert "onefold reset runner" in said
 
 
 def test_a_frozen_replica_wakes_and_changes_nothing(

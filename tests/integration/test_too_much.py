@@ -123,7 +123,7 @@ def misrouted(client: dict[str, str], topology: Topology) -> tuple[bytes, list[b
     small = NewTopic(topology.inputs[0], 2, 1, config={"max.message.bytes": "2000"})
     for future in admin.create_topics([small]).values():
         future.result()
-    create_topics(topology, 2, client, inputs=False, decisions=2)
+    create_topics(topology, 2, client, inputs=False, decisions=True)
     session = KafkaSession(topology, 0, client)
     values = [os.urandom(300) for _ in range(30)]
     large = os.urandom(1850)

@@ -1,49 +1,30 @@
-"""How many decision logs there are, against how many are declared: what the sentence says to do can be done."""
+"""A partition of the decision log for each task."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from onefold import pipelines
+from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
-from onefold.processor.io.partitions import check_decision_logs
+from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.loading import topology_of
+from tests.support.coded import raises
 
 RUNNER = topology_of("runner")
-DECLARED = '[tool.onefold.pipelines.orders]\ntopology = "a:B"\nreplicas = 2\n'
 
 
-def cluster(logs: int) -> Any:
+def cluster(partitions: int) -> Any:
     """An admin client that knows a decision log with so many partitions."""
-    topics = {RUNNER.decisions: SimpleNamespace(partitions=dict.fromkeys(range(logs)))}
+    topics = {RUNNER.decisions: SimpleNamespace(partitions=dict.fromkeys(range(partitions)))}
     return SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=topics))
 
 
-def refusal(logs: int, wanted: int, tasks: int) -> str:
-    with pytest.raises(Refused) as refused:
-        check_decision_logs(cluster(logs), RUNNER, wanted, tasks)
-    return str(refused.value)
+@pytest.mark.parametrize("partitions", [4, 8])
+def test_as_many_as_tasks_or_more_are_right(partitions: int) -> None:
+    check_decision_log(cluster(partitions), RUNNER, 4)
 
 
-def faults(folder: Path, more: str) -> tuple[str, ...]:
-    for name in ("avro", "sql"):
-        (folder / name).mkdir(exist_ok=True)
-    (folder / "pyproject.toml").write_text(f"{DECLARED}{more}\n", encoding="utf-8")
-    return pipelines.find(folder).faults
-
-
-def test_as_many_as_are_declared_are_right() -> None:
-    check_decision_logs(cluster(4), RUNNER, 4, 4)
-    check_decision_logs(cluster(2), RUNNER, 2, 4)
-    check_decision_logs(cluster(8), RUNNER, 4, 4)
-
-
-def test_a_log_for_each_task_is_what_there_is_without_the_setting() -> None:
-    assert refusal(4, 2, 4).endswith("Leave decision_logs out")
-
-
-def test_logs_that_tasks_share_are_declared(tmp_path: Path) -> None:
-    assert "Set decision_logs = 2" in refusal(2, 4, 4)
-    assert faults(tmp_path, "decision_logs = 2") == ()
+def test_fewer_are_refused_with_the_way_out() -> None:
+    with raises(Refused, Code.PARTITIONS_CHANGED, "has 2 partitions", "4 tasks", "onefold reset runner"):
+        check_decision_log(cluster(2), RUNNER, 4)

@@ -142,7 +142,7 @@ def test_replicas_give_way_while_they_restore(monkeypatch: pytest.MonkeyPatch) -
         world.driver.send("runner.updates", update(number, 1))
     world.drain()
     monkeypatch.setattr(
-        service, "KafkaDecisionLog", lambda topic, at, client, logs: SimulatedDecisionLog(world.log, topic, 0)
+        service, "KafkaDecisionLog", lambda topic, at, client: SimulatedDecisionLog(world.log, topic, 0)
     )
     monkeypatch.setattr(
         service, "KafkaSession", lambda topology, at, client, **_: SimulatedSession(world.log, topology, 0)

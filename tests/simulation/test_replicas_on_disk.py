@@ -11,7 +11,6 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Corrupted, Damaged, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime import publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.replica import Replica
@@ -305,25 +304,6 @@ def test_what_all_have_decided_and_nobody_published_is_published() -> None:
         world.now += next(life) + LOOK_S
 
     assert len(world.driver.read("runner.messages")) == 6
-
-
-def test_who_shares_a_log_does_not_read_what_its_publisher_has_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be deleted, and nothing of the task is in it."""
-    monkeypatch.setattr(publisher, "PASSED_OVER_MAX", 3)
-    world = on_disk()
-    member = world.members["a"]
-    member.kill()
-    others = [AvroProposals().encode_note(Note(1, "z", {})) for _ in range(20)]
-    for value in others:
-        world.decision_log().append(value)
-    passes = world.publisher(member)
-    passes.open()
-    passes.turn()
-    world.decision_log().delete_before(world.decision_log().identity().end)
-
-    replica = opened(member)
-    assert why(replica) == CAME_BACK
-    assert replica.store.snapshot() == world.driver.states()
 
 
 def test_how_careful_the_life_before_had_to_be_is_not_forgotten_with_what_it_decided() -> None:

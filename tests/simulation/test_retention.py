@@ -1,24 +1,20 @@
 """What is deleted from a decision log, and that nobody misses it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from onefold.error_codes import Code
 from onefold.processor.core.decision import begin
-from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import PROGRESS_KEY
-from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime import publisher
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.standing import standing_of
-from onefold.processor.runtime.transact import Transact
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
-from onefold.processor.testing.session import SimulatedSession
 from tests.support.coded import raises
 from tests.support.replicas import RUNNER, Member, Replicas, elastic, killed_25_times, outcome, update, updates
 
@@ -171,51 +167,6 @@ def test_elastic_and_back_with_a_log_whose_beginning_is_gone() -> None:
     assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == list(range(1, 20))
 
 
-def test_what_decides_nothing_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Much of it, such as the decisions of other tasks: it is not read again, and may be deleted. No version comes of it."""
-    monkeypatch.setattr(publisher, "PASSED_OVER_MAX", 20)
-    world = deleting()
-    a, b = world.members.values()
-    decide(world, a, 1, 3)
-    world.drain()
-    before = progresses(world)[-1]
-    for _ in range(50):
-        world.decision_log().append(AvroProposals().encode_note(Note(1, "x", {})))
-    for _ in range(4):  # fenced by whoever published last, opened, and reads on
-        a.publish()
-    after = progresses(world)[-1]
-    assert before.decided_in is not None
-    assert after.decided_in is not None
-    assert after.decided_in.offset >= before.decided_in.offset + 50
-    assert (after.transactions, after.offsets_next) == (before.transactions, before.offsets_next)
-    b.kill()
-    decide(world, b, 3, 6)
-    world.drain()
-    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == list(range(1, 6))
-
-
-def test_a_place_in_the_log_that_another_has_passed_over_is_seen() -> None:
-    """By a publisher whose producer was made again, though no version came of it."""
-    world = Replicas(RUNNER, "a")
-    decide(world, world.members["a"], 1, 3)
-    world.drain()
-    known = progresses(world)[-1]
-    assert known.decided_in is not None
-    session = SimulatedSession(world.log, RUNNER, 0)
-    session.open()
-    transact = Transact(session, RUNNER.changelog, 0, lambda name: None)
-    session.ambiguous = True
-    stale = Progress(
-        known.topic_ids,
-        known.offsets_next,
-        known.counts,
-        known.transactions,
-        known.decided_in._replace(offset=known.decided_in.offset - 1),
-    )
-    with raises(Corrupted, Code.FENCED):
-        transact.write([], stale, stale)
-
-
 class OneLog:
     """A log of a hundred records, and what a retention deletes of it."""
 
@@ -229,28 +180,27 @@ class OneLog:
         log_id = others.pop("log_id", self.log.identity("x.decisions", 0).topic_id)
         return Progress(decided_in=DecidedIn(log_id, offset, opened=True), **others)
 
-    def start_after(self, known: Progress, beside: list[bytes | None]) -> int:
-        retention = Retention(0, beside=lambda: beside, clock=lambda: 0.0)
+    def start_after(self, known: Progress, committed: Callable[[], bytes | None] | None = None) -> int:
+        retention = Retention(0, committed=committed, clock=lambda: 0.0)
         retention.turn(SimulatedDecisionLog(self.log, "x.decisions", 0), known)
         return self.log.identity("x.decisions", 0).start
 
 
-def test_of_tasks_that_share_a_log_the_last_one_counts() -> None:
+def test_what_readers_of_committed_records_see_counts() -> None:
     one = OneLog()
-    assert one.start_after(one.progress(50), [one.progress(20).encode(), one.progress(70).encode()]) == 20
-    assert one.start_after(one.progress(50), []) == 50
+    assert one.start_after(one.progress(50), lambda: one.progress(20).encode()) == 20
+    assert one.start_after(one.progress(50)) == 50
 
 
-@pytest.mark.parametrize("beside", ["nothing", "elastic"])
-def test_nothing_is_deleted_while_a_task_beside_may_need_anything(beside: str) -> None:
+@pytest.mark.parametrize("seen", [None, Progress().encode()], ids=["nothing", "elastic"])
+def test_nothing_is_deleted_while_readers_see_no_place_in_the_log(seen: bytes | None) -> None:
     one = OneLog()
-    found = {"nothing": None, "elastic": Progress().encode()}
-    assert one.start_after(one.progress(50), [found[beside]]) == 0
+    assert one.start_after(one.progress(50), lambda: seen) == 0
 
 
 def test_of_another_log_nothing_is_deleted() -> None:
     one = OneLog()
-    assert one.start_after(one.progress(50, log_id="another"), []) == 0
+    assert one.start_after(one.progress(50, log_id="another")) == 0
 
 
 def test_what_cannot_be_deleted_stays_and_the_publisher_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

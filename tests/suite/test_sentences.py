@@ -43,8 +43,8 @@ def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
         (checked("id-1", 11, 20), Code.RECORDS_DELETED,
          "topic orders.placed starts at offset 11, but 10 comes next: records were deleted unread"),
         (lambda: begin(Identity("log-2", 0, 5), Standing("log-1", 3, None)), Code.DECISIONS_LOST,
-         ("the decision log was deleted and created again, or its tasks shared in another way (log-1 then, log-2 now): the log "
-         "does not have the next decision")),
+         ("the decision log was deleted and created again, or an earlier version let tasks share it (log-1 then, log-2 now): the "
+         "log does not have the next decision")),
         (lambda: begin(Identity("log-1", 4, 5), Standing("log-1", 3, None)), Code.DECISIONS_LOST,
          f"the decision log starts at offset 4, but 3 comes next: decisions were deleted unread. {OPERATING}"),
         (lambda: check_format(RESETTING, "orders.changelog"), Code.RESET_INCOMPLETE,

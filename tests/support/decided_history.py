@@ -32,7 +32,7 @@ def decided_and_published(topology: Topology, client: dict[str, str], topic: str
     written: list[tuple[bytes | None, bytes | None]] = []
     for record in records(client, topology.decisions):
         task, found = record.partition, proposals.decode(record.value)
-        history = histories.setdefault(task, History({task: Standing(log_id, record.offset, None)}))
+        history = histories.setdefault(task, History(task, Standing(log_id, record.offset, None)))
         decision = history.take(record.offset, found if isinstance(found, Proposal) else None)
         if decision is not None:
             writes = proposals.writes(decision.proposal.body.writes)

@@ -67,7 +67,7 @@ def adopted(view: View, position: Position, sent: Sent) -> View:
 @cache
 def take(view: View, log: Log, offset: int, own: Sent | None) -> View:
     """By the rule itself."""
-    history = History({0: Standing("log", offset, position_of(view))})
+    history = History(0, Standing("log", offset, position_of(view)))
     decision = history.take(offset, proposal_of(log[offset]))
     return view if decision is None else adopted(view, decision.position, log[offset])
 

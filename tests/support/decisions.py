@@ -34,7 +34,7 @@ def proposal(version: int, kind: Kind = Kind.STEP) -> bytes:
 
 def writer(topology: Topology, client: dict[str, str]) -> Callable[..., None]:
     """Makes the decision log of a pipeline, of one partition, and appends to it: values, as if written so long ago."""
-    create_topics(topology, 1, client, inputs=False, decisions=1)
+    create_topics(topology, 1, client, inputs=False, decisions=True)
     producer = Producer(client)
 
     def append(*values: bytes, ago_s: float = 0) -> None:
