@@ -22,7 +22,6 @@ from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
-from onefold.processor.io.neighbours import ConnectedNeighbours
 from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
 from onefold.processor.io.presence import Presence
@@ -232,8 +231,7 @@ def _replicas(
     """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
     proposals = AvroProposals()
-    neighbours = ConnectedNeighbours(instance, str(client["bootstrap.servers"]))
-    sharing = Sharing(instance, time.monotonic, threading.Lock(), neighbours)
+    sharing = Sharing(instance, time.monotonic, threading.Lock())
     gives_way = GivesWay(threading.Lock(), time.monotonic, time.sleep)
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
@@ -268,9 +266,7 @@ def _replicas(
             clock=time.monotonic,
         )
         patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once
-        return Replicated(
-            replica, lambda replica: Publishing(replica, publisher, patience_s, neighbours, clock=time.monotonic)
-        )
+        return Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=time.monotonic))
 
     return make
 

@@ -6,14 +6,12 @@ in who wins.
 
 from collections.abc import Callable
 
-# Who lost the last decision waits so long. When the winner has died, and nobody has seen that, this is the pause. It is half as
-# long again as the time between two decisions at a steady rate, so that a winner that lives is seldom forestalled.
+# Who lost the last decision waits so long. When the winner has died, this is the pause. It is half as long again as the time
+# between two decisions at a steady rate, so that a winner that lives is seldom forestalled.
 COURTESY_S = 0.025
 # In a backlog decisions take longer: so many times what the last one took, but no longer than that. With two replicas that both
 # compute, a backlog that one of them could clear grows.
 TIMES_AS_LONG, COURTESY_MAX_S = 3, 1.0
-# How often to look whether the winner has died, in a wait that is longer.
-LOOK_S = 0.02
 
 
 class Courtesy:
@@ -21,12 +19,10 @@ class Courtesy:
 
     Args:
         clock: monotonic seconds.
-        inherits: whether the winner is seen to have died, and this replica comes next.
     """
 
-    def __init__(self, clock: Callable[[], float], inherits: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._inherits = inherits
         self._lost = False
         self._since: float | None = None  # when there was something to propose
         self._wait_s = COURTESY_S
@@ -48,16 +44,11 @@ class Courtesy:
 
     @property
     def left_s(self) -> float:
-        """How long to wait for somebody else's proposal, until it is asked again whether to wait."""
-        return min(self._left_s(), LOOK_S)
+        """How long to wait for the proposal of another replica."""
+        return max(0.0, self._since + self._wait_s - self._clock()) if self._lost and self._since is not None else 0.0
 
     def waits(self) -> bool:
         """Whether to leave what there is to propose to the others for now. The time begins with the first question."""
         if self._since is None:
             self._since = self._clock()
-        if self._left_s() > 0 and self._inherits():
-            self.is_left()
-        return self._left_s() > 0
-
-    def _left_s(self) -> float:
-        return max(0.0, self._since + self._wait_s - self._clock()) if self._lost and self._since is not None else 0.0
+        return self.left_s > 0

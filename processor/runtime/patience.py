@@ -21,8 +21,6 @@ AN_INPUT_S = 0.0002
 # replicas whose transactions take longer than the waiting time fence each other without end. 32 times the longest waiting time
 # exceeds the time-out of a transaction (15 s).
 DOUBLINGS_MAX = 5
-# Who was seen to die is missed at the second look: another one may have taken that up, and be heard of meanwhile.
-SEEN_S = 0.01
 
 
 class Patience:
@@ -38,7 +36,7 @@ class Patience:
         self._clock = clock
         self._looked_at = clock()
         self._since: float | None = None
-        self._waited_s = self._seen_s = 0.0
+        self._waited_s = 0.0
         self._doublings = 0.0
 
     def fenced(self) -> None:
@@ -50,18 +48,17 @@ class Patience:
         """This replica has published a version: the waiting time suffices."""
         self._doublings = 0.0
 
-    def is_over(self, since: float | None, usual: "Usual", *, has_died: bool = False) -> bool:
+    def is_over(self, since: float | None, usual: "Usual") -> bool:
         """Asked again and again.
 
         Args:
             since: when the next version was decided, as far as it is unpublished; None: nothing waits.
             usual: how it is while a publisher lives.
-            has_died: who has published was seen to die.
         """
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
         if since != self._since:
-            self._since, self._waited_s, self._seen_s = since, 0.0, 0.0
+            self._since, self._waited_s = since, 0.0
             self._doublings *= FORGETS
         if since is None:
             return False
@@ -70,25 +67,20 @@ class Patience:
         enough_s *= 2**self._doublings
         # One look does not say that it is over. Who was frozen has seen nothing of the others meanwhile, and first hears them.
         self._waited_s += min(passed_s, now - since, enough_s / 2)
-        self._seen_s = self._seen_s + min(passed_s, SEEN_S / 2) if has_died else 0.0
-        return self._waited_s >= enough_s or self._seen_s >= SEEN_S
+        return self._waited_s >= enough_s
 
 
 class Usual:
-    """How long versions wait until they are published, and how many inputs they have, by what was seen: the most of late. And
-    who has published the last of them.
-    """
+    """The longest recent wait of a version until its publication, and the most inputs of a recent version."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.inputs = 0.0
-        self.by = ""
 
     def decided(self, inputs: int) -> None:
         """One more is to be published, that has so many."""
         self.inputs = max(inputs, FORGETS * self.inputs)
 
-    def saw(self, seconds: float, by: str) -> None:
-        """One more has waited so long, and that replica has published it."""
-        self.by = by
+    def saw(self, seconds: float) -> None:
+        """Note how long one more version has waited."""
         self.seconds = max(seconds, FORGETS * self.seconds)

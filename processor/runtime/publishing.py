@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
-from onefold.processor.core.neighbours import Neighbours, NoNeighbours, Place
 from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.patience import Patience
 from onefold.processor.runtime.publisher import Publisher
@@ -29,7 +28,6 @@ class Publishing:
     Args:
         make: makes a publisher.
         patience_s: how long the next version may stay unpublished at most. Different for each replica, or all take it up at once.
-        neighbours: whose work is taken up at once when they die.
         clock: monotonic seconds, the replica's.
     """
 
@@ -38,7 +36,6 @@ class Publishing:
         replica: Replica,
         make: Callable[[], Publisher],
         patience_s: float = TAKE_UP_S,
-        neighbours: Neighbours | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -46,9 +43,6 @@ class Publishing:
         self._make = make
         self._patience_s = patience_s
         self._patience = Patience(patience_s, clock)
-        self._neighbours = neighbours or NoNeighbours()
-        self._died_at: Place | None = None  # where the last publisher was, when it has died and was not succeeded yet
-        self._succeeded = set[Place]()
         self._publisher: Publisher | None = None
         self._stopping = False
         self._failures = 0
@@ -77,13 +71,10 @@ class Publishing:
     def _step(self) -> float:
         try:
             if self._publisher is None:
-                if not self._is_wanted():
+                if not self._patience.is_over(self._replica.unpublished_since, self._replica.publishing):
                     return LOOK_S
                 self._publisher = self._make()
                 self._publisher.open()
-                if self._died_at is not None:
-                    # Once. Of those that live, and of which each sees the others dead, all go on to publish by their patience.
-                    self._succeeded.add(self._died_at)
                 self._replica.publishes = True
                 log.info("publishes", partition=self._replica.partition, version=self._publisher.progress.transactions)
             before = self._publisher.written
@@ -108,12 +99,6 @@ class Publishing:
         if published:
             self._patience.published()
         return GATHER_S if published else 0.0
-
-    def _is_wanted(self) -> bool:
-        since, usual = self._replica.unpublished_since, self._replica.publishing
-        died_at = self._neighbours.succeeds(usual.by)
-        self._died_at = None if died_at in self._succeeded else died_at
-        return self._patience.is_over(since, usual, has_died=self._died_at is not None)
 
     def _leave(self) -> None:
         if self._publisher is not None:

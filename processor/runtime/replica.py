@@ -7,7 +7,6 @@ The states restart from the changelog, which a publisher keeps behind the log (`
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -102,9 +101,9 @@ class Replica:
         self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
         self._pending: Pending | None = None
         self._sharing = sharing or Sharing(name, clock)
-        self._courtesy = Courtesy(clock, partial(self._sharing.inherits, inputs.partition))
+        self._courtesy = Courtesy(clock)
         self._passed_on = passed_on or PassedOn()
-        self._telling = Telling(inputs.partition, name, log, proposals, clock, self._sharing.neighbours.place)
+        self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
         self._opened = False
@@ -310,7 +309,7 @@ class Replica:
         published, quarantine = note.body.get("published"), note.body.get("quarantine")
         if isinstance(published, int) and published > self.published:
             self.published, now = published, self._clock()
-            self.publishing.saw(now - (self.unpublished_since or now), note.proposer)
+            self.publishing.saw(now - (self.unpublished_since or now))
             self.unpublished_since = now if published < self.progress.transactions else None
         if quarantine is not None and note.proposer == self.name:
             # What is none was written by somebody else: it would be found again after each restart.

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from onefold.processor.core.decision_log import Note
-from onefold.processor.core.neighbours import Neighbours, NoNeighbours, Place, place_in
 
 # A task is given away by who has decided it for so long: then who has died since it last told anything is not thought to live.
 HELD_S = 3.0
@@ -23,8 +22,6 @@ GIVES_EVERY_S, LEVEL = 5.0, 10
 # And only with who has been level with the task for so long: who has just begun restores other tasks yet, and decides slowly
 # beside that.
 LEVEL_FOR_S = 3.0
-# Who has died may have sent something off that is decided yet; then it is the winner once more.
-INHERITS_MAX = 2
 
 
 class Sharing:
@@ -34,7 +31,6 @@ class Sharing:
         name: of the process's replicas.
         clock: monotonic seconds, the replicas'.
         lock: held while it looks or notes something. None: no threads share it.
-        neighbours: told of who says where it is.
     """
 
     def __init__(
@@ -42,18 +38,15 @@ class Sharing:
         name: str,
         clock: Callable[[], float],
         lock: AbstractContextManager[Any] | None = None,
-        neighbours: Neighbours | None = None,
     ) -> None:
         self._name = name
         self._clock = clock
         self._lock = lock or nullcontext()
-        self.neighbours = neighbours or NoNeighbours()
         self._deciders: dict[int, tuple[str, float]] = {}  # by task, and since when
         self._decided_at: dict[int, float] = {}
         # By task and name, since when it is level, and when it was heard last.
         self._level: dict[tuple[int, str], tuple[float, float]] = {}
         self._gives_at = 0.0
-        self._inherited = Counter[tuple[int, Place]]()
 
     def decided(self, task: int, name: str) -> None:
         """A task was decided by that replica."""
@@ -65,8 +58,6 @@ class Sharing:
 
     def hears(self, note: Note, version: int) -> bool:
         """What a replica has told of a task that is at that version. Whether it leaves the next decision to this one."""
-        if (place := place_in(note)) is not None:
-            self.neighbours.hears(note.proposer, place)
         told = note.body.get("replica")
         known = told.get("version") if isinstance(told, dict) else None
         if note.proposer != self._name and isinstance(known, int) and version - known <= LEVEL:
@@ -76,19 +67,6 @@ class Sharing:
                 since, heard = self._level.get(at, (now, now))
                 self._level[at] = (since if now - heard < HEARD_S else now), now
         return note.body.get("left") == {"version": version, "to": self._name}
-
-    def inherits(self, task: int) -> bool:
-        """Whether who decides the task has died, and this process is the next. Of each process twice at most: where there is no
-        way to it, it may live all the same, and decide.
-        """
-        with self._lock:
-            decider, _ = self._deciders.get(task, ("", 0.0))
-        place = self.neighbours.succeeds(decider)
-        with self._lock:
-            if place is None or self._inherited[task, place] == INHERITS_MAX:
-                return False
-            self._inherited[task, place] += 1
-            return True
 
     def gives(self, task: int, version: int) -> Mapping[str, Any] | None:
         """A note that leaves the next decision of the task, which is at that version, to another replica; None: to nobody."""

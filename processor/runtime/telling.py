@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from onefold.processor.core.decision_log import DecisionLog, Note, Proposals
-from onefold.processor.core.neighbours import Place
 from onefold.processor.runtime.changelog import Progress
 
 # A person looks at them, and each is a record that all have to read.
@@ -28,7 +27,6 @@ class Telling:
         partition: the task.
         name: of the replica.
         clock: seconds, the replica's.
-        place: where its process takes connections; None: nowhere.
     """
 
     def __init__(
@@ -38,14 +36,12 @@ class Telling:
         log: DecisionLog,
         proposals: Proposals,
         clock: Callable[[], float],
-        place: Place | None = None,
     ) -> None:
         self._partition = partition
         self._name = name
         self._log = log
         self._proposals = proposals
         self._clock = clock
-        self._where = {} if place is None else {"listens": list(place)}
         self._told: dict[str, Any] = {}
         self._told_at: float | None = None
 
@@ -62,6 +58,6 @@ class Telling:
             "publishes": replica.publishes,
         }
         if standing != self._told:
-            note = Note(self._partition, self._name, {"replica": standing | self._where}, replica.progress.log_id)
+            note = Note(self._partition, self._name, {"replica": standing}, replica.progress.log_id)
             self._log.append(self._proposals.encode_note(note))
             self._told, self._told_at = standing, now

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onefold.processor.runtime.courtesy import COURTESY_MAX_S, COURTESY_S, LOOK_S, TIMES_AS_LONG, Courtesy
+from onefold.processor.runtime.courtesy import COURTESY_MAX_S, COURTESY_S, TIMES_AS_LONG, Courtesy
 from onefold.processor.runtime.every import Every
 from tests.support.clock import Clock
 
@@ -69,21 +69,3 @@ def test_every_is_due_at_once_and_then_in_its_time() -> None:
     assert [every.is_due(), every.is_due()] == [True, False]
     clock.now += 2.0
     assert [every.is_due(), every.is_due()] == [True, False]
-
-
-def test_a_long_wait_is_looked_at_again_and_again() -> None:
-    """And ends when the winner has died."""
-    clock, dead = Clock(), False
-    courtesy = Courtesy(clock, lambda: dead)
-    assert not courtesy.waits()
-    clock.now += 1.0
-    courtesy.decided(ours=False)
-    assert courtesy.waits()
-    assert courtesy.left_s == LOOK_S < COURTESY_S < COURTESY_MAX_S
-    clock.now += COURTESY_MAX_S - LOOK_S / 2
-    assert courtesy.left_s == pytest.approx(LOOK_S / 2)
-    dead = True
-    assert not courtesy.waits()
-    assert courtesy.left_s == 0
-    courtesy.decided(ours=False)
-    assert not courtesy.waits()

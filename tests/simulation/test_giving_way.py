@@ -11,7 +11,6 @@ from onefold.error_codes import Code
 from onefold.processor import service
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Retriable
-from onefold.processor.core.neighbours import NoNeighbours
 from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.runtime import giving_way
 from onefold.processor.runtime.giving_way import ASK_EVERY_S, RECORDS, REST_MAX_S, GivesWay
@@ -150,7 +149,6 @@ def test_replicas_give_way_while_they_restore(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         service, "KafkaInputs", lambda topology, at, client, **_: SimulatedInputs(world.log, topology, 0)
     )
-    monkeypatch.setattr(service, "ConnectedNeighbours", lambda name, servers: NoNeighbours())
     monkeypatch.setattr(giving_way, "RECORDS", 1)
     monkeypatch.setattr(giving_way, "ASK_EVERY_S", 3600.0)
     rested: list[float] = []

@@ -18,7 +18,7 @@ class Clock:
 
 def usual(seconds: float = 0.0, inputs: int = 0) -> Usual:
     found = Usual()
-    found.saw(seconds, "b")
+    found.saw(seconds)
     found.decided(inputs)
     return found
 
@@ -41,39 +41,6 @@ def test_it_is_missed_sooner_where_transactions_are_quick() -> None:
     assert MOST_S * LEAST_SHARE <= missed_after(usual(0.0)) <= MOST_S * LEAST_SHARE + 2 * LOOK_S
     assert 0.4 <= missed_after(usual(0.1)) <= 0.4 + 2 * LOOK_S
     assert MOST_S <= missed_after(usual(5.0)) <= MOST_S + 2 * LOOK_S
-
-
-def test_who_was_seen_to_die_is_missed_at_the_second_look() -> None:
-    """However slow and large it was. Another one may have taken that up, and then what comes first is heard."""
-    clock = Clock()
-    patience = Patience(MOST_S, clock)
-    slow, since = usual(5.0, 100_000), clock.now
-    clock.now += LOOK_S
-    assert not patience.is_over(since, slow, has_died=True)
-    clock.now += LOOK_S
-    later = clock.now
-    clock.now += LOOK_S
-    assert not patience.is_over(later, slow, has_died=True), "somebody has published"
-    clock.now += LOOK_S
-    assert patience.is_over(later, slow, has_died=True)
-    assert not patience.is_over(None, slow, has_died=True)
-
-
-def test_nor_at_the_first_look_after_a_wait() -> None:
-    """Who was frozen before it has seen that sees it first of all when it wakes."""
-    clock = Clock()
-    patience = Patience(MOST_S, clock)
-    slow, since = usual(5.0), clock.now
-    for _ in range(3):
-        clock.now += LOOK_S
-        assert not patience.is_over(since, slow)
-    clock.now += 60
-    assert not patience.is_over(since, slow, has_died=True)
-    assert not patience.is_over(since, slow), "it lives"
-    clock.now += LOOK_S
-    assert not patience.is_over(since, slow, has_died=True)
-    clock.now += LOOK_S
-    assert patience.is_over(since, slow, has_died=True)
 
 
 def test_who_was_frozen_looks_again_before_it_takes_over() -> None:
@@ -104,12 +71,12 @@ def test_what_is_published_needs_nobody() -> None:
 
 def test_a_slow_transaction_is_remembered_for_a_while() -> None:
     seen = usual(0.2, inputs=5_000)
-    seen.saw(0.02, "b")
+    seen.saw(0.02)
     seen.decided(1)
     assert seen.seconds > 0.19
     assert seen.inputs > 4_800
     for _ in range(500):
-        seen.saw(0.02, "b")
+        seen.saw(0.02)
         seen.decided(1)
     assert seen.seconds == 0.02
     assert seen.inputs == 1

@@ -1,19 +1,16 @@
 """Who publishes of several replicas, and how the others hear of it."""
 
-import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from onefold.error_codes import Code
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
-from onefold.processor.core.errors import Retriable, TooMuch
-from onefold.processor.core.neighbours import NoNeighbours, Place
+from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import publisher
 from onefold.processor.runtime.changelog import Progress
@@ -21,7 +18,6 @@ from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
 from onefold.processor.runtime.undecided import Undecided
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
-from onefold.processor.testing.neighbours import SimulatedNeighbours, Street
 from tests.support.replicas import RUNNER, Member, Replicas, update
 
 
@@ -147,127 +143,6 @@ def test_a_replica_that_has_published_is_no_more_patient_than_before() -> None:
     decide()
     seconds_until(False)
     assert seconds_until(True) < 4.0, "twice the usual time, and a second of its own"
-
-
-@pytest.mark.parametrize("knows_it", [True, False])
-def test_what_a_dead_one_published_is_taken_up_at_once(knows_it: bool) -> None:
-    """By who has seen it die. Nobody's patience is over, and what is published already is left alone."""
-    world, street = Replicas(RUNNER), Street()
-    a, b = world.members.values()
-    ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
-    world.driver.send("runner.updates", update(1, 1))
-    world.drain()
-    late = world.publisher(b)
-    late.open()
-    world.driver.send("runner.updates", update(1, 2))
-    for _ in range(20):
-        a.go_on()
-    late.turn()
-    a.go_on()
-    assert a.replica is not None
-    assert theirs.place is not None
-    if knows_it:
-        ours.hears("b", theirs.place)
-    publishing = Publishing(a.replica, lambda: world.publisher(a), 1e9, ours, clock=world.clock)
-    life = publishing.life()
-
-    def goes_on() -> bool:
-        for _ in range(20):
-            next(life)
-            a.go_on()
-        return publishing.publishes
-
-    assert not goes_on()
-    theirs.close()
-    assert not goes_on(), "there is nothing to publish"
-    world.driver.send("runner.updates", update(1, 3))
-    assert goes_on() is knows_it
-    assert len(world.driver.read("runner.messages")) == 2 + knows_it
-
-
-@pytest.mark.promise("killed-publishers")
-@pytest.mark.parametrize("names", ["ab", "abc"])
-def test_who_only_seems_to_be_dead_is_fenced_once(names: str) -> None:
-    """Of those that live, each sees the others dead as there is no way between them: or all would begin again and again, for as
-    long as that is so.
-    """
-    world = Replicas(RUNNER, names)
-    lost = {name: Place("127.0.0.1", number) for number, name in enumerate(names, 1)}
-
-    class Lost(NoNeighbours):
-        def succeeds(self, name: str) -> Any:
-            return lost.get(name)
-
-    begun = Counter[str]()
-
-    def begins(member: Member) -> Publisher:
-        begun[member.name] += 1
-        return world.publisher(member)
-
-    publishing = []
-    for member in world.members.values():
-        member.go_on()
-        assert member.replica is not None
-        publishing.append(Publishing(member.replica, partial(begins, member), 1.0, Lost(), clock=world.clock))
-    lives, dice = [one.life() for one in publishing], random.Random(7)
-    for number in range(1, 600):
-        world.driver.send("runner.updates", update(1, number))
-        for member, one, life in zip(world.members.values(), publishing, lives, strict=True):
-            member.go_on()
-            member.go_on()
-            # Who publishes is slower than the others look, in any order.
-            if number % 12 == 0 if one.publishes else dice.random() < 0.5:
-                next(life)
-            world.now += LOOK_S
-    assert len(world.driver.read("runner.messages")) > 100
-    assert begun.total() <= 1 + len(names) * (len(names) - 1), (
-        "one by its patience, and each once of each of the others"
-    )
-    assert set(begun) == set(names)
-
-
-def test_who_dies_again_is_succeeded_again() -> None:
-    """In another life it is at another place. Nor is it done with when what takes it up cannot begin."""
-    world = Replicas(RUNNER, "a")
-    member = world.members["a"]
-    seen = [Place("127.0.0.1", 1)]
-
-    class Seen(NoNeighbours):
-        def succeeds(self, name: str) -> Any:
-            return seen[0]
-
-    begun: list[Publisher | None] = [None, world.publisher(member), None, world.publisher(member)]
-
-    def begins() -> Publisher:
-        made = begun.pop(0)
-        if made is None:
-            raise Retriable(Code.KAFKA_SILENT, "the broker is busy")
-        return made
-
-    member.go_on()
-    assert member.replica is not None
-    publishing = Publishing(member.replica, begins, 1e9, Seen(), clock=world.clock)
-    life = publishing.life()
-
-    def goes_on() -> None:
-        for _ in range(8):
-            world.driver.send("runner.updates", update(1, 1))
-            member.go_on()
-            member.go_on()
-            world.now += LOOK_S
-            next(life)
-
-    goes_on()
-    assert publishing.publishes
-    assert len(begun) == 2
-    fences = world.publisher(member)
-    fences.open()
-    goes_on()
-    assert not publishing.publishes, "it was succeeded, and another one goes on"
-    seen[0] = Place("127.0.0.1", 2)
-    goes_on()
-    assert publishing.publishes
-    assert begun == []
 
 
 def test_a_publisher_that_is_behind_is_heard_of_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,16 +107,12 @@ def test_a_seed_is_a_schedule() -> None:
 def test_the_seeds_reach_what_they_are_for() -> None:
     """Kills wherever a process can be: within a turn of the replica, of the publisher, and of what is on disk."""
     killed: Counter[str] = Counter()
-    left, succeeded, inherited = 0, Counter[str](), Counter[str]()
+    left = 0
     for seed in range(12):
         world, _ = lived(seed)
         killed.update(world.killed)
         left += world.left
-        succeeded.update(world.succeeded)
-        inherited.update(world.inherited)
     reached = {"append", "read", "poll", "topic ids", "pause", "open", "restore", *REPLICA_STEPS}
     assert reached - killed.keys() == set()
     assert killed.keys() & set(DISK_STEPS)
     assert left, "decisions that one has left to another one"
-    assert set(succeeded) == {"dead", "living"}, "publishers that another one has seen die, also such as have not"
-    assert set(inherited) == {"dead", "living"}, "and replicas that decided"

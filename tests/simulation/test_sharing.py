@@ -9,7 +9,6 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.sharing import GIVES_EVERY_S, HEARD_S, HELD_S, LEVEL, LEVEL_FOR_S, Sharing
-from onefold.processor.testing.neighbours import SimulatedNeighbours, Street
 from tests.support.replicas import RUNNER, Replicas, elastic, outcome, update
 
 
@@ -211,72 +210,3 @@ def test_a_task_that_is_given_away_goes_on_without_a_pause() -> None:
     world.drain()
     assert notes_and_proposals(world)[len(before) + 2 :] == ["b proposes"] * 2
     assert outcome(world.driver) == elastic([update(1, number) for number in range(1, 6)])
-
-
-def test_who_has_died_is_inherited_twice_at_most() -> None:
-    """Each of its tasks. It may live all the same, and decide."""
-    street = Street()
-    ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
-    sharing = Sharing("a", Clock(), neighbours=ours)
-    assert not sharing.inherits(0), "nobody has decided it"
-    for task in (0, 1, 2):
-        sharing.decided(task, "a" if task == 2 else "b")
-    assert theirs.place is not None
-    ours.hears("b", theirs.place)
-    assert not sharing.inherits(0), "it lives"
-    theirs.close()
-    assert [sharing.inherits(0) for _ in range(3)] == [True, True, False]
-    assert sharing.inherits(1)
-    assert not sharing.inherits(2), "that is its own"
-    again = SimulatedNeighbours("b", street)
-    assert again.place is not None
-    ours.hears("b", again.place)
-    assert not sharing.inherits(0)
-    again.close()
-    assert sharing.inherits(0), "it has died once more"
-
-
-def test_what_the_dead_one_had_sent_off_is_decided_and_nobody_waits_again() -> None:
-    """The connection may end before its last proposal is read."""
-    street, clock = Street(), Clock()
-    ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
-    assert theirs.place is not None
-    ours.hears("b", theirs.place)
-    sharing = Sharing("a", clock, neighbours=ours)
-    courtesy = Courtesy(clock, lambda: sharing.inherits(0))
-    theirs.close()
-    waited = []
-    for _ in range(3):
-        sharing.decided(0, "b")
-        courtesy.decided(ours=False)
-        waited.append(courtesy.waits())
-    assert waited == [False, False, True], "who goes on to decide lives"
-
-
-@pytest.mark.parametrize("dies", [True, False])
-def test_a_replica_does_not_wait_for_who_is_seen_to_have_died(dies: bool) -> None:
-    """However long the last decision has taken."""
-    world, street = Replicas(RUNNER), Street()
-    ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
-    a, b = world.members.values()
-    for member, neighbours in ((a, ours), (b, theirs)):
-        member.replica = world.replica(member, sharing=Sharing(member.name, world.clock, neighbours=neighbours))
-        member.replica.open()
-    for number in (1, 2):
-        world.driver.send("runner.updates", update(1, number))
-        if number == 2:
-            a.go_on()
-            assert a.replica is not None
-            assert a.replica._courtesy.waits()
-            world.now += 0.02
-        for _ in range(10):
-            b.go_on()
-        a.go_on()
-    world.drain()
-    if dies:
-        theirs.close()
-    before = notes_and_proposals(world)
-    world.driver.send("runner.updates", update(1, 3))
-    a.go_on()
-    a.go_on()
-    assert notes_and_proposals(world)[len(before) :] == (["a proposes"] if dies else [])

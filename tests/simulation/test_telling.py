@@ -10,9 +10,7 @@ from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.replicated import Replicated
-from onefold.processor.runtime.sharing import Sharing
 from onefold.processor.runtime.telling import TELL_EVERY_S
-from onefold.processor.testing.neighbours import SimulatedNeighbours, Street
 from tests.support.replicas import Replicas
 from tests.support.waiting import eventually
 
@@ -73,35 +71,6 @@ def test_a_replica_that_nothing_happens_to_tells_nothing() -> None:
     world.now += TELL_EVERY_S
     a.go_on()
     assert told(world, "a") == [*before, before[-1] | {"publishes": True}]
-
-
-def test_a_replica_tells_where_its_process_takes_connections() -> None:
-    """With the rest, and alone no reason to tell anything; the others hear it from the log, also of before they began."""
-    world, street = Replicas(RUNNER), Street()
-    a, b = world.members.values()
-    ours, theirs = SimulatedNeighbours("a", street), SimulatedNeighbours("b", street)
-    assert ours.place is not None
-    a.replica = world.replica(a, sharing=Sharing("a", world.clock, neighbours=ours))
-    a.replica.open()
-    for number in (1, 2):
-        world.driver.send("runner.updates", update(1, number))
-        for _ in range(5):
-            a.go_on()
-        world.now += TELL_EVERY_S
-    assert len(told(world, "a")) > 1
-    assert all(body["listens"] == list(ours.place) for body in told(world, "a")), "who comes later hears it too"
-    b.replica = world.replica(b, sharing=Sharing("b", world.clock, neighbours=theirs))
-    b.replica.open()
-    assert not theirs.succeeds("a")
-    ours.close()
-    assert theirs.succeeds("a")
-
-
-def test_who_takes_no_connections_tells_no_place() -> None:
-    world = Replicas(RUNNER)
-    world.driver.send("runner.updates", update(1, 1))
-    world.drain()
-    assert not any("listens" in body for body in told(world, "a"))
 
 
 def test_an_instance_says_how_many_decisions_it_has_won() -> None:

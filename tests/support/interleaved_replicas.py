@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from onefold.processor.core.neighbours import Place
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.proposals import AvroProposals
@@ -29,7 +28,6 @@ from onefold.processor.runtime.thread import LifeThread
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
-from onefold.processor.testing.neighbours import SimulatedNeighbours, Street
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.processor.testing.session import SimulatedInputs
 
@@ -40,8 +38,6 @@ KILL_CHANCE, FIRST_KILL_CHANCE = 0.008, 0.1
 LATE_CHANCE, TWICE_CHANCE = 0.2, 0.3
 # Virtual seconds: until a killed process has another life, between two events, and while an append is under way.
 RESTART_S, EVENT_S, LATE_S = 0.5, 0.02, 0.1
-# Of looks whether a publisher that lives has died, and so many looks on end it seems so then.
-WRONG_CHANCE, WRONG_LOOKS = 0.02, 4
 # Records at the end of the decision log that are too young to be deleted, where any are.
 YOUNG = 3
 
@@ -79,7 +75,6 @@ class Interleaved:
         self.deletes = deletes
         self.memory_bytes = memory_bytes
         self.under_way: list[bytes] = []
-        self.street = Street()
         #: What was sent, and by switch point how many were killed there.
         self.sent: list[Any] = []
         self.killed: Counter[str] = Counter()
@@ -87,9 +82,6 @@ class Interleaved:
         self.running: dict[str, Replica | None] = dict.fromkeys(names)
         self.over = False
         self.left = 0  # decisions that one has left to another one
-        #: Times that one has taken up what another one had published because it saw it dead; "living": it was not.
-        self.succeeded: Counter[str] = Counter()
-        self.inherited: Counter[str] = Counter()
         self.states_at_the_end: list[dict[str, Any]] = []
         scheduler.start("sender", partial(self._send, given))
         scheduler.start("network", self._deliver)
@@ -148,35 +140,9 @@ class _Busy(Sharing):
         self.world.left += left is not None
         return left
 
-    def inherits(self, task: int) -> bool:
-        found = super().inherits(task)
-        assert isinstance(self.neighbours, _Neighbours)
-        if found:
-            self.world.inherited["dead" if self.neighbours.seen_at in self.world.street.left else "living"] += 1
-        return found
-
     def decided(self, task: int, name: str) -> None:
         super().decided(task, name)
         super().decided(task + 1, self._name)
-
-
-class _Neighbours(SimulatedNeighbours):
-    """Sees the dead, and now and then somebody dead who lives."""
-
-    world: Interleaved
-
-    def __init__(self, name: str, street: Street) -> None:
-        super().__init__(name, street)
-        self._wrong: list[Place] = []
-        self.seen_at: Place | None = None  # the last of them
-
-    def succeeds(self, name: str) -> Place | None:
-        found = super().succeeds(name)
-        dice = self.world.scheduler.dice
-        if not self._wrong and dice.random() < WRONG_CHANCE:
-            self._wrong = [Place("127.0.0.1", dice.randrange(1, 2**16))] * WRONG_LOOKS
-        self.seen_at = found or (self._wrong.pop() if self._wrong else None)
-        return self.seen_at
 
 
 class _Process:
@@ -187,8 +153,6 @@ class _Process:
         self.name = name
         self._files = files
         self._dead = False
-        self._neighbours = _Neighbours(name, world.street)
-        self._neighbours.world = world
 
     def live(self) -> None:
         world = self.world
@@ -200,7 +164,6 @@ class _Process:
                     loop.stop()
         except Killed:
             world.running[self.name] = None
-        self._neighbours.close()
         if loop.failure is not None:
             raise loop.failure
 
@@ -227,7 +190,7 @@ class _Process:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = AvroProposals()
-        sharing, passed_on = _Busy(self.name, clock, None, self._neighbours), PassedOn(_Arrival(self))
+        sharing, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
         replica = Replica(
             world.topology,
             self.name,
@@ -250,17 +213,13 @@ class _Process:
 
         def publisher() -> Publisher:
             retention = Retention(0 if world.deletes else None, step=self.at, clock=clock)
-            if (died_at := replicated._publishing._died_at) is not None:
-                world.succeeded["dead" if died_at in world.street.left else "living"] += 1
             log = _Log(self)
             return Publisher(
                 world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention, passed_on=passed_on
             )
 
         patience_s = TAKE_UP_S * (1 + world.scheduler.dice.random())
-        replicated = Replicated(
-            replica, lambda replica: Publishing(replica, publisher, patience_s, self._neighbours, clock=clock)
-        )
+        replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=clock))
         replicated._thread = _Beside(self, replicated._publishing.life)
         return replicated
 
