@@ -33,7 +33,6 @@ from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
-from onefold.processor.runtime.giving_way import GivesWay
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.pool import TaskPool
@@ -232,7 +231,6 @@ def _replicas(
     compute_lock = threading.Lock()
     proposals = AvroProposals()
     sharing = Sharing(instance, time.monotonic, threading.Lock())
-    gives_way = GivesWay(threading.Lock(), time.monotonic, time.sleep)
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
@@ -247,13 +245,12 @@ def _replicas(
                 topology, partition, instance, session, decisions(), proposals, step, deletes, passed_on=passed_on
             )
 
-        task_codec, log = codec(), decisions()
-        beat = gives_way.beside(log, beat)
+        task_codec = codec()
         replica = Replica(
             topology,
             instance,
             KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions),
-            log,
+            decisions(),
             KafkaSession(topology, partition, client, partitions=partitions),
             task_codec,
             proposals,
