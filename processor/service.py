@@ -37,11 +37,11 @@ from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
+from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.sharing import Sharing
+from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Task
 from onefold.status_file import Status
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
@@ -230,7 +230,7 @@ def _replicas(
     """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
     proposals = AvroProposals()
-    sharing = Sharing(instance, time.monotonic, threading.Lock())
+    shares = TaskShares(instance, time.monotonic)
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:
         def decisions() -> KafkaDecisionLog:
@@ -258,12 +258,12 @@ def _replicas(
             beat,
             compute_lock,
             keeping=keep(topology, task_codec, partition, beat),
-            sharing=sharing,
+            shares=shares,
             passed_on=passed_on,
             clock=time.monotonic,
         )
-        patience_s = TAKE_UP_S * (1 + random.random())  # noqa: S311 - so that not all take it up at once
-        return Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=time.monotonic))
+        timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311 - so that not all replicas take over at once
+        return Replicated(replica, lambda replica: Publishing(replica, publisher, timeout_s, clock=time.monotonic))
 
     return make
 

@@ -26,7 +26,7 @@ TOGETHER_S = 10.0
 BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 30.0), POSTGRES: (5.0, 20.0)}
 SERVICES = tuple(BOUNDS)
 # The same when one of a pipeline's replicas is hit: nothing waits for the group. A dead publisher is missed within 0.6 s where
-# transactions are shorter (processor.runtime.patience). The rest is what a starting process takes from the same cores.
+# transactions are shorter (processor.runtime.takeover). The rest is what a starting process takes from the same cores.
 BOUNDS_OF_REPLICAS = (5.0, 5.0)
 
 CONTROL = Nemesis(

@@ -6,14 +6,14 @@ import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.runtime.backoff import backoff_s
-from onefold.processor.runtime.patience import Patience
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.takeover import TakeoverTimeout
 
 log = structlog.get_logger()
 
-# How long the next version may stay unpublished at most, see `patience`.
-TAKE_UP_S = 0.3
+# The shortest takeover timeout; that of a replica is up to twice as long, by chance.
+TAKEOVER_S = 0.3
 # Decisions gather so long before they are published. A transaction costs the broker what ten proposals do, and whoever waits
 # for a decision reads the log.
 GATHER_S = 0.02
@@ -27,7 +27,7 @@ class Publishing:
 
     Args:
         make: makes a publisher.
-        patience_s: how long the next version may stay unpublished at most. Different for each replica, or all take it up at once.
+        timeout_s: of the takeover. Different for each replica, or all take over at once.
         clock: monotonic seconds, the replica's.
     """
 
@@ -35,14 +35,14 @@ class Publishing:
         self,
         replica: Replica,
         make: Callable[[], Publisher],
-        patience_s: float = TAKE_UP_S,
+        timeout_s: float = TAKEOVER_S,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._replica = replica
         self._make = make
-        self._patience_s = patience_s
-        self._patience = Patience(patience_s, clock)
+        self._timeout_s = timeout_s
+        self._timeout = TakeoverTimeout(timeout_s, clock)
         self._publisher: Publisher | None = None
         self._stopping = False
         self._failures = 0
@@ -71,7 +71,7 @@ class Publishing:
     def _step(self) -> float:
         try:
             if self._publisher is None:
-                if not self._patience.is_over(self._replica.unpublished_since, self._replica.publishing):
+                if not self._timeout.is_over(self._replica.unpublished_since):
                     return LOOK_S
                 self._publisher = self._make()
                 self._publisher.open()
@@ -83,8 +83,8 @@ class Publishing:
         except Fenced:
             log.info("another replica publishes", partition=self._replica.partition)
             self._leave()
-            self._patience.fenced()
-            return self._patience_s  # whoever it is begins now
+            self._timeout.fenced()
+            return self._timeout_s  # the other replica begins now
         except (Retriable, Abortable, Corrupted) as error:
             if not isinstance(error, Abortable):
                 self._leave()
@@ -97,7 +97,7 @@ class Publishing:
             raise
         self._failures = 0
         if published:
-            self._patience.published()
+            self._timeout.published()
         return GATHER_S if published else 0.0
 
     def _leave(self) -> None:

@@ -21,18 +21,16 @@ from onefold.processor.runtime.batch_size import BatchSize
 from onefold.processor.runtime.changelog import DecidedIn, Progress, behind, changes_of
 from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
-from onefold.processor.runtime.courtesy import Courtesy
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.keeping import Keeping, Standing
 from onefold.processor.runtime.passed_on import PassedOn
-from onefold.processor.runtime.patience import Usual
 from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.recovery import Recovery
-from onefold.processor.runtime.sharing import Sharing
 from onefold.processor.runtime.sizes import Sizes
 from onefold.processor.runtime.standing import check_log, proposal_of, read_on, restored
 from onefold.processor.runtime.store import DiskStore, Store
+from onefold.processor.runtime.takeover import ProposalBackoff, TaskShares
 from onefold.processor.runtime.task import CHECK_EVERY_S
 from onefold.processor.runtime.telling import Telling
 from onefold.processor.runtime.undecided import WAIT_S, Pending, Undecided
@@ -52,7 +50,7 @@ class Replica:
         log: the task's partition of the decision log.
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
         step, beat, compute_lock, check_every_s, keeping, clock: as of `Task`.
-        sharing: which process decides which task; all replicas of the process have one.
+        shares: which replica decides which task; all replicas of a process have one.
         passed_on: what it has read, for its publisher.
     """
 
@@ -70,7 +68,7 @@ class Replica:
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
         keeping: Keeping | None = None,
-        sharing: Sharing | None = None,
+        shares: TaskShares | None = None,
         passed_on: PassedOn | None = None,
         *,
         clock: Callable[[], float],
@@ -84,7 +82,6 @@ class Replica:
         #: The version up to which others can read what was decided in the plain topics, as far as it has heard.
         self.published = 0
         self.unpublished_since: float | None = None  # when the version after it was decided
-        self.publishing = Usual()
         self.publishes = False  # whether it does, as far as it knows
         self._inputs, self._log, self._changelog = inputs, log, changelog
         self._codec, self._proposals = codec, proposals
@@ -100,8 +97,8 @@ class Replica:
         self._ends: Mapping[str, Identity] | None = None
         self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
         self._pending: Pending | None = None
-        self._sharing = sharing or Sharing(name, clock)
-        self._courtesy = Courtesy(clock)
+        self._shares = shares or TaskShares(name, clock)
+        self._backoff = ProposalBackoff(inputs.partition, self._shares, clock)
         self._passed_on = passed_on or PassedOn()
         self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
@@ -168,7 +165,7 @@ class Replica:
         self._undecided.read(self.progress.offsets_next, self._records_max())
         self._same_logs()
         ends = self._undecided.markers_after(self.progress.offsets_next)
-        if (self._undecided.records or ends) and not self._courtesy.waits() and not self._leaves():
+        if (self._undecided.records or ends) and not self._backoff.waits():
             if ends:
                 self._pass_markers(ends)
             else:
@@ -212,7 +209,7 @@ class Replica:
         try:
             # For our own proposal, or for somebody else's while we leave it to them.
             waits = self._pending is not None or self._asking
-            return self._log.read(WAIT_S if waits else self._courtesy.left_s)
+            return self._log.read(WAIT_S if waits else self._backoff.left_s)
         except TooMuch as reason:
             # The cluster's answer to an append; there is one at a time.
             pending, self._pending = self._pending, None
@@ -279,8 +276,7 @@ class Replica:
             needed = [("", self.partition, *state, None) for state in self._keeping.needed([*states.items()])]
         at = IN_THE_LOG, self.progress, self.quarantine, value
         self.store = self._keeping.apply(self.store, changes, needed, *at)
-        self._sharing.decided(self.partition, proposal.proposer)
-        self.publishing.decided(sum(body.counts))
+        self._shares.decided(self.partition, proposal.proposer)
         if proposal.kind is Kind.STEP:
             self._count(ours)
         self._step("after_apply")
@@ -289,7 +285,7 @@ class Replica:
         """A decision more; `won` is what this replica had proposed, if it is that."""
         now = self._clock()
         self.decided += 1
-        self._courtesy.decided(ours=won is not None)
+        self._backoff.decided(ours=won is not None)
         if won is not None:
             self.won += 1
             self._recovery.went_well(len(won.records))
@@ -304,13 +300,10 @@ class Replica:
             return
         if note.proposer == self.name:
             self._asking = False
-        if self._sharing.hears(note, self.progress.transactions):
-            self._courtesy.is_left()
         published, quarantine = note.body.get("published"), note.body.get("quarantine")
         if isinstance(published, int) and published > self.published:
-            self.published, now = published, self._clock()
-            self.publishing.saw(now - (self.unpublished_since or now))
-            self.unpublished_since = now if published < self.progress.transactions else None
+            self.published = published
+            self.unpublished_since = self._clock() if published < self.progress.transactions else None
         if quarantine is not None and note.proposer == self.name:
             # What is none was written by somebody else: it would be found again after each restart.
             with suppress(Corrupted):
@@ -320,14 +313,6 @@ class Replica:
 
     def _records_max(self) -> int:
         return min(self._size.records_max, self._recovery.records_max, RECORDS_MAX)
-
-    def _leaves(self) -> bool:
-        """Leave the next decision to a process that decides fewer tasks, when there is one."""
-        left = self._sharing.gives(self.partition, self.progress.transactions)
-        if left is not None:
-            self._note(left)
-            self._courtesy.leaves()
-        return left is not None
 
     def _propose(self) -> None:
         records = self._undecided.records[: self._records_max()]

@@ -232,7 +232,7 @@ def test_a_wrong_replica_may_win_and_never_diverges(
     with ExitStack() as stack:
         right, wrong = (
             stack.enter_context(
-                instance(topology, client, tmp_path / name, name=name, replicas=2, courtesy_max_s=0, **rule)
+                instance(topology, client, tmp_path / name, name=name, replicas=2, backoff_max_s=0, **rule)
             )
             for name, rule in rules.items()
         )

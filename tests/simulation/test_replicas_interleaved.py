@@ -12,7 +12,7 @@ import pytest
 
 from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
 from onefold.processor.core.topology import Topology
-from onefold.processor.runtime import sharing
+from onefold.processor.runtime import takeover
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.scheduler import Scheduler
 from onefold.proof.workloads import workload
@@ -44,9 +44,7 @@ def lived(
     driver = TopologyDriver(topology)
     with Scheduler(seed) as scheduler, pytest.MonkeyPatch.context() as patch:
         # Lives are short here.
-        patch.setattr(sharing, "HELD_S", 0.1)
-        patch.setattr(sharing, "GIVES_EVERY_S", 0.2)
-        patch.setattr(sharing, "LEVEL_FOR_S", 0.1)
+        patch.setattr(takeover, "CLAIM_EVERY_S", 0.2)
         world = Interleaved(
             scheduler,
             driver,
@@ -107,12 +105,12 @@ def test_a_seed_is_a_schedule() -> None:
 def test_the_seeds_reach_what_they_are_for() -> None:
     """Kills wherever a process can be: within a turn of the replica, of the publisher, and of what is on disk."""
     killed: Counter[str] = Counter()
-    left = 0
-    for seed in range(12):
+    claims = 0
+    for seed in range(24):
         world, _ = lived(seed)
         killed.update(world.killed)
-        left += world.left
+        claims += world.claims
     reached = {"append", "read", "poll", "topic ids", "pause", "open", "restore", *REPLICA_STEPS}
     assert reached - killed.keys() == set()
     assert killed.keys() & set(DISK_STEPS)
-    assert left, "decisions that one has left to another one"
+    assert claims, "of a task that another replica decided"

@@ -19,11 +19,11 @@ from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.passed_on import NoWaiting, PassedOn
 from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.publishing import TAKE_UP_S, Publishing
+from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.sharing import Sharing
+from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.thread import LifeThread
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -38,6 +38,8 @@ KILL_CHANCE, FIRST_KILL_CHANCE = 0.008, 0.1
 LATE_CHANCE, TWICE_CHANCE = 0.2, 0.3
 # Virtual seconds: until a killed process has another life, between two events, and while an append is under way.
 RESTART_S, EVENT_S, LATE_S = 0.5, 0.02, 0.1
+# The shortest takeover timeout: lives are short here, and some processes are to publish.
+TAKEOVER_S = 0.1
 # Records at the end of the decision log that are too young to be deleted, where any are.
 YOUNG = 3
 
@@ -81,7 +83,7 @@ class Interleaved:
         #: By name the replica that runs. When it is over all do, and have come to the end.
         self.running: dict[str, Replica | None] = dict.fromkeys(names)
         self.over = False
-        self.left = 0  # decisions that one has left to another one
+        self.claims = 0  # of tasks that another replica has decided
         self.states_at_the_end: list[dict[str, Any]] = []
         scheduler.start("sender", partial(self._send, given))
         scheduler.start("network", self._deliver)
@@ -130,19 +132,19 @@ class Interleaved:
             self.scheduler.pause(RESTART_S * self.scheduler.dice.random())
 
 
-class _Busy(Sharing):
-    """Of a process that decides another task as well, whenever this one is decided: so it gives this one away now and then."""
+class _Busy(TaskShares):
+    """Of a process whose others decide one more task each than this task alone: so that a replica claims it now and then."""
 
     world: Interleaved
 
-    def gives(self, task: int, version: int) -> Mapping[str, Any] | None:
-        left = super().gives(task, version)
-        self.world.left += left is not None
-        return left
+    def claim(self, task: int) -> bool:
+        found = super().claim(task)
+        self.world.claims += found
+        return found
 
-    def decided(self, task: int, name: str) -> None:
-        super().decided(task, name)
-        super().decided(task + 1, self._name)
+    def decided(self, task: int, author: str) -> None:
+        super().decided(task, author)
+        super().decided(task + 1, author)
 
 
 class _Process:
@@ -190,7 +192,7 @@ class _Process:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = AvroProposals()
-        sharing, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
+        shares, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
         replica = Replica(
             world.topology,
             self.name,
@@ -203,12 +205,12 @@ class _Process:
             beat,
             check_every_s=0,
             keeping=self._keeping(beat),
-            sharing=sharing,
+            shares=shares,
             passed_on=passed_on,
             clock=clock,
         )
 
-        sharing.world = world
+        shares.world = world
         world.running[self.name] = replica
 
         def publisher() -> Publisher:
@@ -218,8 +220,8 @@ class _Process:
                 world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention, passed_on=passed_on
             )
 
-        patience_s = TAKE_UP_S * (1 + world.scheduler.dice.random())
-        replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, patience_s, clock=clock))
+        timeout_s = TAKEOVER_S * (1 + world.scheduler.dice.random())
+        replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, timeout_s, clock=clock))
         replicated._thread = _Beside(self, replicated._publishing.life)
         return replicated
 

@@ -39,7 +39,7 @@ from pathlib import Path
 from onefold.chaos import failpoint
 from onefold.processor import service
 from onefold.processor.kept import Kept
-from onefold.processor.runtime import courtesy
+from onefold.processor.runtime import takeover
 from threading import Event
 options = json.loads(sys.argv[1])
 hang_at = options.pop("hang_at", None)
@@ -47,8 +47,8 @@ if version := options.pop("version", None):
     from tests.support import versions
     of_this_version = service.topology_of
     service.topology_of = lambda name: getattr(versions, version)(of_this_version(name))
-service.TAKE_UP_S = options.pop("publishes_after_s", service.TAKE_UP_S)
-courtesy.COURTESY_MAX_S = options.pop("courtesy_max_s", courtesy.COURTESY_MAX_S)
+service.TAKEOVER_S = options.pop("publishes_after_s", service.TAKEOVER_S)
+takeover.BACKOFF_MAX_S = options.pop("backoff_max_s", takeover.BACKOFF_MAX_S)
 if port := options.pop("metrics_port", 0):
     from onefold.operate import exposed
     options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
