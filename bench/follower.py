@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 from onefold import kafka_client
 from onefold.processor.core.decision import Kind, Position, Proposal, decide
-from onefold.processor.core.decision_log import Note
 from onefold.processor.io.proposals import AvroProposals
 
 # Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
@@ -27,9 +26,6 @@ _LOOK_S = 0.1
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
 # All that one mode was given is read in some seconds.
 _READ_S = 120.0
-
-# A replica tells how far it is as it is, and a note takes its time, as a decision does.
-_JUST_BEFORE_S = 0.25
 
 #: Partition, and per input topic the offset to read next.
 Moment = tuple[int, dict[str, int]]
@@ -47,7 +43,6 @@ class Follower:
         moments: by partition when something of it became true, in seconds since 1970.
         reached: up to which offset the inputs are true.
         winners: by the name of a replica how many decisions it has won.
-        level: by the name of a replica, and the task, when it first said that it had taken over what was decided just before.
     """
 
     def __init__(self, client: dict[str, str], topic: str, starts: dict[tuple[str, int], int], partitions: int) -> None:
@@ -61,7 +56,6 @@ class Follower:
         self.reached = dict(starts)
         self._true: list[tuple[str, int, int, int, float]] = []  # topic, partition, from, to, when
         self.winners: dict[str, int] = {}
-        self.level: dict[tuple[str, int], float] = {}
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -130,8 +124,6 @@ class Follower:
 
     def _decided(self, value: bytes | None) -> Moment | None:
         proposal = self._proposals.decode(value)
-        if isinstance(proposal, Note):
-            self._hear(proposal)
         if not isinstance(proposal, Proposal):
             return None
         position = decide(self._positions.get(proposal.task), proposal)
@@ -142,14 +134,6 @@ class Follower:
             return None
         self.winners[proposal.proposer] = self.winners.get(proposal.proposer, 0) + 1
         return proposal.task, {topic: at.offset for topic, at in position.inputs.items()}
-
-    def _hear(self, said: Note) -> None:
-        position, told = self._positions.get(said.task), said.body.get("replica")
-        if position is None or told is None:
-            return
-        behind, moments, now = position.version - told["version"], self.moments[said.task], time.time()
-        if behind == 0 or (behind <= len(moments) and now - moments[-behind] < _JUST_BEFORE_S):
-            self.level.setdefault((said.proposer, said.task), now)
 
     def _note(self, moment: Moment, now: float) -> None:
         partition, offsets = moment

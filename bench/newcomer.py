@@ -1,9 +1,8 @@
 """How soon a new replica of many keys is level with one that has been there, while events go on.
 
 A backlog is folded by an elastic process first, which is the fastest way to many keys. Then replicas are started one after the
-other, and a producer sends at a steady rate. The clock of each starts with its process. It ends when the replica, which tells how
-far it is once a second, has taken over of every task what was decided a quarter of a second before, held against the log itself.
-Whether it wins is another matter: one that has lost leaves the next decision to others.
+other, and a producer sends at a steady rate. The clock of each starts with its process, and ends when its status is *running*: by
+then it has restored every task, and has read every decision log to its end.
 """
 
 import json
@@ -60,11 +59,11 @@ def measure(
     follower.start()
     sender.start()
     try:
-        first, first_s = _level(environment, name, 0, follower, partitions)
+        first, first_s = _level(environment, name, 0)
         began = time.time()
         time.sleep(_CALM_S)
         joined = time.time()
-        newcomer, newcomer_s = _level(environment, name, 1, follower, partitions)
+        newcomer, newcomer_s = _level(environment, name, 1)
         level = time.time()
     finally:
         sender.stop()
@@ -92,19 +91,13 @@ def measure(
     return figures
 
 
-def _level(
-    environment: BenchmarkEnvironment, name: str, number: int, follower: Follower, partitions: int
-) -> tuple[Child, float]:
-    """Start a replica and wait until it is level in every task; how many seconds that took."""
+def _level(environment: BenchmarkEnvironment, name: str, number: int) -> tuple[Child, float]:
+    """Start a replica and wait until every task runs; how many seconds that took."""
     environment.say(f"replica {number + 1} comes")
-    before, began = {who for who, _ in follower.level.copy()}, time.time()
+    began = time.time()
     child = environment.begin(*process(name, number))
-
-    def level() -> list[float]:
-        return [at for (who, _), at in follower.level.copy().items() if who not in before]
-
-    environment.wait(lambda: len(level()) == partitions, _LEVEL_S, f"replica {number + 1} is level in every task")
-    return child, max(level()) - began
+    child.wait_ready(_LEVEL_S)
+    return child, time.time() - began
 
 
 def _keys(environment: BenchmarkEnvironment, number: int) -> int:

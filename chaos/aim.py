@@ -13,11 +13,11 @@ from onefold.operate.errors import UserError
 from onefold.operate.replicas import publisher_of
 from onefold.operate.settings import Settings
 
-# Each tells once a second, and is asked as often.
-TOLD_WITHIN_S = 10
+# The publisher appends a note after each transaction.
+KNOWN_WITHIN_S = 10
 ASK_EVERY_S = 1.0
 
-# Says the name of the replica that publishes; None: nobody is known to, as for some seconds after one was hit.
+# Returns the name of the replica that publishes; None: no replica is known to publish.
 Publisher = Callable[[], str | None]
 T = TypeVar("T")
 
@@ -34,12 +34,12 @@ def known(found: Callable[[], T | None]) -> T:
     UserError when it is not known in time.
     """
     pause = threading.Event()
-    for _ in range(TOLD_WITHIN_S):
+    for _ in range(KNOWN_WITHIN_S):
         if (one := found()) is not None:
             return one
         pause.wait(ASK_EVERY_S)
     raise UserError(
         Code.FAULT_IMPOSSIBLE,
-        f"no replica has said within {TOLD_WITHIN_S} s that it publishes",
+        f"no replica has published anything within {KNOWN_WITHIN_S} s",
         "Look with: onefold status",
     )

@@ -104,16 +104,17 @@ def _replicas(found: dict[str, Any]) -> list[str]:
         waiting = "unknown" if now["unpublished"] is None else f"{now['unpublished']:,}"
         rate = f"{now['decisions_a_second']:,.0f} decisions a second"
         shown.append(f"{'replicas of ' + domain:{WIDTH}} {rate}, {waiting} versions to publish")
-        shown += [f"{'  ' + domain + ' ' + name:{WIDTH}} {_replica(one)}" for name, one in now["replicas"].items()]
+        shown += [
+            f"{'  ' + domain + ' ' + name:{WIDTH}} {_replica(one, now['decisions'])}"
+            for name, one in now["replicas"].items()
+        ]
     return shown
 
 
-def _replica(one: dict[str, Any]) -> str:
+def _replica(one: dict[str, Any], decisions: int) -> str:
     """How a replica is, in one line."""
-    if one["silent"]:
-        return f"unresponsive for {one['heard_s']:.0f} s, {one['behind']:,} versions behind"
-    publishes = f", publishes {one['publishes']} of {one['tasks']} tasks" if one["publishes"] else ""
-    return f"{one['won']:,} of {one['decided']:,} accepted proposals, {one['behind']:,} versions behind{publishes}"
+    publishes = f", publishes {one['publishes']} task{'' if one['publishes'] == 1 else 's'}" if one["publishes"] else ""
+    return f"{one['accepted']:,} of {decisions:,} recent decisions{publishes}, last record {one['last_s']:,.0f} s ago"
 
 
 def _jobs(found: dict[str, Any]) -> list[str]:

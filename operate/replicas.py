@@ -1,4 +1,4 @@
-"""How the replicas of hot-hot pipelines are: by what they tell each other in the decision log, of which only the end is read.
+"""How the replicas of hot-hot pipelines are, by their proposals and by what is published: only the end of a decision log is read.
 
 Kafka's client is imported when Kafka is asked.
 """
@@ -6,11 +6,11 @@ Kafka's client is imported when Kafka is asked.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onefold.operate import pipelines
 from onefold.operate.positions import CALL_S
@@ -24,7 +24,7 @@ from onefold.processor.io.proposals import AvroProposals, Head
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-# Of a partition's end, what is read at most, and for how long. A replica that others go on without is shown for this time.
+# Of a partition's end, what is read at most, and for how long.
 WINDOW_S = 30.0
 RECORDS_MAX = 2_000
 BYTES_MAX = 8_000_000
@@ -33,17 +33,13 @@ READ_S = 3.0
 RECORDS_FIRST, RECORDS_GROW = 16, 4
 # Decisions a second are those of the last seconds.
 RATE_S = 5.0
-# Whoever lives and has something to tell tells it every second.
-SILENT_S = 5.0
 
 
-class Heard(NamedTuple):
-    """A record of a decision log: its place, when it was written (seconds since 1970), and what it says."""
+class LogRecord(NamedTuple):
+    """A record of a decision log: when it was written (seconds since 1970), what it is, and its bytes."""
 
-    partition: int
-    offset: int
     at_s: float
-    said: Head | Note | None
+    content: Head | Note | None
     size: int = 0
 
 
@@ -51,33 +47,28 @@ class ReplicaNow(NamedTuple):
     """One replica.
 
     Attributes:
-        tasks: of which it has told something.
-        won, decided: decisions since it was started; of how many its proposal came first.
-        behind: versions that it had not taken over when it last told; when it is silent, that it has not taken over now.
-        publishes: how many tasks it publishes.
-        heard_s: seconds since it last told something.
-        silent: whether decisions have gone on without a word of it.
+        accepted: of the pipeline's recent decisions, how many of its proposals were accepted.
+        publishes: how many tasks it has published last.
+        last_s: seconds since its last record in a decision log.
     """
 
-    tasks: int
-    won: int
-    decided: int
-    behind: int
+    accepted: int
     publishes: int
-    heard_s: float
-    silent: bool
+    last_s: float
 
 
 class ReplicasNow(NamedTuple):
-    """Those of one pipeline.
+    """The replicas of one pipeline.
 
     Attributes:
         decisions_a_second: over the last seconds.
-        unpublished: versions that are decided, and that readers of plain topics cannot see yet. None: nobody has told.
-        replicas: by name.
+        decisions: recent ones, in the part of the logs that was read.
+        unpublished: versions that are decided, and that readers of plain topics cannot see yet. None: unknown.
+        replicas: by name, those with a record in the part of the logs that was read.
     """
 
     decisions_a_second: float
+    decisions: int
     unpublished: int | None
     replicas: Mapping[str, ReplicaNow]
 
@@ -102,8 +93,8 @@ def replicas_of_all(settings: Settings, only: str | None = None) -> dict[str, Re
             for name, topic in _decision_logs().items():
                 if topic not in topics or only not in (None, name):
                     continue
-                heard = _tail(consumer, topic, list(topics[topic].partitions))
-                if (now := standing(heard, time.time())) is not None:
+                records = _tail(consumer, topic, list(topics[topic].partitions))
+                if (now := summary(records, time.time())) is not None:
                     found[name] = now
         except KafkaException:
             return found
@@ -111,133 +102,87 @@ def replicas_of_all(settings: Settings, only: str | None = None) -> dict[str, Re
 
 
 def publisher_of(name: str, settings: Settings) -> str | None:
-    """The replica of a pipeline that publishes most tasks. None: nobody does, or Kafka does not answer."""
+    """The replica that has published most tasks of a pipeline last. None: no task is published, or Kafka does not answer."""
     now = replicas_of_all(settings, only=name).get(name)
     published = {replica: one.publishes for replica, one in now.replicas.items() if one.publishes} if now else {}
     return max(published, key=lambda replica: published[replica], default=None)
 
 
-def standing(heard: Iterable[Heard], now_s: float) -> ReplicasNow | None:
-    """What the ends of a decision log's partitions say.
+def summary(records: Iterable[LogRecord], now_s: float) -> ReplicasNow | None:
+    """What the ends of a decision log's partitions show.
 
     Args:
-        heard: of each partition in order, with nothing left out.
+        records: of each partition in order, with nothing left out.
         now_s: seconds since 1970.
 
     Returns:
-        None when no task is decided there, or no replica has told anything.
+        None when no task is decided there.
     """
     tasks: defaultdict[int, _Task] = defaultdict(_Task)
-    for record in heard:
-        if record.said is not None:
-            tasks[record.said.task].take(record)
+    for record in records:
+        if record.content is not None:
+            tasks[record.content.task].take(record.at_s, record.content)
     open_tasks = [task for task in tasks.values() if not task.closed]
-    names = sorted({name for task in open_tasks for name in task.told})
-    if not names:
+    if not open_tasks:
         return None
+    accepted = sum((task.accepted for task in open_tasks), Counter[str]())
     published = [task.published for task in open_tasks]
-    replicas = {name: _replica(name, open_tasks, now_s) for name in names}
+    names = sorted({name for task in open_tasks for name in task.last_at_s})
     return ReplicasNow(
         sum(task.rate(now_s) for task in open_tasks),
+        accepted.total(),
         None if None in published else sum(task.newest - (task.published or 0) for task in open_tasks),
-        {name: one for name, one in replicas.items() if not (one.silent and one.heard_s > WINDOW_S)},
+        {
+            name: ReplicaNow(
+                accepted[name],
+                sum(task.publisher == name for task in open_tasks),
+                max(0.0, now_s - max(task.last_at_s.get(name, 0.0) for task in open_tasks)),
+            )
+            for name in names
+        },
     )
-
-
-class _Told(NamedTuple):
-    """What a replica told last about a task, and the newest version that was known to be decided just then."""
-
-    at_s: float
-    version: int
-    won: int
-    decided: int
-    newest: int
 
 
 @dataclass
 class _Task:
-    """What is said of one task."""
+    """One task: the version that is decided, the one that is published, and by whom."""
 
     newest: int = 0
     published: int | None = None
     publisher: str | None = None
-    told: dict[str, _Told] = field(default_factory=dict)
-    _closed_at: int | None = None
-    _known: list[tuple[float, int]] = field(default_factory=list)
+    closed: bool = False  # Kafka transactions decide it again
+    accepted: Counter[str] = field(default_factory=Counter)
+    last_at_s: dict[str, float] = field(default_factory=dict)
+    _proposed: int = -1
+    _history: list[tuple[float, int]] = field(default_factory=list)
 
-    @property
-    def closed(self) -> bool:
-        """Whether Kafka transactions decide it again: the last version of the log is a close."""
-        return self._closed_at is not None and self._closed_at + 1 >= self.newest
-
-    def take(self, record: Heard) -> None:
-        """The next record."""
-        said = record.said
-        if isinstance(said, Head):
-            # Whoever continues a version has seen it decided.
-            self._decided(record.at_s, said.version)
-            if said.kind is Kind.CLOSE:
-                self._closed_at = said.version
-            elif self._closed_at is not None and said.version > self._closed_at:
-                self._closed_at = (
-                    None  # it lost, or the log was opened again: nobody continues a version that closed it
-                )
-        elif isinstance(said, Note):
-            with suppress(KeyError, TypeError):  # a note that says nothing sensible, whoever wrote it
-                self._hear(record.at_s, said)
-
-    def _hear(self, at_s: float, said: Note) -> None:
-        if (version := said.body.get("published")) is not None:
+    def take(self, at_s: float, content: Head | Note) -> None:
+        """The next record. A note of an older version about its replica's status counts as a record alone."""
+        self.last_at_s[content.proposer] = at_s
+        if isinstance(content, Head):
+            # Of the proposals that continue a version, the first one is accepted.
+            if content.version > self._proposed:
+                self._proposed = content.version
+                self.closed = content.kind is Kind.CLOSE
+                self.accepted[content.proposer] += content.kind is Kind.STEP
+                self._decided(at_s, content.version + 1)
+        elif type(version := content.body.get("published")) is int:
             self._decided(at_s, version)
-            self._published(version)
-            self.publisher = said.proposer
-        if (told := said.body.get("replica")) is not None:
-            self._tell(at_s, said.proposer, told)
-
-    def _tell(self, at_s: float, name: str, told: Mapping[str, Any]) -> None:
-        version, won, decided, published = (told[key] for key in ("version", "won", "decided", "published"))
-        if not all(type(number) is int for number in (version, won, decided, published)):
-            raise TypeError(f"{told} are no numbers")
-        self._decided(at_s, version)
-        self._published(published)
-        self.told[name] = _Told(at_s, version, won, decided, self.newest)
-        if told["publishes"]:
-            self.publisher = name
-        elif self.publisher == name:
-            self.publisher = None
+            self.published, self.publisher = max(self.published or 0, version), content.proposer
 
     def _decided(self, at_s: float, version: int) -> None:
         self.newest = max(self.newest, version)
-        self._known.append((at_s, self.newest))
-
-    def _published(self, version: int) -> None:
-        self.published = max(self.published or 0, version)
+        self._history.append((at_s, self.newest))
 
     def rate(self, now_s: float) -> float:
         """Decisions a second."""
-        if not self._known:
+        if not self._history:
             return 0.0
-        first_s, first = self._known[0]
-        before = [newest for at_s, newest in self._known if at_s <= now_s - RATE_S]
+        first_s, first = self._history[0]
+        before = [newest for at_s, newest in self._history if at_s <= now_s - RATE_S]
         if before:
             return (self.newest - before[-1]) / RATE_S
         return (self.newest - first) / max(now_s - first_s, 1.0)
-
-
-def _replica(name: str, tasks: Sequence[_Task], now_s: float) -> ReplicaNow:
-    of_it = [(task, task.told[name]) for task in tasks if name in task.told]
-    heard_s = max(0.0, now_s - max(told.at_s for _, told in of_it))
-    behind = sum((told.newest if now_s - told.at_s <= SILENT_S else task.newest) - told.version for task, told in of_it)
-    silent = heard_s > SILENT_S and behind > 0
-    return ReplicaNow(
-        len(of_it),
-        sum(told.won for _, told in of_it),
-        sum(told.decided for _, told in of_it),
-        behind,
-        0 if silent else sum(task.publisher == name for task in tasks),
-        heard_s,
-        silent,
-    )
 
 
 def _decision_logs() -> dict[str, str]:
@@ -251,13 +196,13 @@ def _decision_logs() -> dict[str, str]:
     return found
 
 
-def _tail(consumer: Consumer, topic: str, partitions: Sequence[int]) -> list[Heard]:
+def _tail(consumer: Consumer, topic: str, partitions: Sequence[int]) -> list[LogRecord]:
     """The end of each partition, in order. Raises KafkaException when Kafka does not answer."""
     from confluent_kafka import TopicPartition
 
     deadline = time.monotonic() + READ_S
     oldest_s = time.time() - WINDOW_S
-    found: dict[int, list[Heard]] = {partition: [] for partition in partitions}
+    found: dict[int, list[LogRecord]] = {partition: [] for partition in partitions}
     lows, ranges = {}, {}
     for partition in partitions:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_S) or (0, 0)
@@ -284,7 +229,7 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int]) -> list[Hea
 
 def _between(
     consumer: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: float
-) -> dict[int, list[Heard]]:
+) -> dict[int, list[LogRecord]]:
     """By partition the records from one offset up to another; without those that the time does not suffice for. Raises
     KafkaException.
     """
@@ -294,7 +239,7 @@ def _between(
     places = [TopicPartition(topic, partition, start) for partition, (start, _) in ranges.items()]
     consumer.assign(places)
     consumer.resume(places)
-    found: dict[int, list[Heard]] = {partition: [] for partition in ranges}
+    found: dict[int, list[LogRecord]] = {partition: [] for partition in ranges}
     left = {partition: end for partition, (_, end) in ranges.items()}
     while left and time.monotonic() < deadline:
         for message in consumer.consume(500, timeout=0.2):
@@ -306,7 +251,7 @@ def _between(
             if partition not in left:
                 continue
             at_s = message.timestamp()[1] / 1000
-            found[partition].append(Heard(partition, offset, at_s, proposals.glance(value), len(value or b"")))
+            found[partition].append(LogRecord(at_s, proposals.glance(value), len(value or b"")))
             if offset + 1 >= left[partition]:
                 del left[partition]
                 consumer.pause([TopicPartition(topic, partition)])

@@ -56,6 +56,8 @@ _CALL_S = 15.0
 # A broker deletes a topic in a tenth of a second; one that is loaded may take some.
 _DELETED_S = 60.0
 _LOOK_AGAIN_S = 0.05
+# A replica whose last record in the decision log is not older may run.
+RECENT_S = 5.0
 _NOTHING_YET = "Nothing more was deleted; run it again when that is mended."
 
 
@@ -278,11 +280,11 @@ class Reset:
             time.sleep(_LOOK_AGAIN_S)
 
     def _replicas(self) -> list[str]:
-        """Replicas that are in no group, for they may not, or are of an older version: those that have told of themselves in
-        the decision log just now.
+        """Replicas that are in no group, for they may not, or are of an older version: those with a recent record in the decision
+        log.
         """
         now = replicas.replicas_of_all(self._settings, only=self.name).get(self.name)
-        return [name for name, one in now.replicas.items() if one.heard_s < replicas.SILENT_S] if now else []
+        return [name for name, one in now.replicas.items() if one.last_s < RECENT_S] if now else []
 
     def _mark(self, session: Session, partitions: int) -> None:
         """Take every task, and leave in its changelog what nobody goes on from. The session is asked after Kafka has the record:

@@ -44,11 +44,12 @@ _NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeEr
 
 
 class Head(NamedTuple):
-    """Of a proposal what it takes to count: whose it is, what it is for, and the version that it continues."""
+    """The header of a proposal: its task, its kind, the version that it continues, and its author."""
 
     task: int
     kind: Kind
     version: int
+    proposer: str
 
 
 class AvroProposals:
@@ -112,7 +113,7 @@ class AvroProposals:
             if head["kind"] == _NOTE:
                 record = self.decode(value)
                 return record if isinstance(record, Note) else None
-            return Head(head["task"], Kind(head["kind"]), head["version"])
+            return Head(head["task"], Kind(head["kind"]), head["version"], head["proposer"])
         except _NO_RECORD:
             return None
 

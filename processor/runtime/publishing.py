@@ -75,7 +75,6 @@ class Publishing:
                     return LOOK_S
                 self._publisher = self._make()
                 self._publisher.open()
-                self._replica.publishes = True
                 log.info("publishes", partition=self._replica.partition, version=self._publisher.progress.transactions)
             before = self._publisher.written
             published = self._publisher.turn()
@@ -102,6 +101,5 @@ class Publishing:
 
     def _leave(self) -> None:
         if self._publisher is not None:
-            self._replica.publishes = False
             self._publisher.close()
             self._publisher = None

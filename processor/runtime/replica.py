@@ -32,7 +32,6 @@ from onefold.processor.runtime.standing import check_log, proposal_of, read_on, 
 from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.takeover import ProposalBackoff, TaskShares
 from onefold.processor.runtime.task import CHECK_EVERY_S
-from onefold.processor.runtime.telling import Telling
 from onefold.processor.runtime.undecided import WAIT_S, Pending, Undecided
 
 # A proposal whose outcome is not seen for so long is computed again. Both may be in the log: the rule takes one of them.
@@ -82,7 +81,6 @@ class Replica:
         #: The version up to which others can read what was decided in the plain topics, as far as it has heard.
         self.published = 0
         self.unpublished_since: float | None = None  # when the version after it was decided
-        self.publishes = False  # whether it does, as far as it knows
         self._inputs, self._log, self._changelog = inputs, log, changelog
         self._codec, self._proposals = codec, proposals
         self._compute = Compute(topology, codec, inputs)
@@ -100,7 +98,6 @@ class Replica:
         self._shares = shares or TaskShares(name, clock)
         self._backoff = ProposalBackoff(inputs.partition, self._shares, clock)
         self._passed_on = passed_on or PassedOn()
-        self._telling = Telling(inputs.partition, name, log, proposals, clock)
         self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
         self._opened = False
@@ -152,7 +149,6 @@ class Replica:
     def turn(self) -> int:
         """One cycle. Returns how many decisions were taken over."""
         decided = self._adopt(self._read_log())
-        self._telling.turn(self)
         if self._pending is not None:
             if self._clock() - self._pending.since > PENDING_S:
                 self._pending = None

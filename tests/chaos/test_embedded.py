@@ -121,7 +121,7 @@ def test_of_replicas_the_one_is_hit_that_publishes(home: Path) -> None:
 
 def test_where_no_replica_is_known_to_publish_none_is_hit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one would be survived by everything."""
-    monkeypatch.setattr(aim, "TOLD_WITHIN_S", 1)
+    monkeypatch.setattr(aim, "KNOWN_WITHIN_S", 1)
     settings: Any = SimpleNamespace(home=home)
     before = [_entry(home, f"processor-orders-{number}")["pid"] for number in (1, 2)]
     with raises(UserError, Code.FAULT_IMPOSSIBLE):

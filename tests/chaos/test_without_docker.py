@@ -137,7 +137,7 @@ def test_of_replicas_in_containers_the_one_is_hit_that_publishes(
 
 def test_what_was_not_hit_is_not_healed(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when nobody is known to publish: that is what is said, and not that an untouched container cannot be unfrozen."""
-    monkeypatch.setattr(aim, "TOLD_WITHIN_S", 0)
+    monkeypatch.setattr(aim, "KNOWN_WITHIN_S", 0)
     stack = Containers().under("runner", Containers().settings(Settings()))
     for inject, heal in ((stack.pause, stack.resume), (stack.cut, stack.mend)):
         with raises(UserError, Code.FAULT_IMPOSSIBLE):

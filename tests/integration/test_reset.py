@@ -16,8 +16,8 @@ from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
-from onefold.operate.replicas import SILENT_S, replicas_of_all
-from onefold.operate.reset import STEPS, Reset
+from onefold.operate.replicas import replicas_of_all
+from onefold.operate.reset import RECENT_S, STEPS, Reset
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
@@ -167,16 +167,16 @@ def test_it_is_refused_while_a_processor_or_a_sink_runs(site: Site, capsys: pyte
 @pytest.mark.promise("resets-wait-for-replicas")
 @pytest.mark.usefixtures("short_sessions")
 def test_it_is_refused_while_replicas_have_nothing_to_do(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are silent then, for however long."""
+    """They write nothing into the decision log then, for however long."""
     settings = Settings(**site.options)
 
     def silent() -> bool:
         now = replicas_of_all(settings).get("runner")
-        return now is not None and all(one.heard_s > SILENT_S for one in now.replicas.values())
+        return now is not None and all(one.last_s > RECENT_S for one in now.replicas.values())
 
     with instance(site.topology, site.client, site.home / "idle", name="idle", **HOT) as idle:
         eventually(lambda: len(opened(site.home / "idle")) == 2, 30, "it has both tasks")
-        eventually(silent, 60, "it tells nothing more")
+        eventually(silent, 60, "it has no recent record")
         assert run(["reset", "runner", "--yes"]) == REFUSED
         assert code_of(capsys.readouterr().err, "runner") is Code.STILL_RUNNING
         assert site.rows("SELECT count(*) FROM runner.stats") == [(1,)]

@@ -1,5 +1,6 @@
 """Who publishes of several replicas, and how the others hear of it."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,11 +15,15 @@ from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import AvroProposals
 from onefold.processor.runtime import publisher
 from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.loop import Phase
+from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
+from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.undecided import Undecided
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Member, Replicas, update
+from tests.support.waiting import eventually
 
 
 def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
@@ -41,7 +46,6 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     world.now += 10
     next(life)
     assert publishing.publishes
-    assert replica.publishes
     for _ in range(3):
         next(life)
         a.go_on()
@@ -55,7 +59,6 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
         a.go_on()
     next(life)
     assert not publishing.publishes, "the other one has fenced it"
-    assert not replica.publishes
     other.turn()
     assert len(world.driver.read("runner.messages")) == 2
     publishing.stop()
@@ -207,3 +210,30 @@ def test_who_was_away_sorts_out_once_a_look_what_others_have_decided(monkeypatch
     away.turn()
     assert away.progress.transactions - version == 50
     assert len(drops) == 1
+
+
+def test_an_instance_says_how_many_of_its_proposals_were_accepted() -> None:
+    """In its status file, of all its tasks together."""
+    world = Replicas(RUNNER)
+    for number in range(1, 4):
+        world.driver.send("runner.updates", update(1, number))
+        world.drain()
+    late = world.members["b"]
+
+    def make(partition: int, beat: Callable[[], None]) -> Replicated:
+        publishing = Publishing(world.replica(late), lambda: world.publisher(late), 1e9, clock=world.clock)
+        return Replicated(world.replica(late, beat=beat), lambda replica: publishing)
+
+    pool = TaskPool(make, clock=world.clock)
+    pool.start([0])
+    world.driver.send("runner.updates", update(1, 4))
+    try:
+        eventually(
+            lambda: pool.summary()[1] == "1 tasks, 1 of 1 accepted proposals, states in memory (as set)",
+            10,
+            str(pool.summary()),
+        )
+        assert pool.summary()[0] is Phase.RUNNING
+    finally:
+        pool.stop_all()
+    assert "publisher-0" not in {thread.name for thread in threading.enumerate()}, "it publishes no more"

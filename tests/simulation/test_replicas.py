@@ -16,6 +16,7 @@ from onefold.processor.runtime import undecided
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.coded import raises
+from tests.support.decisions import status_note
 from tests.support.replicas import (
     AVERAGES,
     RUNNER,
@@ -371,15 +372,15 @@ def test_a_note_that_says_nothing_is_passed_over(body: dict[str, Any]) -> None:
     assert len(world.driver.read("runner.messages")) == 2
 
 
-def test_what_replicas_tell_decides_nothing() -> None:
-    """Also of one that says that it is far ahead."""
+def test_notes_of_older_versions_change_nothing() -> None:
+    """In an existing log, and in a rolling upgrade: status notes, also with a version far ahead, and tasks left by a note."""
     world = Replicas(RUNNER)
     sent = values(40)
     for value in sent:
         world.driver.send("runner.updates", value)
         for name in ("a", "c"):
-            boast = Note(0, name, {"replica": {"version": 10**9, "won": 1, "decided": 1, "published": 10**9}})
-            world.decision_log().append(AvroProposals().encode_note(boast))
+            for body in (status_note(name, 10**9).body, {"left": {"version": len(sent), "to": "b"}}):
+                world.decision_log().append(AvroProposals().encode_note(Note(0, name, body)))
         world.run(seed=len(str(value)), turns=2)
     world.drain()
 

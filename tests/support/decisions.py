@@ -13,23 +13,21 @@ from onefold.processor.io.admin import create_topics
 from onefold.processor.io.proposals import AvroProposals
 
 
-def told(
-    name: str, version: int, won: int, decided: int, published: int, publishes: bool = False, task: int = 0
-) -> Note:
-    """What a replica tells of itself."""
-    standing = {"version": version, "won": won, "decided": decided, "published": published, "publishes": publishes}
-    return Note(task, name, {"replica": standing})
+def status_note(name: str, version: int, task: int = 0) -> Note:
+    """What replicas of older versions wrote about themselves, with the address at which they listened."""
+    counts = {"version": version, "won": version, "decided": version, "published": version}
+    return Note(task, name, {"replica": {**counts, "publishes": True, "listens": ["127.0.0.1", 4711]}})
 
 
-def note(name: str, version: int, publishes: bool = False) -> bytes:
-    """The same of one that has won one decision of all, as a record."""
-    return AvroProposals().encode_note(told(name, version, 1, version, version, publishes))
+def published(name: str, version: int) -> bytes:
+    """A publisher's note, as a record."""
+    return AvroProposals().encode_note(Note(0, name, {"published": version}))
 
 
-def proposal(version: int, kind: Kind = Kind.STEP) -> bytes:
+def proposal(version: int, kind: Kind = Kind.STEP, name: str = "a") -> bytes:
     """A proposal that continues a version."""
     body = Body(Counts(), [(b"key", bytes(50))], b"")
-    return AvroProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, "a", body, kind))
+    return AvroProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, name, body, kind))
 
 
 def writer(topology: Topology, client: dict[str, str]) -> Callable[..., None]:
