@@ -127,14 +127,16 @@ def test_a_log_that_tasks_shared_is_refused(
     assert "onefold reset runner" in said
 
 
+@pytest.mark.promise("replicas-in-time")
 def test_a_frozen_replica_wakes_and_changes_nothing(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
     """The others go on while it is frozen, and whatever it had under way is decided once, or not at all."""
     topology = fresh_domain("runner")
+    options: dict[str, Any] = {"replicas": 2, "session_timeout_ms": 200_000}  # so the group misses nobody
     with ExitStack() as stack:
-        a = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", replicas=2))
-        b = stack.enter_context(instance(topology, client, tmp_path / "b", name="b", replicas=2))
+        a = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", **options))
+        b = stack.enter_context(instance(topology, client, tmp_path / "b", name="b", **options))
         for number, frozen in enumerate((a, b, a, b)):
             produce(client, topology.inputs[0], wave("runner", number, 300))
             frozen.send_signal(signal.SIGSTOP)
@@ -171,6 +173,7 @@ def test_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path,
     judge(topology, client)
 
 
+@pytest.mark.promise("replicas-in-time")
 def test_nobody_waits_until_the_group_misses_a_killed_replica(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:

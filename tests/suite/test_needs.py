@@ -85,32 +85,31 @@ def asked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
     monkeypatch.setattr(os, "chdir", lambda folder: None)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 6 * 2**20, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert run(["test", *words]) == 0
     assert started[0][:3] == [sys.executable, "-m", "pytest"]
     return started[0][3:]
 
 
-SHARED = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+SHARED = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 @pytest.mark.parametrize(
     ("words", "given"),
     [
         ([], SHARED),
-        (["--fast"], ["--fast", "-p", "randomly", *SHARED]),
+        (["--fast"], ["--fast", "-p", "randomly", "-n", "2", *SHARED[2:]]),
         (["--all", "-x"], ["--all", *SHARED, "-x"]),
         (["-m", "broker"], [*SHARED, "-m", "broker"]),
         (["tests/core", "-q"], [*SHARED, "tests/core", "-q"]),
         (["tests/core/test_fold.py"], ["tests/core/test_fold.py"]),
         (["tests/core/test_fold.py::test_x", "-x"], ["tests/core/test_fold.py::test_x", "-x"]),
-        (["-n", "3"], ["-n", "3"]),
-        (["-n0", "-k", "fold"], ["-n0", "-k", "fold"]),
+        (["-n", "4"], [*SHARED[2:], "-n", "4"]),
+        (["-n0", "-k", "fold"], [*SHARED[2:], "-n0", "-k", "fold"]),
         (["--pdb"], ["--pdb"]),
     ],
 )
-def test_the_verb_has_the_cores_share_the_suite(
-    words: list[str], given: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_share_the_suite(words: list[str], given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless one file is named, or the user says how many."""
     assert asked(words, monkeypatch) == given
 
