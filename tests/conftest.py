@@ -4,9 +4,9 @@ import os
 import signal
 import sys
 
-# A sink of a test lives for seconds. The second compiler of its JVM would take a third of what its start costs the processor, and
-# never give it back (docs/decisions/0010).
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# A broker or sink of a test lives for seconds or minutes. The second compiler of its JVM takes as much processor time as all the
+# rest, and never gives it back (docs/decisions/0066).
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # pytest rewrites the assertions of each test file. Without a cache each process of each run does so again.
 sys.dont_write_bytecode = False

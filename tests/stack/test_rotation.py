@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,12 @@ def files(log: Path) -> list[Path]:
 
 
 def written(log: Path) -> list[str]:
-    return [line for file in reversed(files(log)) for line in file.read_text(encoding="utf-8").splitlines()]
+    """The lines of all files; fewer while the writer renames them."""
+    found: list[str] = []
+    for file in reversed(files(log)):
+        with suppress(FileNotFoundError):
+            found += file.read_text(encoding="utf-8").splitlines()
+    return found
 
 
 def lines(count: int = LINES) -> list[str]:
